@@ -1,0 +1,45 @@
+"""ONNX MaxPool, MaxUnpool and ConvTranspose, exactly as written, and a session that runs whole models on them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unpool.errors import (
+    FileError,
+    IndicesError,
+    MissingFileError,
+    ModelError,
+    ShapeError,
+    UnpoolError,
+    UnsupportedError,
+)
+from unpool.functional import conv_transpose, max_pool, max_unpool, to_onnx_indices, to_torch_indices
+
+if TYPE_CHECKING:
+    from unpool.runtime.session import InferenceSession
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FileError",
+    "InferenceSession",
+    "IndicesError",
+    "MissingFileError",
+    "ModelError",
+    "ShapeError",
+    "UnpoolError",
+    "UnsupportedError",
+    "conv_transpose",
+    "max_pool",
+    "max_unpool",
+    "to_onnx_indices",
+    "to_torch_indices",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The session needs onnx and onnxruntime, so it is imported on first use."""
+    if name == "InferenceSession":
+        return import_module("unpool.runtime.session").InferenceSession
+    if name in ("runtime", "torch"):
+        return import_module(f"unpool.{name}")
+    raise AttributeError(f"module 'unpool' has no attribute {name!r}")

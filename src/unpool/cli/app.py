@@ -1,0 +1,161 @@
+"""The commands and their options; the work is done by the modules that each command imports."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpool.cli.exits import guard
+from unpool.cli.words import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Run ONNX models on arrays and images; MaxPool, MaxUnpool and ConvTranspose exactly as written.",
+)
+
+INPUT_HELP = ".npy, .npz, .png, .jpg, .tif, or a folder of these; NAME=PATH for one of several inputs."
+OUTPUT_HELP = ".npy, .npz, .png, .tif, or a folder: one file per input."
+
+ModelPath = Annotated[Path, typer.Argument(help="ONNX file.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
+CompatWord = Annotated[
+    Compat, typer.Option("--compat", help="Follow the standard's text, or onnxruntime where they differ.")
+]
+IndexWord = Annotated[
+    IndexSpace,
+    typer.Option("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
+]
+Exact = Annotated[bool, typer.Option("--exact", help="Take every MaxPool, also those without indices.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"unpool {version('unpool')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    model: ModelPath,
+    inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
+    output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
+    output_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which output of the model.")
+    ] = None,
+    scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Divide after --mean; one, or one per channel.")
+    ] = None,
+    layout: Annotated[Layout, typer.Option(help="Where the model has its channels.")] = Layout.NCHW,
+    argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")
+    ] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
+    ] = None,
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Files in a folder.", show_default="png for --argmax and --overlay, else npy"
+        ),
+    ] = None,
+    threads: Threads = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    exact: Exact = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a model on arrays or images and write what comes out.
+
+    Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.feeds import PixelRule
+        from unpool.cli.model import SessionOptions, split_names
+        from unpool.cli.request import Request
+        from unpool.cli.run import run as run_request
+
+        console.set_up_log(verbose)
+        names = None if classes is None else tuple(split_names(classes))
+        request = Request(
+            model=model,
+            inputs=tuple(inputs),
+            output=output,
+            rule=PixelRule(
+                scale=None if scale is None else number("--scale", scale),
+                mean=None if mean is None else numbers("--mean", mean),
+                std=None if std is None else positive_numbers("--std", std),
+                layout=layout,
+            ),
+            session=SessionOptions(compat, index_space, exact, threads),
+            wanted=output_name,
+            argmax=argmax,
+            overlay=overlay,
+            classes=names,
+            alpha=alpha,
+            form=form,
+        )
+        results = run_request(request, console.progress(quiet))
+        console.print_results(results, model, as_json, quiet)
+
+
+@app.command()
+def inspect(
+    model: ModelPath,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    exact: Exact = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print the inputs, the outputs and the plan of a model: which node runs where, and why."""
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.inspect import describe, print_description
+        from unpool.cli.model import SessionOptions
+
+        console.set_up_log(verbose)
+        description = describe(model, SessionOptions(compat, index_space, exact))
+        if as_json:
+            console.say_json(description)
+        else:
+            print_description(description)
+
+
+@app.command()
+def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Find the coins in a photograph: writes coins-mask.png and coins-overlay.png into this folder."""
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.demo import run_demo
+
+        console.set_up_log(verbose)
+        for line in run_demo(Path.cwd(), threads):
+            console.say(line, quiet)

@@ -1,0 +1,85 @@
+"""What the command prints: results on stdout; progress and logs on stderr, colour only on a terminal."""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from unpool.cli.inputs import Item
+from unpool.cli.model import sizes
+from unpool.cli.run import Result, Steps
+
+NAMED_AREAS = 6
+
+
+def set_up_log(verbose: bool) -> None:
+    """Send INFO records of unpool to stderr when `verbose`."""
+    if verbose:
+        handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
+        logger = logging.getLogger("unpool")
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+
+
+def say(line: str, quiet: bool = False) -> None:
+    """One line on stdout, never wrapped."""
+    if not quiet:
+        Console(soft_wrap=True, highlight=False, markup=False).print(line)
+
+
+def say_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2))  # noqa: T201 - plain text for other programs
+
+
+def progress(quiet: bool) -> Steps:
+    """A way through the items that draws a bar on stderr when there are several and stderr is a terminal."""
+
+    def walk(items: Sequence[Item]) -> Iterator[Item]:
+        console = Console(stderr=True)
+        shown = not quiet and console.is_terminal and len(items) > 1
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+            task = bar.add_task("", total=len(items))
+            for item in items:
+                bar.update(task, description=item.stem)
+                yield item
+                bar.advance(task)
+
+    return walk
+
+
+def print_results(results: Iterable[Result], model: Path, as_json: bool, quiet: bool) -> None:
+    """One line per written file, or one JSON document."""
+    if as_json:
+        say_json({"model": str(model), "results": [result.as_json() for result in results]})
+        return
+    for result in results:
+        say(describe(result), quiet)
+
+
+def describe(result: Result) -> str:
+    """One line about a written file.
+
+    >>> describe(Result("a.png", Path("m.png"), {"y": ((1, 3, 4), "uint8")}, 0.25, {"sky": 1.0}))
+    'm.png: 1x3x4 uint8; sky 100.0 % of the area (0.250 s)'
+    """
+    arrays = result.arrays
+    held = ", ".join(
+        f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip()
+        for name, (shape, kind) in arrays.items()
+    )
+    areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
+    return f"{result.path}: {held}{areas} ({result.seconds:.3f} s)"
+
+
+def _areas(areas: Mapping[str, float]) -> str:
+    largest = sorted(areas.items(), key=lambda pair: -pair[1])
+    named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
+    rest = len(largest) - NAMED_AREAS
+    return f"{named} and {rest} more classes" if rest > 0 else named

@@ -1,0 +1,67 @@
+"""The work of `unpool demo`: the bundled network finds the coins in a photograph."""
+
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.cli.classes import class_map, shares
+from unpool.cli.exits import MissingExtraError
+from unpool.cli.feeds import PixelRule, to_input
+from unpool.cli.images import for_display
+from unpool.cli.model import SessionOptions, class_names, open_session, sizes, slots
+from unpool.cli.outputs import Staging, write_picture
+from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
+
+MASK = "coins-mask.png"
+OVERLAY = "coins-overlay.png"
+
+
+def run_demo(folder: Path, threads: int | None = None) -> list[str]:
+    """Run the bundled network on scikit-image's coin photograph and write the mask and the overlay.
+
+    Args:
+        folder: where the two pictures go.
+        threads: as in the session.
+
+    Returns:
+        the lines to print.
+
+    Raises:
+        MissingExtraError: scikit-image is not installed.
+    """
+    photograph = _photograph()
+    begin = time.perf_counter()
+    with as_file(files("unpool") / "data" / "coins.onnx") as path:
+        session = open_session(path, SessionOptions(threads=threads))
+    (slot,) = slots(session).values()
+    feed = to_input(photograph[..., None], slot, PixelRule(), "coins")
+    slot.check(feed, "coins")
+    (scores,) = session.run(None, {slot.name: feed})
+    seconds = time.perf_counter() - begin
+    batch, count = class_map(scores, "nchw", "coins.onnx")
+    classes = batch[0]
+    legend = legend_for(count, class_names(session))
+    with Staging(folder, may_create=False) as staging:
+        with staging.open(folder / MASK) as stream:
+            write_picture(stream, "png", mask_picture(classes, legend))
+        with staging.open(folder / OVERLAY) as stream:
+            write_picture(
+                stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5)
+            )
+    coins = shares(classes, legend.names).get(legend.names[1], 0.0)
+    return [
+        f"wrote {MASK} (the class of every pixel, {sizes(classes.shape)}) and {OVERLAY} (to look at)",
+        f"coins cover {100 * coins:.1f} % of the photograph; loading and running took {seconds:.2f} s",
+    ]
+
+
+def _photograph() -> NDArray[Any]:
+    try:
+        from skimage.data import coins
+    except ImportError as error:
+        raise MissingExtraError("unpool demo needs scikit-image. Run: pip install 'unpool[demo]'") from error
+    return np.asarray(coins())  # type: ignore[no-untyped-call]

@@ -1,0 +1,79 @@
+"""Exit codes, and the one place where an exception becomes a line on stderr.
+
+0 ok   1 findings or a mismatch   2 usage   3 a model or an input cannot be read or does not fit
+4 unsupported, or an extra is missing   130 interrupted
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unpool.errors import UnpoolError, UnsupportedError
+
+OK = 0
+FINDINGS = 1
+USAGE = 2
+UNFIT = 3
+UNSUPPORTED = 4
+INTERRUPTED = 130
+
+
+class UsageError(UnpoolError):
+    """The options contradict each other or do not suit the files they are used with."""
+
+
+class MissingExtraError(UnpoolError, ImportError):
+    """An optional dependency is not installed; the message says how to install it."""
+
+
+def exit_code(error: BaseException) -> int:
+    """Exit code of an expected error.
+
+    >>> from unpool.errors import MissingFileError
+    >>> [exit_code(error("what happened")) for error in (UsageError, MissingFileError, UnsupportedError)]
+    [2, 3, 4]
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, UsageError):
+        return USAGE
+    if isinstance(error, (UnsupportedError, MissingExtraError)):
+        return UNSUPPORTED
+    return UNFIT
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on a single line.
+
+    >>> one_line(FileNotFoundError(2, "No such file or directory", "x.npy"))
+    'x.npy: no such file or directory'
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted, nothing was written"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def print_error(line: str) -> None:
+    """Write one `error:` line to stderr."""
+    print(f"error: {line}", file=sys.stderr)  # noqa: T201 - the error channel of the command
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201 - one line, no source
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Turn expected errors into one line on stderr and an exit code, and warnings into one line each."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
+            print_error(one_line(error))
+            raise SystemExit(exit_code(error)) from error

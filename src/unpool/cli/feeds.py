@@ -1,0 +1,121 @@
+"""Item -> feed: the files of one run read, scaled and cast to what the model's inputs take."""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.cli.exits import UsageError
+from unpool.cli.images import read_image
+from unpool.cli.inputs import Item, Source
+from unpool.cli.model import BFLOAT16, Slot
+from unpool.errors import FileError, UnpoolError
+
+
+@dataclass(frozen=True)
+class PixelRule:
+    """How pixels become numbers: (pixel * scale - mean) / std, per channel; layout is nchw or nhwc."""
+
+    scale: float | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    layout: str = "nchw"
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether pixels go in as they are."""
+        return self.scale is None and self.mean is None and self.std is None
+
+    def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
+        """Scaled pixels (..., C), computed in float64 when `double`, else in float32.
+
+        >>> PixelRule(scale=0.5, mean=(1.0,)).apply(np.array([[4, 6]], np.uint8), double=False).tolist()
+        [[1.0, 2.0]]
+        """
+        if self.is_identity:
+            return pixels
+        channels = pixels.shape[-1]
+        values: NDArray[np.floating[Any]] = pixels.astype(np.float64 if double else np.float32)
+        if self.scale is not None:
+            values = values * values.dtype.type(self.scale)
+        if self.mean is not None:
+            values = values - _per_channel("--mean", self.mean, channels, values.dtype)
+        if self.std is not None:
+            values = values / _per_channel("--std", self.std, channels, values.dtype)
+        return values
+
+
+def read_feed(
+    item: Item, slots: Mapping[str, Slot], rule: PixelRule
+) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+    """Arrays for every input of one run, and the pixels of its first image (H, W, C) or None.
+
+    Raises:
+        FileError: a file cannot be read.
+        ShapeError, UnpoolError: an array does not fit its input.
+    """
+    feed: dict[str, NDArray[Any]] = {}
+    picture: NDArray[Any] | None = None
+    for name, source in item.sources.items():
+        slot = slots[name]
+        if source.is_image:
+            pixels = read_image(source.path, slot.spatial_rank(rule.layout), slot.channels(rule.layout))
+            picture = pixels if picture is None else picture
+            feed[name] = to_input(pixels, slot, rule, str(source))
+        else:
+            feed[name] = _as_stored(_read_array(source), slot)
+        slot.check(feed[name], str(source))
+    return feed, picture
+
+
+def to_input(pixels: NDArray[Any], slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:
+    """Pixels (..., C) as a batch of one in the layout and type of the input.
+
+    Raises:
+        UnpoolError: the values cannot be held by the type of the input.
+    """
+    values = rule.apply(pixels, double=slot.dtype == np.float64)
+    exact_kinds = "iub"
+    if slot.dtype.kind in exact_kinds:
+        with np.errstate(invalid="ignore"):
+            cast = values.astype(slot.dtype)
+        if not np.array_equal(cast, values):
+            raise UnpoolError(
+                f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "
+                "which it cannot hold exactly. Change --scale, --mean and --std, or convert the image."
+            )
+    else:
+        cast = values.astype(slot.dtype)
+    batch = cast[None]
+    return np.ascontiguousarray(np.moveaxis(batch, -1, 1) if rule.layout == "nchw" else batch)
+
+
+def _per_channel(option: str, values: Sequence[float], channels: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if len(values) not in (1, channels):
+        raise UsageError(f"{option}: expected 1 value or {channels} (one per channel), got {len(values)}.")
+    return np.array(values, dtype)
+
+
+def _as_stored(array: NDArray[Any], slot: Slot) -> NDArray[Any]:
+    """NumPy writes bfloat16 as two raw bytes per element: give them their type back."""
+    is_raw = array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16
+    return array.view(slot.dtype) if is_raw else array
+
+
+def _read_array(source: Source) -> NDArray[Any]:
+    try:
+        loaded = np.load(source.path, allow_pickle=False)
+        if source.member is None:
+            if not isinstance(loaded, np.ndarray):
+                raise FileError(f"{source}: expected one array, got an archive. Name it .npz.")
+            return loaded
+        with loaded:
+            array: NDArray[Any] = loaded[source.member]
+            return array
+    except FileError:
+        raise
+    except (ValueError, OSError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
+        raise FileError(f"{source}: expected an array of numbers, could not read it ({error}).") from error

@@ -1,0 +1,188 @@
+"""`-i` arguments -> items: which file fills which input of the model, once per run."""
+
+import logging
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unpool.cli.exits import UsageError
+from unpool.cli.images import IMAGE_SUFFIXES
+from unpool.errors import FileError, MissingFileError, UnpoolError
+
+ARRAY_SUFFIXES = (".npy", ".npz")
+READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES
+
+_log = logging.getLogger("unpool.cli")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, or one array inside a .npz file."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the file is read as an image."""
+        return self.path.suffix.lower() in IMAGE_SUFFIXES
+
+    def __str__(self) -> str:
+        return str(self.path) if self.member is None else f"{self.path}[{self.member}]"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One run of the model: a name for its result, and the source of every input."""
+
+    stem: str
+    sources: Mapping[str, Source]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of this run."""
+        return [source.path for source in self.sources.values()]
+
+    @property
+    def label(self) -> str:
+        """The file the result is named after."""
+        return str(
+            next(
+                (source.path for source in self.sources.values() if source.path.stem == self.stem), self.stem
+            )
+        )
+
+
+def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
+    """`name=path` or `path`; a text that names no input and exists as a file is a path.
+
+    >>> split_name("x=a.npy", ["x"])[0], split_name("a.npy", ["x"])[0]
+    ('x', None)
+    """
+    name, equals, rest = text.partition("=")
+    if equals and name in names:
+        return name, Path(rest)
+    if equals and not Path(text).exists():
+        raise UnpoolError(
+            f"-i {text}: the model has no input {name!r}, it has {', '.join(names)}. Use one of these names."
+        )
+    return None, Path(text)
+
+
+def collect(texts: Sequence[str], names: Sequence[str]) -> list[Item]:
+    """The runs that the `-i` arguments ask for.
+
+    Args:
+        texts: `path` or `name=path`; a path is a .npy, .npz or image file, or a folder of them.
+        names: the inputs of the model.
+
+    Returns:
+        one item per run. Inputs with one file share it between all runs; inputs with several files are
+        matched by file name (without suffix).
+
+    Raises:
+        MissingFileError, FileError: a path does not exist or is of another kind.
+        UnpoolError: an input is missing, unknown or given twice for one run.
+    """
+    given: dict[str, list[Source]] = {name: [] for name in names}
+    for text in texts:
+        for name, source in _sources(text, names):
+            given[name].append(source)
+    absent = [name for name, sources in given.items() if not sources]
+    if absent:
+        raise UnpoolError(
+            f"-i: the model takes {', '.join(names)}, "
+            f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
+        )
+    return _match({name: _by_stem(sources, name) for name, sources in given.items()})
+
+
+def _sources(text: str, names: Sequence[str]) -> list[tuple[str, Source]]:
+    name, path = split_name(text, names)
+    found: list[tuple[str, Source]] = []
+    for file in _files(path):
+        if file.suffix.lower() == ".npz":
+            found += [(member, Source(file, member)) for member in _members(file, name, names)]
+        elif name is None and len(names) != 1:
+            raise UsageError(
+                f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={path}"
+            )
+        else:
+            found.append((name or names[0], Source(file)))
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        visible = [
+            file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")
+        ]
+        files = [file for file in visible if file.suffix.lower() in READABLE]
+        if not files:
+            raise FileError(
+                f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none."
+            )
+        if len(files) < len(visible):
+            _log.info("%s: %d files of other kinds are left out", path, len(visible) - len(files))
+        return files
+    if not path.exists():
+        raise MissingFileError(f"{path}: no such file or folder.")
+    if path.suffix.lower() not in READABLE:
+        raise FileError(
+            f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}."
+        )
+    return [path]
+
+
+def _members(path: Path, name: str | None, names: Sequence[str]) -> list[str]:
+    if name is not None:
+        raise UsageError(f"-i {name}={path}: a .npz names its inputs itself. Leave out '{name}='.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            members = list(archive.files)
+    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise FileError(f"{path}: expected a .npz file, could not read it ({error}).") from error
+    extra = [member for member in members if member not in names]
+    if extra:
+        raise UnpoolError(
+            f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. "
+            "Remove them."
+        )
+    return members
+
+
+def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for source in sources:
+        stem = source.path.stem
+        if stem in found:
+            raise UsageError(
+                f"-i: {found[stem]} and {source} are both for input {name!r} and would share the "
+                f"result {stem!r}. Run them apart or rename one."
+            )
+        found[stem] = source
+    return found
+
+
+def _match(series: Mapping[str, Mapping[str, Source]]) -> list[Item]:
+    longest = max(series.values(), key=len)
+    for sources in series.values():
+        if len(sources) > 1 and set(sources) != set(longest):
+            odd = sorted(set(sources) ^ set(longest))[0]
+            raise UsageError(
+                f"-i: inputs with several files need the same file names, {odd!r} is missing for one. "
+                "Complete the folders."
+            )
+    return [
+        Item(
+            stem,
+            {
+                name: sources[stem] if len(sources) > 1 else next(iter(sources.values()))
+                for name, sources in series.items()
+            },
+        )
+        for stem in longest
+    ]

@@ -1,0 +1,144 @@
+"""What the command needs to know about a model: its inputs as slots to fill, and the names of its classes."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.errors import ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from unpool.runtime.session import InferenceSession
+
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+NUMPY_NAMES = {"float": "float32", "double": "float64"}
+AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
+
+_log = logging.getLogger("unpool.cli")
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What the session is opened with; the words are those of `unpool.InferenceSession`."""
+
+    compat: str = "spec"
+    index_space: str = "auto"
+    exact: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input of a model: name, NumPy type, shape with None for free sizes; rank None is unknown."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...] | None
+
+    def check(self, array: NDArray[Any], where: str) -> None:
+        """Raise ShapeError or UnpoolError unless the array has this type and fits this shape."""
+        if array.dtype != self.dtype:
+            raise ShapeError(
+                f"{where}: input {self.name!r} takes {self.dtype}, got {array.dtype}. Convert it first."
+            )
+        if self.shape is None:
+            return
+        fits = len(self.shape) == array.ndim and all(
+            size is None or size == have for size, have in zip(self.shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise ShapeError(
+                f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(array.shape)}. "
+                "Resize or cut it first: nothing is resized here."
+            )
+
+    def spatial_rank(self, layout: str) -> int:
+        """2 for pictures, 3 for volumes; ShapeError when no image fits this input."""
+        if self.shape is None:
+            return 2
+        rank = len(self.shape) - 2
+        if rank not in AXES[layout]:
+            raise ShapeError(
+                f"input {self.name!r}: images fill ({AXES[layout][2]}) or ({AXES[layout][3]}), "
+                f"this input is {sizes(self.shape)}. Give a .npy file."
+            )
+        return rank
+
+    def channels(self, layout: str) -> int | None:
+        """Number of channels, or None when the model leaves it open."""
+        if self.shape is None:
+            return None
+        return self.shape[1 if layout == "nchw" else -1]
+
+
+def sizes(shape: tuple[int | None, ...]) -> str:
+    """Shape as text.
+
+    >>> sizes((1, None, 4))
+    '1x?x4'
+    """
+    return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
+
+
+def numpy_type(onnx_type: str, name: str) -> np.dtype[Any]:
+    """NumPy type of a session input such as `tensor(float)`.
+
+    >>> str(numpy_type("tensor(double)", "x"))
+    'float64'
+    """
+    element = onnx_type.removeprefix("tensor(").removesuffix(")")
+    if element == "bfloat16":
+        return BFLOAT16
+    try:
+        return np.dtype(NUMPY_NAMES.get(element, element))
+    except TypeError as error:
+        raise UnsupportedError(
+            f"input {name!r}: expected a tensor of numbers, got {onnx_type}. Use unpool.InferenceSession."
+        ) from error
+
+
+def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
+    """The session of the model file."""
+    from unpool.runtime.session import InferenceSession
+
+    return InferenceSession(
+        str(path),
+        compat=options.compat,
+        index_space=options.index_space,
+        exact=options.exact,
+        threads=options.threads,
+    )
+
+
+def slots(session: "InferenceSession") -> dict[str, Slot]:
+    """The inputs of the model by name, in its order."""
+    found = {}
+    for one in session.get_inputs():
+        shape = tuple(size if isinstance(size, int) else None for size in one.shape) if one.shape else None
+        found[one.name] = Slot(one.name, numpy_type(one.type, one.name), shape)
+    return found
+
+
+def class_names(session: "InferenceSession") -> list[str] | None:
+    """Names from the metadata entry `classes`, a JSON list or comma separated; None when there is none."""
+    text = session.get_modelmeta().custom_metadata_map.get("classes", "").strip()
+    return split_names(text) if text else None
+
+
+def split_names(text: str) -> list[str]:
+    """Class names of a JSON list or a comma separated text.
+
+    >>> split_names("background, coin"), split_names('["sky", "tree"]')
+    (['background', 'coin'], ['sky', 'tree'])
+    """
+    if text.startswith("["):
+        try:
+            return [str(name) for name in json.loads(text)]
+        except json.JSONDecodeError:
+            _log.info("the class names are not the JSON list they look like, reading them as comma separated")
+    return [name.strip() for name in text.split(",")]

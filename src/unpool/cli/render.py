@@ -1,0 +1,105 @@
+"""Outputs of one run -> the content of one file: arrays, an image, a class mask or an overlay."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.cli.classes import class_map, names_for, shares
+from unpool.cli.images import for_display
+from unpool.cli.model import sizes
+from unpool.cli.outputs import ARRAY_FORMATS, write_arrays, write_picture, write_planes
+from unpool.cli.overlay import Legend, legend_for, mask_picture, overlay_picture
+from unpool.cli.request import Request
+from unpool.errors import ShapeError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_result(
+    stream: BinaryIO,
+    request: Request,
+    arrays: Arrays,
+    picture: NDArray[Any] | None,
+    stored: Sequence[str] | None,
+) -> tuple[Arrays, dict[str, float]]:
+    """Write what the request asks for.
+
+    Args:
+        stream: an open file.
+        request: the command line.
+        arrays: the wanted outputs of the model by name.
+        picture: (H, W, C) pixels of the image that the model saw, needed by an overlay.
+        stored: class names of the model.
+
+    Returns:
+        the arrays that stand in the file, and the share of the area of every class (empty without classes).
+    """
+    if request.makes_classes:
+        ((name, scores),) = arrays.items()
+        return _write_classes(stream, request, name, scores, picture, stored)
+    if request.format in ARRAY_FORMATS:
+        write_arrays(stream, request.format, arrays)
+    else:
+        ((name, array),) = arrays.items()
+        write_planes(stream, request.format, _planes(array, request.rule.layout, name), name)
+    return arrays, {}
+
+
+def _write_classes(
+    stream: BinaryIO,
+    request: Request,
+    name: str,
+    scores: NDArray[Any],
+    picture: NDArray[Any] | None,
+    stored: Sequence[str] | None,
+) -> tuple[Arrays, dict[str, float]]:
+    classes, count = class_map(scores, request.rule.layout, name)
+    names = names_for(count, request.classes, stored)
+    legend = legend_for(count if names is None else len(names), names)
+    if request.format in ARRAY_FORMATS:
+        write_arrays(stream, request.format, {name: classes})
+    elif request.overlay and picture is not None:
+        write_picture(
+            stream, request.format, _overlay(_single(classes, name), picture, legend, request.alpha)
+        )
+    elif request.format == "png":
+        write_picture(stream, "png", mask_picture(_flat(_single(classes, name), name), legend))
+    else:
+        write_planes(stream, "tif", _single(classes, name)[..., None], name)
+    return {name: classes}, shares(classes, legend.names)
+
+
+def _single(batch: NDArray[Any], name: str) -> NDArray[Any]:
+    if batch.shape[0] != 1:
+        raise ShapeError(f"{name}: a picture holds one image, got a batch of {batch.shape[0]}. Write a .npy.")
+    single: NDArray[Any] = batch[0]
+    return single
+
+
+def _flat(classes: NDArray[Any], name: str) -> NDArray[Any]:
+    if classes.ndim != 2:
+        raise ShapeError(
+            f"{name}: .png holds flat pictures, got {sizes(classes.shape)}. Write a .tif or .npy."
+        )
+    return classes
+
+
+def _planes(array: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
+    """(H, W, C) or (D, H, W, C) of a batch of one."""
+    if array.ndim not in (4, 5):
+        raise ShapeError(
+            f"{name}: a picture needs (N, C, H, W) or (N, C, D, H, W), got {sizes(array.shape)}. Write .npy."
+        )
+    single = _single(array, name)
+    return np.moveaxis(single, 0, -1) if layout == "nchw" else single
+
+
+def _overlay(classes: NDArray[Any], picture: NDArray[Any], legend: Legend, alpha: float) -> Any:
+    if picture.shape[:-1] != classes.shape or classes.ndim != 2:
+        raise ShapeError(
+            f"--overlay: the image is {sizes(picture.shape[:-1])}, the classes are {sizes(classes.shape)}: "
+            "they need the same height and width. Use --argmax."
+        )
+    return overlay_picture(for_display(picture), classes, legend, alpha)

@@ -1,0 +1,49 @@
+"""What `unpool run` was asked for, checked as far as that is possible without the model."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unpool.cli.exits import UsageError
+from unpool.cli.feeds import PixelRule
+from unpool.cli.model import SessionOptions
+from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder
+
+
+@dataclass(frozen=True)
+class Request:
+    """One command line; `wanted` is the name of an output, `form` the format of the files in a folder."""
+
+    model: Path
+    inputs: tuple[str, ...]
+    output: Path
+    rule: PixelRule = field(default_factory=PixelRule)
+    session: SessionOptions = field(default_factory=SessionOptions)
+    wanted: str | None = None
+    argmax: bool = False
+    overlay: bool = False
+    classes: tuple[str, ...] | None = None
+    alpha: float = 0.5
+    form: str | None = None
+
+    @property
+    def makes_classes(self) -> bool:
+        """Whether scores become class numbers."""
+        return self.argmax or self.overlay
+
+    @property
+    def format(self) -> str:
+        """Format of the files: npy, npz, png or tif."""
+        if is_folder(self.output):
+            return self.form or ("png" if self.makes_classes else "npy")
+        return format_of(self.output)
+
+    def check(self) -> None:
+        """Raise UsageError when the options contradict each other."""
+        if self.form is not None and self.form != self.format:
+            raise UsageError(
+                f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out."
+            )
+        if self.overlay and self.format not in PICTURE_FORMATS:
+            raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
+        if self.classes is not None and not self.makes_classes:
+            raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")

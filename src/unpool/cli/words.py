@@ -1,0 +1,70 @@
+"""The words and numbers that options take."""
+
+from enum import StrEnum
+from fractions import Fraction
+
+from unpool.cli.exits import UsageError
+
+
+class Layout(StrEnum):
+    """Where a model has its channels."""
+
+    NCHW = "nchw"
+    NHWC = "nhwc"
+
+
+class Compat(StrEnum):
+    """Whose meaning is followed where the standard's text and onnxruntime differ."""
+
+    SPEC = "spec"
+    ORT = "ort"
+
+
+class IndexSpace(StrEnum):
+    """In which shape MaxUnpool counts its indices when output_shape is given."""
+
+    AUTO = "auto"
+    OUTPUT = "output"
+    INFERRED = "inferred"
+
+
+class Format(StrEnum):
+    """What a file of results can be."""
+
+    NPY = "npy"
+    NPZ = "npz"
+    PNG = "png"
+    TIF = "tif"
+
+
+def number(option: str, text: str) -> float:
+    """A decimal number or a fraction; `option` is what the error message begins with.
+
+    >>> number("--scale", "1/255") == 1 / 255, number("--scale", "0.5")
+    (True, 0.5)
+    """
+    try:
+        return float(Fraction(text.strip()))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise UsageError(f"{option}: expected a number such as 0.5 or 1/255, got {text!r}.") from error
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """One number, or several with commas between.
+
+    >>> numbers("--mean", "0.485, 0.456, 0.406")
+    (0.485, 0.456, 0.406)
+    """
+    return tuple(number(option, part) for part in text.split(","))
+
+
+def positive_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Like `numbers`, all above zero.
+
+    >>> positive_numbers("--std", "2")
+    (2.0,)
+    """
+    found = numbers(option, text)
+    if min(found) <= 0:
+        raise UsageError(f"{option}: expected numbers above 0, got {text}.")
+    return found

@@ -1,0 +1,83 @@
+"""Storage types: their names, the bits they are compared by, and what they are computed in.
+
+16-bit floats are stored as bits, compared as order-preserving integers and computed in float32.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from unpool.errors import UnpoolError
+
+AnyArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageType:
+    """One element type of the operators.
+
+    Attributes:
+        name: as NumPy and ml_dtypes call it.
+        dtype: the NumPy dtype, native byte order.
+        bits: the integer dtype of equal width that kernels see.
+        compute: the dtype in which products, sums and activations are formed.
+        lowest: what an empty maximum gives: minus infinity, or the smallest integer.
+        infinity: the bit pattern of +infinity; 0 for integer types.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    bits: np.dtype[Any]
+    compute: np.dtype[Any]
+    lowest: float | int
+    infinity: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the type has an infinity."""
+        return self.infinity != 0
+
+
+def _float(name: str, dtype: Any, bits: type, compute: type) -> StorageType:
+    infinity = int(np.array(np.inf, dtype).view(bits))
+    return StorageType(name, np.dtype(dtype), np.dtype(bits), np.dtype(compute), -np.inf, infinity)
+
+
+def _integer(name: str, dtype: type) -> StorageType:
+    return StorageType(
+        name, np.dtype(dtype), np.dtype(dtype), np.dtype(np.float32), int(np.iinfo(dtype).min), 0
+    )
+
+
+TYPES = {
+    storage.name: storage
+    for storage in (
+        _float("float16", np.float16, np.int16, np.float32),
+        _float("bfloat16", ml_dtypes.bfloat16, np.int16, np.float32),
+        _float("float32", np.float32, np.int32, np.float32),
+        _float("float64", np.float64, np.int64, np.float64),
+        _integer("int8", np.int8),
+        _integer("uint8", np.uint8),
+    )
+}
+
+
+def storage_type(dtype: np.dtype[Any], where: str) -> StorageType:
+    """The storage type of a NumPy dtype.
+
+    Raises:
+        UnpoolError: not one of the six types, or not in the machine's byte order.
+
+    >>> storage_type(np.dtype("float16"), "x").compute
+    dtype('float32')
+    """
+    if not dtype.isnative:
+        native = dtype.newbyteorder("=")
+        raise UnpoolError(
+            f"{where}: expected native byte order, got {dtype.str!r} (big-endian here). Use x.astype({native.name!r})."
+        )
+    if dtype.name not in TYPES:
+        raise UnpoolError(f"{where}: expected one of {', '.join(TYPES)}; got {dtype.name}. Convert it first.")
+    return TYPES[dtype.name]

@@ -1,0 +1,382 @@
+"""The public functions: ONNX attribute names, any CPU array in, the same kind of array out."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from unpool import indices as flat_indices
+from unpool.arrays import like, to_numpy
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError
+from unpool.execute import run
+from unpool.operators import attributes as read
+from unpool.operators import contract, resolve
+from unpool.operators.resolve import Spec
+from unpool.operators.tensors import index_type
+
+__all__ = ["conv_transpose", "max_pool", "max_unpool", "run", "to_onnx_indices", "to_torch_indices"]
+
+_LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
+
+
+def max_pool(
+    x: Any,
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    storage_order: int = 0,
+    return_indices: bool = False,
+    layout: str = "NCHW",
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    opset: int | None = None,
+    compat: str = "spec",
+    threads: int | None = None,
+    out: Any = None,
+) -> Any:
+    """Largest element of every window and, if asked for, where it was found.
+
+        y[p] = max over taps t of x[p * stride + t * dilation - begin]
+
+    Padding never wins. NaN wins over everything; of equal elements the first in row-major order wins. A window
+    without data gives minus infinity, or the smallest integer, and index -1.
+
+    Args:
+        x: (N, C, D1..Dk), or (N, D1..Dk, C) with layout="NHWC"; float16, bfloat16, float32, float64, int8 or uint8.
+        kernel_shape: window size per spatial axis, 1 or more, in elements.
+        strides: step between windows per spatial axis; 1 by default.
+        pads: elements of padding, all begins, then all ends; 0 by default.
+        dilations: step between the taps of a window per spatial axis; 1 by default.
+        auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
+        ceil_mode: 1 keeps a last window that reaches beyond the padding at the end.
+        storage_order: 0 counts indices with the last spatial axis fastest, 1 with the first.
+        return_indices: whether to return the indices too.
+        layout: "NCHW" or "NHWC".
+        activation: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish", applied to y.
+        activation_params: what the activation takes.
+        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
+        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        out: array to write y to; with return_indices a pair (y, indices).
+
+    Returns:
+        y in the layout and type of x; with return_indices a pair (y, indices): int64, (N, C, d1..dk) in either
+        layout, counting in the whole (N, C, D1..Dk) tensor without padding.
+
+    Raises:
+        ShapeError: ranks or sizes do not fit.
+        UnsupportedError: the type or attribute belongs to another version.
+        UnpoolError: any other wrong argument.
+
+    Source: ONNX MaxPool 1, 8, 10, 11, 12, 22; com.ms.internal.nhwc MaxPool 1, 8, 10, 11, 12.
+
+    >>> import numpy as np
+    >>> x = np.float32([[[[1, 5], [2, 4]]]])
+    >>> y, indices = max_pool(x, kernel_shape=[2, 2], return_indices=True)
+    >>> y.item(), indices.item()
+    (5.0, 1)
+    """
+    attributes = (
+        ("kernel_shape", _frozen(kernel_shape)),
+        ("strides", _frozen(strides)),
+        ("pads", _frozen(pads)),
+        ("dilations", _frozen(dilations)),
+        ("auto_pad", _unless(auto_pad, "NOTSET")),
+        ("ceil_mode", _unless(_flag(ceil_mode), 0)),
+        ("storage_order", _unless(_flag(storage_order), 0)),
+        ("activation", activation),
+        ("activation_params", _frozen(activation_params)),
+    )
+    spec = _spec("MaxPool", attributes, layout, opset, compat)
+    if not return_indices:
+        return _call(spec, (x,), threads, out)
+    return _call_pair(spec, x, threads, out)
+
+
+def max_unpool(
+    x: Any,
+    indices: Any,
+    output_shape: Any = None,
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    index_space: str = "auto",
+    layout: str = "NCHW",
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    opset: int | None = None,
+    compat: str = "spec",
+    threads: int | None = None,
+    out: Any = None,
+) -> Any:
+    """Zeros, with every element of x at the place that its index names.
+
+        y.flat[indices[i]] = x[i], size = (d - 1) * stride + kernel - begin - end
+
+    Elements are copied bit for bit; the last of equal indices in row-major order wins. Every index is checked
+    before anything is written.
+
+    Args:
+        x: (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC"; float16, bfloat16, float32 or float64.
+        indices: int64 (N, C, d1..dk) in either layout, counting in a whole (N, C, D1..Dk) tensor, row-major.
+        output_shape: (N, C, D1..Dk) as a sequence or int64 array; by default inferred from the attributes.
+        kernel_shape: window size of the pool per spatial axis, 1 or more, in elements.
+        strides: step between windows per spatial axis; 1 by default.
+        pads: padding of the pool, all begins, then all ends; 0 by default. Never moves an element.
+        index_space: the tensor that indices count in when output_shape differs from the inferred shape: "output",
+            "inferred" (placed at the origin of the output), or "auto": "inferred" only if all indices lie in their
+            own windows there and not in the output.
+        layout: "NCHW" or "NHWC".
+        activation: as for max_pool; applied to the zeros too.
+        activation_params: what the activation takes.
+        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
+        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        out: array to write to.
+
+    Returns:
+        (N, C, D1..Dk) in the layout and type of x.
+
+    Raises:
+        IndicesError: an index outside the tensor it counts in; the message names it.
+        ShapeError: ranks or sizes do not fit.
+        UnsupportedError: the type or attribute belongs to another version.
+        UnpoolError: any other wrong argument.
+
+    Source: ONNX MaxUnpool 9, 11, 22; com.ms.internal.nhwc MaxUnpool 9, 11.
+
+    >>> import numpy as np
+    >>> max_unpool(np.float32([[[7, 9]]]), np.array([[[1, 2]]]), kernel_shape=[2], strides=[2])
+    array([[[0., 7., 9., 0.]]], dtype=float32)
+    """
+    attributes = (
+        ("kernel_shape", _frozen(kernel_shape)),
+        ("strides", _frozen(strides)),
+        ("pads", _frozen(pads)),
+        ("activation", activation),
+        ("activation_params", _frozen(activation_params)),
+    )
+    spec = _spec("MaxUnpool", attributes, layout, opset, compat, index_space)
+    return _call(spec, (x, indices, _shape_array(spec, output_shape)), threads, out)
+
+
+def conv_transpose(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    auto_pad: str = "NOTSET",
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    layout: str = "NCHW",
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    opset: int | None = None,
+    compat: str = "spec",
+    threads: int | None = None,
+    out: Any = None,
+) -> Any:
+    """Transposed convolution: every element of x spread over a window of y by w, and summed.
+
+        y[m, p * stride + t * dilation - begin] += x[c, p] * w[c, m, t], then + b[m]
+
+    Args:
+        x: (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC"; float16, bfloat16, float32 or float64.
+        w: (C, M/group, k1..kk) in either layout, type of x.
+        b: (M,), type of x; zeros by default.
+        kernel_shape: window size per spatial axis; taken from w by default, and equal to it otherwise.
+        strides: step between windows per spatial axis of y; 1 by default.
+        pads: elements cut from y, all begins, then all ends; 0 by default.
+        dilations: step between the taps of a window per spatial axis; 1 by default.
+        group: channels are split into so many groups that do not see each other.
+        auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
+        output_padding: elements added at the end of every spatial axis, below the larger of stride and dilation.
+        output_shape: spatial sizes of y; the pads then follow from it.
+        layout: "NCHW" or "NHWC".
+        activation: as for max_pool; applied after the bias.
+        activation_params: what the activation takes.
+        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
+        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        out: array to write to.
+
+    Returns:
+        (N, M, D1..Dk) in the layout and type of x. float16 and bfloat16 are summed in float32 and rounded once.
+
+    Raises:
+        ShapeError: ranks, channels or sizes do not fit.
+        UnsupportedError: the type or attribute belongs to another version.
+        UnpoolError: any other wrong argument.
+
+    Source: ONNX ConvTranspose 1, 11, 22; com.ms.internal.nhwc ConvTranspose 1, 11.
+
+    >>> import numpy as np
+    >>> conv_transpose(np.float32([[[1, 2, 3]]]), np.float32([[[1, 10, 100]]]), strides=[2])
+    array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
+    """
+    attributes = (
+        ("kernel_shape", _frozen(kernel_shape)),
+        ("strides", _frozen(strides)),
+        ("pads", _frozen(pads)),
+        ("dilations", _frozen(dilations)),
+        ("group", _unless(group, 1)),
+        ("auto_pad", _unless(auto_pad, "NOTSET")),
+        ("output_padding", _frozen(output_padding)),
+        ("output_shape", _frozen(output_shape)),
+        ("activation", activation),
+        ("activation_params", _frozen(activation_params)),
+    )
+    return _call(_spec("ConvTranspose", attributes, layout, opset, compat), (x, w, b), threads, out)
+
+
+def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
+    """Indices that count inside their own (n, c) plane, as PyTorch's do, as indices into the whole tensor.
+
+        whole = per_plane + (n * C + c) * D1 * .. * Dk
+
+    Args:
+        i: int64 (N, C, d1..dk).
+        spatial_shape: D1..Dk of the planes that the indices count in.
+
+    Returns:
+        int64 (N, C, d1..dk), the kind of array that `i` is.
+
+    Raises:
+        IndicesError: an index outside its plane.
+        UnpoolError: not int64, or another rank.
+
+    >>> import numpy as np
+    >>> to_onnx_indices(np.array([[[3], [0]]]), [4]).ravel()
+    array([3, 4])
+    """
+    return like(flat_indices.to_onnx(_index_array("to_onnx_indices", i), tuple(spatial_shape)), i)
+
+
+def to_torch_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
+    """Indices into the whole tensor as indices inside their own (n, c) plane: `to_onnx_indices` undone.
+
+    Args:
+        i: int64 (N, C, d1..dk).
+        spatial_shape: D1..Dk of the planes that the indices count in.
+
+    Returns:
+        int64 (N, C, d1..dk), the kind of array that `i` is.
+
+    Raises:
+        IndicesError: an index in the plane of another (n, c).
+        UnpoolError: not int64, or another rank.
+
+    >>> import numpy as np
+    >>> to_torch_indices(np.array([[[3], [4]]]), [4]).ravel()
+    array([3, 0])
+    """
+    return like(flat_indices.to_torch(_index_array("to_torch_indices", i), tuple(spatial_shape)), i)
+
+
+def _index_array(where: str, i: Any) -> AnyArray:
+    array = to_numpy(i, f"{where}: i")
+    index_type(where, "i", array.dtype)
+    return array
+
+
+def _spec(
+    operator: str,
+    attributes: tuple[tuple[str, Any], ...],
+    layout: str,
+    opset: int | None,
+    compat: str,
+    index_space: str = "auto",
+) -> Spec:
+    try:
+        return _cached_spec(operator, attributes, layout, opset, compat, index_space)
+    except TypeError as cause:
+        if "unhashable" not in str(cause):
+            raise
+        return _cached_spec.__wrapped__(operator, attributes, layout, opset, compat, index_space)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _cached_spec(
+    operator: str,
+    attributes: tuple[tuple[str, Any], ...],
+    layout: str,
+    opset: int | None,
+    compat: str,
+    index_space: str,
+) -> Spec:
+    if layout not in _LAYOUTS:
+        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")
+    return resolve.spec(
+        operator,
+        dict(attributes),
+        domain=_LAYOUTS[layout],
+        opset=opset,
+        compat=compat,
+        index_space=index_space,
+    )
+
+
+def _call(spec: Spec, inputs: tuple[Any, ...], threads: int | None, out: Any) -> Any:
+    arrays = [_named(spec, number, x) for number, x in enumerate(inputs)]
+    if out is None:
+        (y,) = run(spec, arrays, threads=threads)
+        return like(y, inputs[0])
+    run(spec, arrays, threads=threads, out=(_out_array(spec, out),))
+    return out
+
+
+def _call_pair(spec: Spec, x: Any, threads: int | None, out: Any) -> tuple[Any, Any]:
+    arrays = [_named(spec, 0, x)]
+    if out is None:
+        y, indices = run(spec, arrays, outputs=2, threads=threads)
+        return like(y, x), like(indices, x)
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise UnpoolError(f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
+    run(spec, arrays, outputs=2, threads=threads, out=tuple(_out_array(spec, each) for each in out))
+    return out
+
+
+_INPUTS = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
+
+
+def _named(spec: Spec, number: int, x: Any) -> AnyArray | None:
+    return None if x is None else to_numpy(x, f"{spec.row.label}: {_INPUTS[spec.row.operator][number]}")
+
+
+def _out_array(spec: Spec, out: Any) -> AnyArray:
+    return to_numpy(out, f"{spec.row.label}: out")
+
+
+def _shape_array(spec: Spec, output_shape: Any) -> Any:
+    """A plain sequence of ints as the int64 tensor that the operator takes."""
+    if not isinstance(output_shape, (list, tuple)):
+        return output_shape
+    return read.shape_tensor(spec.row, output_shape)
+
+
+def _frozen(values: Any) -> Any:
+    """A list or 1-D array as a hashable tuple; anything else as it is, for the checks to name."""
+    if isinstance(values, list):
+        return tuple(values)
+    if hasattr(values, "tolist") and getattr(values, "ndim", 0) == 1:
+        return tuple(values.tolist())
+    return values
+
+
+def _flag(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _unless(value: Any, default: Any) -> Any:
+    """None, which means not set, for a default: a version without the attribute then still accepts the call."""
+    return None if isinstance(value, type(default)) and value == default else value

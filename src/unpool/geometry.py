@@ -1,0 +1,190 @@
+"""A small axis and a large axis, tied by one line of arithmetic.
+
+    large position = small position * stride + tap * dilation - begin
+
+Pooling walks it from large to small; unpooling and transposed convolution walk it back.
+All sizes are Python ints in elements, so nothing here can overflow.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from unpool.errors import ShapeError
+
+INT64_MAX = 2**63 - 1
+
+
+class OddSide(Enum):
+    """Which side takes the extra cell when a total padding is odd."""
+
+    BEGIN = "begin"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What slides along one axis, in elements."""
+
+    size: int
+    stride: int = 1
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Elements between the first and the last tap, both counted.
+
+        >>> Window(3, dilation=2).reach
+        5
+        """
+        return (self.size - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial axis of a resolved call: both sizes, the window, and the padding before the first element."""
+
+    large: int
+    small: int
+    window: Window
+    begin: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Every (tap, other position) pair that one axis ties to each of its positions.
+
+    Position p meets `count[p]` taps. Pair t is tap `tap[p] + t * tap_step`
+    at position `other[p] + t * other_step` of the other axis.
+    """
+
+    tap: npt.NDArray[np.int64]
+    other: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]
+    tap_step: int
+    other_step: int
+
+
+def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool) -> int:
+    """Number of windows over a padded axis; with `ceil`, none of them starts in the padding at the end.
+
+    Source: ONNX MaxPool 1-22; the ceil rule of 22 is applied to 10-12, which leave it open.
+
+    >>> pooled_size(5, Window(2, 2), 1, 1, ceil=False), pooled_size(6, Window(3, 3), 1, 1, ceil=True)
+    (3, 3)
+    """
+    room = large + begin + end - window.reach
+    if ceil:
+        return min(-(-room // window.stride), (large + begin - 1) // window.stride) + 1
+    return room // window.stride + 1
+
+
+def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:
+    """As `pooled_size` without ceil, but dividing toward zero: a window that does not fit still counts once."""
+    room = large + begin + end - window.reach
+    return 1 if -window.stride < room < 0 else room // window.stride + 1
+
+
+def same_pooled_size(large: int, stride: int) -> int:
+    """Number of windows under SAME padding: one per started stride."""
+    return -(-large // stride)
+
+
+def same_pool_begin(large: int, small: int, window: Window, odd: OddSide, *, keep_negative: bool) -> int:
+    """Padding before the first element that lets `small` windows cover the axis.
+
+    A negative total means that windows skip elements: it is clamped to 0, or with
+    `keep_negative` halved toward zero, which starts the windows inside the data.
+
+    >>> same_pool_begin(4, 4, Window(2), OddSide.BEGIN, keep_negative=False)
+    1
+    """
+    total = (small - 1) * window.stride + window.reach - large
+    if total < 0 and not keep_negative:
+        return 0
+    extra = total if odd is OddSide.END else total + 1
+    return extra // 2 if extra >= 0 else -(-extra // 2)
+
+
+def grown_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) -> int:
+    """Size of the axis that `small` windows came from: the walk back of `pooled_size`.
+
+    >>> grown_size(3, Window(3, 2)), grown_size(3, Window(3, 2), extra=1, padding=2)
+    (7, 6)
+    """
+    return (small - 1) * window.stride + extra + window.reach - padding
+
+
+def split_begin(total: int, odd: OddSide) -> int:
+    """Part of a total padding that goes to the beginning; a negative total extends the end instead.
+
+    >>> split_begin(3, OddSide.END), split_begin(3, OddSide.BEGIN), split_begin(-3, OddSide.BEGIN)
+    (1, 2, 0)
+    """
+    if total < 0:
+        return 0
+    return total // 2 if odd is OddSide.END else total - total // 2
+
+
+def element_count(sizes: Iterable[int], where: str) -> int:
+    """Product of the sizes.
+
+    Raises:
+        ShapeError: the product does not fit a signed 64-bit integer.
+    """
+    sizes = tuple(sizes)
+    count = math.prod(sizes)
+    if count > INT64_MAX:
+        shape = "x".join(map(str, sizes))
+        raise ShapeError(
+            f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {shape}. Reduce sizes or strides."
+        )
+    return count
+
+
+def shrinking_walk(axis: Axis) -> Walk:
+    """For every small position, the taps that fall on data and the large positions they read."""
+    window = axis.window
+    corner = np.arange(axis.small, dtype=np.int64) * window.stride - axis.begin
+    first = np.maximum(0, -(corner // window.dilation))
+    last = np.minimum(window.size, -((corner - axis.large) // window.dilation))
+    other = corner + first * window.dilation
+    return Walk(first, other, np.maximum(0, last - first), 1, window.dilation)
+
+
+def growing_walk(axis: Axis) -> Walk:
+    """For every large position, the taps that reach it and the small positions they come from.
+
+    Taps repeat with period stride / gcd(stride, dilation); small positions then step back by dilation / gcd.
+    """
+    window = axis.window
+    common = math.gcd(window.stride, window.dilation)
+    tap_step, back = window.stride // common, window.dilation // common
+    position = np.arange(axis.large, dtype=np.int64) + axis.begin
+    remainder = position % window.stride
+    tap = remainder // common * pow(back, -1, tap_step) % tap_step
+    other = (position - tap * window.dilation) // window.stride
+    skipped = np.maximum(0, -((axis.small - 1 - other) // back))
+    tap, other = tap + skipped * tap_step, other - skipped * back
+    count = np.minimum(-((tap - window.size) // tap_step), other // back + 1)
+    return Walk(tap, other, np.where(remainder % common == 0, np.maximum(0, count), 0), tap_step, -back)
+
+
+def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:
+    """For every tap that can fall on data, its small positions [low, high) and its offset on the large axis.
+
+    Returns:
+        (taps, 4) int64: tap, low, high, offset; position p reads large position p * stride + offset.
+    """
+    window = axis.window
+    first = max(0, -(((axis.small - 1) * window.stride - axis.begin) // window.dilation))
+    stop = min(window.size, -(-(axis.large + axis.begin) // window.dilation))
+    tap = np.arange(first, max(first, stop), dtype=np.int64)
+    offset = tap * window.dilation - axis.begin
+    low = np.maximum(0, -(offset // window.stride))
+    high = np.minimum(axis.small, -((offset - axis.large) // window.stride))
+    return np.stack([tap, low, np.maximum(low, high), offset], axis=1)

@@ -1,0 +1,103 @@
+"""Flat indices: whole-tensor and per-plane, row-major and column-major, and from one shape to another.
+
+A flat index of ONNX counts elements of the whole (N, C, D1..Dk) tensor; one of PyTorch counts inside its own
+(n, c) plane. -1 marks a window without data and stays -1.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from unpool.errors import IndicesError, ShapeError
+
+Indices = npt.NDArray[np.int64]
+
+
+def plane_bases(shape: tuple[int, ...], plane: int) -> Indices:
+    """The whole-tensor index of the first element of every (n, c) plane, shaped to broadcast over `shape`."""
+    bases = np.arange(shape[0] * shape[1], dtype=np.int64) * plane
+    return bases.reshape(shape[:2] + (1,) * (len(shape) - 2))
+
+
+def to_onnx(per_plane: Indices, spatial: tuple[int, ...]) -> Indices:
+    """Per-plane indices as whole-tensor indices: i + (n * C + c) * D1 * .. * Dk.
+
+    Args:
+        per_plane: (N, C, d1..dk), each in [0, D1 * .. * Dk) or -1.
+        spatial: D1..Dk, the shape of the planes that the indices count in.
+
+    Raises:
+        ShapeError: the ranks differ.
+        IndicesError: an index is outside its plane.
+    """
+    plane = _plane_size(per_plane, spatial)
+    _check_range(per_plane, plane, "to_onnx_indices")
+    return np.where(per_plane < 0, per_plane, per_plane + plane_bases(per_plane.shape, plane))
+
+
+def to_torch(whole: Indices, spatial: tuple[int, ...]) -> Indices:
+    """Whole-tensor indices as per-plane indices: i - (n * C + c) * D1 * .. * Dk.
+
+    Args:
+        whole: (N, C, d1..dk), each inside the plane of its own (n, c), or -1.
+        spatial: D1..Dk, the shape of the planes that the indices count in.
+
+    Raises:
+        ShapeError: the ranks differ.
+        IndicesError: an index lies in the plane of another (n, c): PyTorch cannot express it.
+    """
+    plane = _plane_size(whole, spatial)
+    per_plane = np.where(whole == -1, whole, whole - plane_bases(whole.shape, plane))
+    _check_range(per_plane, plane, "to_torch_indices")
+    return per_plane
+
+
+def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
+    """Whole-tensor indices whose planes are linearised with the first spatial axis fastest (storage_order 1)."""
+    plane = math.prod(spatial)
+    if plane == 0:
+        return row_major
+    base, inside = np.divmod(row_major, plane)
+    coordinates = np.unravel_index(inside, spatial)
+    weights = np.cumprod((1, *spatial[:-1]))
+    column = sum(place * weight for place, weight in zip(coordinates, weights, strict=True))
+    return np.where(row_major < 0, row_major, base * plane + column)
+
+
+def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:
+    """Indices of elements of `source` as indices of the same coordinates in `target`, both whole shapes.
+
+    >>> rebase(np.array([5, 7]), (1, 1, 4, 4), (1, 1, 5, 5))
+    array([6, 8])
+    """
+    coordinates = np.unravel_index(flat, source)
+    return np.ravel_multi_index(coordinates, target).astype(np.int64, copy=False)
+
+
+def out_of_range(indices: Indices, position: int, limit: int, where: str) -> IndicesError:
+    """The error for the element at flat `position` of `indices`, which is not in [0, limit)."""
+    place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
+    return IndicesError(
+        f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {list(place)}. "
+        "Pass the indices of the pool that made X, and its input shape as output_shape."
+    )
+
+
+def _plane_size(indices: Indices, spatial: tuple[int, ...]) -> int:
+    if indices.ndim != len(spatial) + 2:
+        raise ShapeError(
+            f"spatial_shape: {indices.ndim - 2} sizes expected for indices of rank {indices.ndim}, "
+            f"got {list(spatial)}. Give the spatial shape that the indices count in."
+        )
+    return math.prod(spatial)
+
+
+def _check_range(per_plane: Indices, plane: int, where: str) -> None:
+    wrong = np.flatnonzero((per_plane < -1) | (per_plane >= plane))
+    if wrong.size:
+        place = np.unravel_index(wrong[0], per_plane.shape)
+        raise IndicesError(
+            f"{where}: indices inside planes of {plane} elements expected, got {int(per_plane[place])} counted from "
+            f"its own plane, at {[int(p) for p in place]}. Check the spatial shape."
+        )

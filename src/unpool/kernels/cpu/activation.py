@@ -1,0 +1,57 @@
+"""Element-wise activations, in the type that products and sums are formed in."""
+
+import numpy as np
+
+
+def activate(values, name: str, params: tuple[float, ...]):
+    """The activated values; NaN stays NaN.
+
+    Args:
+        values: float32 or float64, or int8 or uint8 for Relu and Clip; may be overwritten.
+        name: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish".
+        params: what the name takes: alpha; min and max; alpha and beta.
+
+    >>> activate(np.float32([-1, 2]), "LeakyRelu", (0.5,))
+    array([-0.5,  2. ], dtype=float32)
+    """
+    params = tuple(_bound(values.dtype, param) for param in params)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _FORMULAS[name](values, *params)
+
+
+def _bound(dtype, value: float):
+    """A parameter in the type of the values: integers round and saturate."""
+    if dtype.kind == "f":
+        return dtype.type(value)
+    info = np.iinfo(dtype)
+    return dtype.type(np.clip(np.rint(value), info.min, info.max))
+
+
+def _clip(values, low, high):
+    return np.minimum(np.maximum(values, low), high)
+
+
+def _sigmoid(values):
+    one = values.dtype.type(1)
+    decay = np.exp(-np.abs(values))
+    return np.where(values >= 0, one, decay) / (one + decay)
+
+
+def _hard_sigmoid(values, alpha, beta):
+    return np.maximum(values.dtype.type(0), np.minimum(values.dtype.type(1), alpha * values + beta))
+
+
+def _hard_swish(values):
+    sixth, half = values.dtype.type(1 / 6), values.dtype.type(0.5)
+    return values * _hard_sigmoid(values, sixth, half)
+
+
+_FORMULAS = {
+    "Relu": lambda values: np.maximum(values, values.dtype.type(0)),
+    "LeakyRelu": lambda values, alpha: np.where(values >= 0, values, alpha * values),
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
+}

@@ -1,0 +1,145 @@
+"""Max pooling over rows and lanes, on the bits of the elements.
+
+Floats are compared as integers of equal width: sign-magnitude becomes two's complement, both zeros become 0 and every
+NaN becomes the largest key, so that one strict comparison propagates NaN and keeps the first of equals.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+from unpool.geometry import Axis, Window, shrinking_walk, tap_spans
+from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
+from unpool.kernels.cpu.threads import split
+
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_INTEGERS = (types.int8, types.uint8)
+_POINT = Window(1)
+_NO_INDICES = np.empty(0, np.int64)
+
+
+def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channels_last: bool, threads: int | None):
+    """Write the largest element of every window to `y` and where it was found to `indices`.
+
+    Args:
+        x: C-contiguous integer view of the elements: (outer, D1..Dk) with outer = N * C, or (N, D1..Dk, C).
+        axes: one per spatial axis.
+        infinity: bits of +infinity; 0 for integer elements.
+        y: C-contiguous, same layout and type as x, pooled sizes.
+        indices: None, or C-contiguous int64 (outer, d1..dk) or (N, C, d1..dk): whole-tensor, row-major, -1 where a
+            window holds no data.
+        lowest: what such a window gives, as bits.
+        channels_last: whether the lanes of x are channels.
+        threads: at most so many; None for all cores.
+    """
+    if y.size == 0:
+        return
+    lanes = Axis(x.shape[-1], x.shape[-1], _POINT) if channels_last else axes[-1]
+    leading = axes if channels_last else axes[:-1]
+    weights = [int(np.prod([axis.large for axis in leading[number + 1 :]])) * lanes.large for number in range(len(leading))]
+    steps, table, width = row_plan([shrinking_walk(axis) for axis in leading], weights, [0] * len(leading))
+    spans = tap_spans(lanes)
+    rows = y.size // (y.shape[0] * lanes.small)
+    found = _NO_INDICES if indices is None else indices.reshape(-1)
+    work = y.size * max(1, width * len(spans))
+    plane = x.size // x.shape[0]
+    split(
+        _pool_rows, y.shape[0] * rows, work, threads,
+        readonly(x), y.reshape(-1), found, plane, rows, lanes.small, lanes.window.stride, steps, table, width, spans,
+        x.dtype.type(infinity), x.dtype.type(lowest), x.shape[-1] if channels_last else 0,
+    )  # fmt: skip
+
+
+@njit(cache=True, **_OPTIONS)
+def _pool_rows(
+    x, y, indices, plane, rows, small, stride, steps, table, width, spans, infinity, lowest, channels, first, stop
+):
+    """Memory order: outer, leading position, lane. Each output row visits the input rows under its window in
+    row-major order, then the taps along the lanes, then the lanes themselves: the innermost loop is a vector loop.
+    """
+    others = np.empty(width, np.int64)
+    taps = np.empty(width, np.int64)
+    smallest = _smallest_keys(x, small)
+    best = np.empty_like(smallest)
+    at = np.empty(small, np.int64)
+    for job in range(first, stop):
+        outer, row = job // rows, job % rows
+        best[:] = smallest
+        at[:] = -1
+        base = outer * plane
+        for place in range(list_rows(steps, table, row, others, taps)):
+            for span in range(spans.shape[0]):
+                _raise_row(
+                    x[base : base + plane], others[place] + spans[span, 3], spans[span, 1], spans[span, 2], stride,
+                    infinity, best, at,
+                )  # fmt: skip
+        for lane in range(small):
+            y[job * small + lane] = lowest if at[lane] < 0 else x[base + at[lane]]
+        if indices.size:
+            if channels:
+                _store_by_channel(indices, at, outer, row, rows, plane, channels)
+            else:
+                for lane in range(small):
+                    indices[job * small + lane] = -1 if at[lane] < 0 else base + at[lane]
+
+
+@njit(cache=True, **_OPTIONS)
+def _raise_row(x, offset, low, high, stride, infinity, best, at):
+    """Take x[lane * stride + offset] wherever it beats the best key so far."""
+    if stride == 1:
+        for lane in range(low, high):
+            key = _key(x[np.uint64(lane + offset)], infinity)
+            wins = key > best[lane]
+            best[lane] = key if wins else best[lane]
+            at[lane] = lane + offset if wins else at[lane]
+    else:
+        for lane in range(low, high):
+            key = _key(x[np.uint64(lane * stride + offset)], infinity)
+            wins = key > best[lane]
+            best[lane] = key if wins else best[lane]
+            at[lane] = lane * stride + offset if wins else at[lane]
+
+
+@njit(cache=True, **_OPTIONS)
+def _store_by_channel(indices, at, outer, row, rows, plane, channels):
+    """Indices stay (N, C, d1..dk) and count in (N, C, D1..Dk): element q * C + c of a batch is c * P + q."""
+    for lane in range(channels):
+        place = (outer * channels + lane) * rows + row
+        index = outer * plane + lane * (plane // channels) + (at[lane] - lane) // channels
+        indices[place] = -1 if at[lane] < 0 else index
+
+
+def _key(value, infinity):
+    """The integer that orders an element; exists in compiled code only."""
+
+
+@overload(_key)
+def _key_of(value, infinity):
+    dtype = _key_dtype(value)
+    if value in _INTEGERS:
+        return lambda value, infinity: dtype(value)
+    smallest, largest = dtype(np.iinfo(dtype).min), dtype(np.iinfo(dtype).max)
+
+    def key(value, infinity):
+        magnitude = dtype(value & largest)
+        signed = value if value >= 0 else dtype(smallest - value)
+        return largest if magnitude > infinity else signed
+
+    return key
+
+
+def _smallest_keys(x, size):
+    """One row of keys, each below that of every element; exists in compiled code only."""
+
+
+@overload(_smallest_keys)
+def _smallest_keys_of(x, size):
+    dtype = _key_dtype(x.dtype)
+    smallest = dtype(np.iinfo(dtype).min)
+    return lambda x, size: np.full(size, smallest, dtype)
+
+
+def _key_dtype(kind):
+    return np.int16 if kind in _INTEGERS else np.dtype(str(kind)).type

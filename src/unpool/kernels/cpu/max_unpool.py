@@ -1,0 +1,117 @@
+"""Max unpooling: indices are checked as a whole before anything is written, then elements are scattered as bits."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.threads import split
+
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
+    """Test every index against [0, limit).
+
+    Args:
+        indices: C-contiguous int64 (N, C, d1..dk).
+        limit: elements of the tensor that the indices count in.
+        planes: N * C.
+        threads: at most so many; None for all cores.
+
+    Returns:
+        The flat position of the first index out of range, or -1; whether every index stays in its own plane.
+    """
+    if planes == 0 or indices.size == 0:
+        return -1, True
+    small, large = indices.size // planes, limit // planes
+    parts = split(_check_planes, planes, indices.size, threads, readonly(indices), small, large, limit)
+    wrong = [first for first, _ in parts if first >= 0]
+    return (wrong[0] if wrong else -1), all(is_local for _, is_local in parts)
+
+
+def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | None) -> bool:
+    """Whether every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
+    if planes == 0 or indices.size == 0:
+        return True
+    sizes = np.array(
+        [(axis.large, axis.small, axis.window.size, axis.window.stride, axis.begin) for axis in axes], np.int64
+    )
+    small = indices.size // planes
+    return all(split(_in_windows, planes, indices.size * len(axes), threads, readonly(indices), small, sizes))
+
+
+def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> None:
+    """Write element i of x to y at indices[i]; the last of equal indices wins.
+
+    Args:
+        x: C-contiguous integer view, (N, C, d1..dk), or (N, d1..dk, C) when `channels` is not 1.
+        indices: C-contiguous int64 in (N, C, d1..dk) order, already checked, counting in (N, C, D1..Dk).
+        y: C-contiguous integer view of zeros in the layout of x.
+        channels: C for channels-last arrays, otherwise 1.
+        planes: N * C.
+        is_local: whether every index stays in its own plane, so that planes are independent.
+        threads: at most so many; None for all cores.
+    """
+    if x.size == 0:
+        return
+    small, large = x.size // planes, y.size // planes
+    split(
+        _scatter_planes, planes, x.size, threads if is_local else 1,
+        readonly(x), readonly(indices), y.reshape(-1), small, large, channels,
+    )  # fmt: skip
+
+
+@njit(cache=True, **_OPTIONS)
+def _check_planes(indices, small, large, limit, first, stop):
+    """Memory order: plane, position. One pass, two unsigned comparisons per index."""
+    is_local = True
+    for position in range(first * small, stop * small):
+        index = indices[position]
+        if index < 0 or index >= limit:
+            return position, False
+        base = position // small * large
+        is_local &= base <= index < base + large
+    return -1, is_local
+
+
+@njit(cache=True, **_OPTIONS)
+def _in_windows(indices, small, sizes, first, stop):
+    """Memory order: plane, position, axis from last to first; both the position and its index are decoded."""
+    for position in range(first * small, stop * small):
+        index, place = indices[position], position
+        if index < 0:
+            return False
+        for axis in range(sizes.shape[0] - 1, -1, -1):
+            large, little = sizes[axis, 0], sizes[axis, 1]
+            if large == 0:
+                return False
+            start = place % little * sizes[axis, 3] - sizes[axis, 4]
+            if not start <= index % large < start + sizes[axis, 2]:
+                return False
+            index //= large
+            place //= little
+        if index != place:
+            return False
+    return True
+
+
+@njit(cache=True, **_OPTIONS)
+def _scatter_planes(x, indices, y, small, large, channels, first, stop):
+    """Memory order: plane, position of the indices. Channels-last arrays swap plane and position on both sides."""
+    for position in range(first * small, stop * small):
+        index, place = indices[position], position
+        if channels != 1:
+            index = _channels_last(index, large, channels)
+            place = _channels_last(place, small, channels)
+        y[index] = x[place]
+
+
+@njit(cache=True, **_OPTIONS)
+def _channels_last(index, plane, channels):
+    """From the flat index of (n, c, q) to that of (n, q, c)."""
+    batch_and_channel, inside = index // plane, index % plane
+    batch, channel = batch_and_channel // channels, batch_and_channel % channels
+    return (batch * plane + inside) * channels + channel

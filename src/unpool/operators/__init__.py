@@ -1,0 +1,1 @@
+"""ONNX words to resolved calls: what a version accepts, and the sizes that a call comes to."""

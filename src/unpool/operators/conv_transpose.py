@@ -1,0 +1,215 @@
+"""ConvTranspose: attributes to a spec, spec and shapes to a call.
+
+Source: ONNX ConvTranspose 1, 11, 22. The result is the full scatter of X through W, cut at `begin` and, where it is
+too short, extended with cells that hold only the bias.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unpool.errors import ShapeError, UnpoolError
+from unpool.geometry import Axis, OddSide, Window, element_count, grown_size, split_begin
+from unpool.operators import activation as activations
+from unpool.operators import attributes as read
+from unpool.operators.activation import Activation
+from unpool.operators.attributes import Attributes
+from unpool.operators.contract import Row, Switch
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeSpec:
+    """The attributes of one ConvTranspose, checked against its version; None where W or X must settle a default."""
+
+    row: Row
+    compat: str
+    kernel_shape: Shape | None
+    strides: Shape | None
+    dilations: Shape | None
+    pads: Shape | None
+    padding: str
+    output_padding: Shape | None
+    output_shape: Shape | None
+    group: int
+    activation: Activation | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeCall:
+    """A spec with the shapes of X, W and B."""
+
+    spec: ConvTransposeSpec
+    axes: tuple[Axis, ...]
+    small: FeatureShape
+    large: FeatureShape
+
+
+def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
+    """Check the attributes of a ConvTranspose.
+
+    Raises:
+        UnpoolError: an attribute is unknown, ill-typed or out of range in this version.
+    """
+    given = read.check(row, attributes)
+    group = given.get("group", 1)
+    if not 1 <= group <= read.LARGEST:
+        raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Correct it.")
+    spec = ConvTransposeSpec(
+        row,
+        compat,
+        given.get("kernel_shape"),
+        given.get("strides"),
+        given.get("dilations"),
+        given.get("pads"),
+        read.padding_mode(row, given, pads_may_be_ignored=False),
+        given.get("output_padding"),
+        given.get("output_shape"),
+        group,
+        activations.from_attributes(row, given),
+    )
+    _check_lengths(spec)
+    return spec
+
+
+def _check_lengths(spec: ConvTransposeSpec) -> None:
+    """The lists agree with each other; X and W are not known yet."""
+    lists = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
+    rank = next((len(values) for values in lists if values is not None), None)
+    if rank is not None:
+        _windows(spec, rank, spec.kernel_shape)
+        read.pad_list(spec.row, spec.pads, rank)
+        _output_padding(spec, _windows(spec, rank, spec.kernel_shape))
+
+
+@lru_cache(maxsize=1024)
+def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape | None) -> ConvTransposeCall:
+    """Sizes and padding for one set of shapes; W is (C, M/group, k1..kn) in either layout.
+
+    Raises:
+        ShapeError: ranks, channels, bias or `output_shape` do not fit, or an output size is negative.
+    """
+    small = feature_shape(spec.row, "X", x_shape)
+    rank = len(small.spatial)
+    maps = _check_weights(spec, small, x_shape, w_shape)
+    if b_shape is not None and b_shape != (maps,):
+        raise ShapeError(f"{spec.row.label}: B needs shape {maps}, one per output channel, got {text(b_shape)}.")
+    windows = _windows(spec, rank, w_shape[2:])
+    pads = read.pad_list(spec.row, spec.pads, rank)
+    extra = _output_padding(spec, windows)
+    asked = _asked_sizes(spec, small.batch, maps, rank)
+    axes = tuple(
+        _axis(spec, number, *each)
+        for number, each in enumerate(zip(small.spatial, windows, pads, extra, asked, strict=True))
+    )
+    large = FeatureShape(small.batch, maps, tuple(axis.large for axis in axes))
+    element_count(small.in_onnx_order(), spec.row.label)
+    element_count(large.in_onnx_order(), spec.row.label)
+    return ConvTransposeCall(spec, axes, small, large)
+
+
+def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape, w_shape: Shape) -> int:
+    """The number of output channels."""
+    label = spec.row.label
+    if len(w_shape) != len(x_shape):
+        raise ShapeError(
+            f"{label}: W needs rank {len(x_shape)} (X is {text(x_shape)}), got {text(w_shape)}. "
+            "Use (C, M/group, k1..kn)."
+        )
+    if w_shape[0] != small.channels:
+        raise ShapeError(
+            f"{label}: W needs {small.channels} input channels first (X is {text(x_shape)}), got {text(w_shape)}. "
+            "Use (C, M/group, k1..kn)."
+        )
+    if small.channels % spec.group:
+        raise ShapeError(f"{label}: group needs to divide {small.channels} channels, got {spec.group}. Correct it.")
+    if spec.kernel_shape is not None and spec.kernel_shape != w_shape[2:]:
+        raise ShapeError(
+            f"{label}: kernel_shape needs the window of W, {list(w_shape[2:])}, got {list(spec.kernel_shape)}. Drop it."
+        )
+    return w_shape[1] * spec.group
+
+
+def _windows(spec: ConvTransposeSpec, rank: int, sizes: Shape | None) -> tuple[Window, ...]:
+    sizes = read.window_list(spec.row, "kernel_shape", sizes, rank, 1)
+    strides = read.window_list(spec.row, "strides", spec.strides, rank, 1)
+    dilations = read.window_list(spec.row, "dilations", spec.dilations, rank, 1)
+    return tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
+
+
+def _output_padding(spec: ConvTransposeSpec, windows: tuple[Window, ...]) -> Shape:
+    extra = read.window_list(spec.row, "output_padding", spec.output_padding, len(windows), 0)
+    for value, window in zip(extra, windows, strict=True):
+        if Switch.OUTPUT_PADDING_UNBOUNDED not in spec.row.switches and value > 0:
+            _check_output_padding(spec, value, window)
+    return extra
+
+
+def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -> None:
+    if value >= max(window.stride, window.dilation):
+        raise UnpoolError(
+            f"{spec.row.label}: output_padding needs values below the larger of stride {window.stride} and "
+            f"dilation {window.dilation}, got {value}. Reduce it."
+        )
+    if spec.compat == "ort" and value >= window.stride:
+        raise UnpoolError(
+            f"{spec.row.label}: compat='ort' needs output_padding below the stride {window.stride}, got {value}. "
+            "Use compat='spec'."
+        )
+
+
+def _asked_sizes(spec: ConvTransposeSpec, batch: int, maps: int, rank: int) -> tuple[int | None, ...]:
+    """The spatial part of `output_shape`; N and M in front are tolerated when they are right."""
+    asked = spec.output_shape
+    if asked is None:
+        return (None,) * rank
+    if len(asked) == rank + 2 and asked[:2] == (batch, maps):
+        asked = asked[2:]
+    if len(asked) != rank:
+        raise ShapeError(
+            f"{spec.row.label}: output_shape needs {rank} spatial sizes (N and M in front only as {batch}, {maps}), "
+            f"got {list(asked)}. Give one per spatial axis."
+        )
+    if min(asked) < 0:
+        raise ShapeError(f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Correct it.")
+    return asked
+
+
+def _axis(
+    spec: ConvTransposeSpec,
+    number: int,
+    small: int,
+    window: Window,
+    pads: tuple[int, int],
+    extra: int,
+    asked: int | None,
+) -> Axis:
+    begin, large = _placed(spec, small, window, pads, extra, asked)
+    if large < 0:
+        raise ShapeError(
+            f"{spec.row.label}: spatial axis {number} needs an output size of 0 or more, got {large} from "
+            f"{small} elements and pads {list(pads)}. Reduce the pads."
+        )
+    return Axis(large, small, window, begin)
+
+
+def _placed(
+    spec: ConvTransposeSpec, small: int, window: Window, pads: tuple[int, int], extra: int, asked: int | None
+) -> tuple[int, int]:
+    """How many cells of the full scatter are cut at the beginning, and the output size."""
+    full = grown_size(small, window, extra=extra)
+    if asked is not None:
+        return split_begin(full - asked, _odd_side_of_output_shape(spec)), asked
+    if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
+        same = small * window.stride
+        if spec.compat == "ort" and full < same:
+            return 0, full
+        return split_begin(full - same, OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN), same
+    if spec.padding == "VALID":
+        return 0, full
+    return pads[0], full - sum(pads)
+
+
+def _odd_side_of_output_shape(spec: ConvTransposeSpec) -> OddSide:
+    """SAME_UPPER puts the larger half at the end, everything else at the beginning; version 1 swaps the two."""
+    is_swapped = Switch.ODD_SIDE_SWAPPED in spec.row.switches and spec.compat == "spec"
+    return OddSide.END if (spec.padding == "SAME_UPPER") != is_swapped else OddSide.BEGIN

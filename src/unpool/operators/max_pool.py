@@ -1,0 +1,134 @@
+"""MaxPool: attributes to a spec, spec and shape to a call.
+
+Source: ONNX MaxPool 1, 8, 10, 11, 12, 22.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unpool.errors import ShapeError, UnpoolError
+from unpool.geometry import (
+    Axis,
+    OddSide,
+    Window,
+    element_count,
+    pooled_size,
+    same_pool_begin,
+    same_pooled_size,
+    truncated_pooled_size,
+)
+from unpool.operators import activation as activations
+from unpool.operators import attributes as read
+from unpool.operators.activation import Activation
+from unpool.operators.attributes import Attributes
+from unpool.operators.contract import Row
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPoolSpec:
+    """The attributes of one MaxPool, checked against its version."""
+
+    row: Row
+    compat: str
+    windows: tuple[Window, ...]
+    pads: tuple[tuple[int, int], ...]
+    padding: str
+    ceil: bool
+    is_column_major: bool
+    activation: Activation | None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPoolCall:
+    """A spec with the shape of X: what the kernel walks, and the shapes of both outputs."""
+
+    spec: MaxPoolSpec
+    axes: tuple[Axis, ...]
+    small: FeatureShape
+    large: FeatureShape
+
+
+def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
+    """Check the attributes of a MaxPool.
+
+    Raises:
+        UnpoolError: an attribute is unknown, missing, ill-typed or out of range in this version.
+    """
+    given = read.check(row, attributes)
+    rank = len(given["kernel_shape"])
+    sizes = read.window_list(row, "kernel_shape", given["kernel_shape"], rank, 1)
+    strides = read.window_list(row, "strides", given.get("strides"), rank, 1)
+    dilations = read.window_list(row, "dilations", given.get("dilations"), rank, 1)
+    padding = read.padding_mode(row, given, pads_may_be_ignored=compat == "ort")
+    pads = read.pad_list(row, given.get("pads"), rank)
+    if compat == "ort" and padding == "NOTSET":
+        _refuse_wide_pads(row, sizes, pads)
+    return MaxPoolSpec(
+        row,
+        compat,
+        tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True)),
+        pads,
+        padding,
+        read.flag(row, given, "ceil_mode"),
+        read.flag(row, given, "storage_order"),
+        activations.from_attributes(row, given),
+    )
+
+
+@lru_cache(maxsize=1024)
+def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
+    """Sizes and padding for one shape of X.
+
+    Raises:
+        ShapeError: the rank does not match kernel_shape, or an output size is negative or beyond int64.
+    """
+    large = feature_shape(spec.row, "X", x_shape)
+    rank = len(large.spatial)
+    if rank != len(spec.windows):
+        raise ShapeError(
+            f"{spec.row.label}: kernel_shape needs {rank} values (X is {text(x_shape)}), got {len(spec.windows)}. "
+            "Give one per spatial axis."
+        )
+    axes = tuple(_axis(spec, number, size) for number, size in enumerate(large.spatial))
+    small = FeatureShape(large.batch, large.channels, tuple(axis.small for axis in axes))
+    element_count(large.in_onnx_order(), spec.row.label)
+    element_count(small.in_onnx_order(), spec.row.label)
+    return MaxPoolCall(spec, axes, small, large)
+
+
+def _axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
+    window = spec.windows[number]
+    begin, small = _placed(spec, window, large, spec.pads[number])
+    if small < 0:
+        raise ShapeError(
+            f"{spec.row.label}: spatial axis {number} needs room for a window of {window.reach}, got {large} elements "
+            f"and pads {list(spec.pads[number])}, which gives size {small}. Pad more or use a smaller kernel."
+        )
+    return Axis(large, small, window, begin)
+
+
+def _placed(spec: MaxPoolSpec, window: Window, large: int, pads: tuple[int, int]) -> tuple[int, int]:
+    """Padding before the first element, and the number of windows."""
+    is_ort = spec.compat == "ort"
+    if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
+        odd = OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN
+        small = same_pooled_size(large, window.stride)
+        return same_pool_begin(large, small, window, odd, keep_negative=is_ort), small
+    if spec.padding == "VALID":
+        pads = (0, 0)
+        ceil = spec.ceil and is_ort
+    else:
+        ceil = spec.ceil
+    if is_ort and not ceil:
+        return pads[0], truncated_pooled_size(large, window, *pads)
+    return pads[0], pooled_size(large, window, *pads, ceil=ceil)
+
+
+def _refuse_wide_pads(row: Row, sizes: Shape, pads: tuple[tuple[int, int], ...]) -> None:
+    for size, pair in zip(sizes, pads, strict=True):
+        if max(pair) >= size:
+            raise UnpoolError(
+                f"{row.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
+                "Use compat='spec'."
+            )

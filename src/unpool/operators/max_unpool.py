@@ -1,0 +1,150 @@
+"""MaxUnpool: attributes to a spec, spec and shapes to a call.
+
+Source: ONNX MaxUnpool 9, 11, 22. The standard does not say in which tensor the indices count when `output_shape`
+differs from the inferred shape; `index_space` names it.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unpool.errors import ShapeError
+from unpool.geometry import Axis, Window, element_count, grown_size
+from unpool.operators import activation as activations
+from unpool.operators import attributes as read
+from unpool.operators.activation import Activation
+from unpool.operators.attributes import Attributes
+from unpool.operators.contract import Row
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+
+INDEX_SPACES = ("auto", "output", "inferred")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxUnpoolSpec:
+    """The attributes of one MaxUnpool, checked against its version."""
+
+    row: Row
+    compat: str
+    index_space: str
+    windows: tuple[Window, ...]
+    pads: tuple[tuple[int, int], ...]
+    activation: Activation | None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxUnpoolCall:
+    """A spec with shapes.
+
+    Attributes:
+        axes: one per spatial axis, whose large size is the output's.
+        small: X without its layout.
+        large: the output without its layout.
+        inferred: spatial shape from the attributes alone; an axis may be negative when `output_shape` is given.
+        index_space: "output" or "inferred" when it is settled, "auto" when the indices must be read.
+    """
+
+    spec: MaxUnpoolSpec
+    axes: tuple[Axis, ...]
+    small: FeatureShape
+    large: FeatureShape
+    inferred: Shape
+    index_space: str
+
+
+def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
+    """Check the attributes of a MaxUnpool.
+
+    Raises:
+        UnpoolError: an attribute is unknown, missing, ill-typed or out of range in this version.
+    """
+    given = read.check(row, attributes)
+    read.choice(row, "index_space", index_space, INDEX_SPACES)
+    rank = len(given["kernel_shape"])
+    sizes = read.window_list(row, "kernel_shape", given["kernel_shape"], rank, 1)
+    strides = read.window_list(row, "strides", given.get("strides"), rank, 1)
+    if compat == "ort" and index_space == "auto":
+        index_space = "output"
+    return MaxUnpoolSpec(
+        row,
+        compat,
+        index_space,
+        tuple(Window(size, stride) for size, stride in zip(sizes, strides, strict=True)),
+        read.pad_list(row, given.get("pads"), rank),
+        activations.from_attributes(row, given),
+    )
+
+
+@lru_cache(maxsize=1024)
+def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape: Shape | None) -> MaxUnpoolCall:
+    """Sizes for one set of shapes; `output_shape` is the value of the third input, (N, C, D1..Dk).
+
+    Raises:
+        ShapeError: ranks, shapes or `output_shape` do not fit.
+    """
+    small = feature_shape(spec.row, "X", x_shape)
+    if len(small.spatial) != len(spec.windows):
+        raise ShapeError(
+            f"{spec.row.label}: kernel_shape needs {len(small.spatial)} values (X is {text(x_shape)}), "
+            f"got {len(spec.windows)}. Give one per spatial axis."
+        )
+    if indices_shape != small.in_onnx_order():
+        raise ShapeError(
+            f"{spec.row.label}: I needs the (N, C, D1..Dk) shape of X, {text(small.in_onnx_order())}, "
+            f"got {text(indices_shape)}. Pass the indices of the same pool."
+        )
+    inferred = tuple(
+        grown_size(size, window, padding=sum(pads))
+        for size, window, pads in zip(small.spatial, spec.windows, spec.pads, strict=True)
+    )
+    spatial = _inferred_output(spec, inferred) if output_shape is None else _asked_output(spec, small, output_shape)
+    large = FeatureShape(small.batch, small.channels, spatial)
+    element_count(large.in_onnx_order(), spec.row.label)
+    axes = tuple(
+        Axis(big, little, window, pads[0])
+        for big, little, window, pads in zip(spatial, small.spatial, spec.windows, spec.pads, strict=True)
+    )
+    return MaxUnpoolCall(spec, axes, small, large, inferred, _index_space(spec, small, inferred, spatial))
+
+
+def _inferred_output(spec: MaxUnpoolSpec, inferred: Shape) -> Shape:
+    if min(inferred) < 0:
+        raise ShapeError(
+            f"{spec.row.label}: kernel_shape, strides and pads need an output size of 0 or more, "
+            f"got {list(inferred)}. Reduce the pads or pass output_shape."
+        )
+    return inferred
+
+
+def _asked_output(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape) -> Shape:
+    rank = 2 + len(small.spatial)
+    where = f"{spec.row.label}: output_shape"
+    if len(output_shape) != rank:
+        raise ShapeError(f"{where} needs {rank} values, (N, C, D1..Dk), got {list(output_shape)}. Give one per axis.")
+    if min(output_shape) < 0:
+        raise ShapeError(f"{where} needs values of 0 or more, got {list(output_shape)}. Correct it.")
+    if output_shape[:2] != (small.batch, small.channels):
+        raise ShapeError(
+            f"{where} needs N and C of X, {small.batch} and {small.channels}, got {list(output_shape)}. Correct it."
+        )
+    return output_shape[2:]
+
+
+def _index_space(spec: MaxUnpoolSpec, small: FeatureShape, inferred: Shape, spatial: Shape) -> str:
+    """Settle `index_space` as far as shapes allow."""
+    if spatial == inferred:
+        return "output"
+    if spec.compat == "ort" and min(inferred) >= 0 and math.prod(spatial) < math.prod(inferred):
+        raise ShapeError(
+            f"{spec.row.label}: compat='ort' needs an output_shape of at least {math.prod(inferred)} elements a plane, "
+            f"got {list(spatial)}. Use compat='spec'."
+        )
+    covers = all(big >= little >= 0 for big, little in zip(spatial, inferred, strict=True))
+    if spec.index_space == "inferred" and not covers:
+        raise ShapeError(
+            f"{spec.row.label}: index_space='inferred' needs an output_shape of at least {list(inferred)}, "
+            f"got {list(spatial)}. Use index_space='output'."
+        )
+    if spec.index_space == "auto" and not covers:
+        return "output"
+    return spec.index_space

@@ -1,0 +1,55 @@
+"""One door from an operator's name to its spec."""
+
+from typing import TypeAlias
+
+from unpool.operators import attributes, contract, conv_transpose, max_pool, max_unpool
+from unpool.operators.attributes import Attributes
+from unpool.operators.contract import Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+
+Spec: TypeAlias = MaxPoolSpec | MaxUnpoolSpec | ConvTransposeSpec
+
+
+def spec(
+    operator: str,
+    attrs: Attributes,
+    *,
+    domain: str = "",
+    opset: int | None = None,
+    compat: str = "spec",
+    index_space: str = "auto",
+) -> Spec:
+    """The checked attributes of one node or call.
+
+    Args:
+        operator: "MaxPool", "MaxUnpool" or "ConvTranspose".
+        attrs: attribute values by ONNX name; None means not set.
+        domain: "" for ONNX, or "com.ms.internal.nhwc".
+        opset: the version that the model imports for this domain; None for the newest semantics.
+        compat: "spec" for the text of the standard, "ort" for ONNX Runtime where the two differ.
+        index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
+
+    Raises:
+        UnsupportedError: no such operator, version or attribute in this version.
+        UnpoolError: an attribute is missing, ill-typed or out of range.
+
+    >>> spec("MaxPool", {"kernel_shape": [2, 2]}, opset=13).row.label
+    'MaxPool-12'
+    """
+    if opset is None:
+        row = contract.newest(operator, channels_last=domain == contract.NHWC)
+    else:
+        row = contract.row(operator, domain, opset)
+    return from_row(row, attrs, compat=compat, index_space=index_space)
+
+
+def from_row(row: Row, attrs: Attributes, *, compat: str, index_space: str) -> Spec:
+    """As `spec`, for a row that is already chosen."""
+    attributes.choice(row, "compat", compat, attributes.COMPAT)
+    if row.operator == "MaxPool":
+        return max_pool.resolve(row, attrs, compat)
+    if row.operator == "MaxUnpool":
+        return max_unpool.resolve(row, attrs, compat, index_space)
+    return conv_transpose.resolve(row, attrs, compat)

@@ -1,0 +1,74 @@
+"""An ONNX graph as a plain record: what the passes change, the plan reads and the pieces are cut from."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+from unpool.runtime.nodes import reads
+
+FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in execution order and the values around them. Its protos are shared: nothing changes them.
+
+    Attributes:
+        nodes: in an order in which every value is made before it is read.
+        constants: tensors that no caller can override.
+        sparse_constants: the same, stored sparsely.
+        defaults: initializers that are also inputs: the caller may feed them.
+        inputs: graph inputs, `defaults` included.
+        outputs: graph outputs.
+        declared: types that the model states for values in between.
+        opsets: version by domain, "" for ONNX.
+        ir_version: of the model.
+        folded: for the first output of a node, the labels of the nodes folded into it.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    constants: Mapping[str, onnx.TensorProto]
+    sparse_constants: Mapping[str, onnx.SparseTensorProto]
+    defaults: Mapping[str, onnx.TensorProto]
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    outputs: tuple[onnx.ValueInfoProto, ...]
+    declared: Mapping[str, onnx.TypeProto]
+    opsets: Mapping[str, int]
+    ir_version: int
+    folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the graph outputs."""
+        return tuple(value.name for value in self.outputs)
+
+    def uses(self) -> Counter[str]:
+        """How many nodes and graph outputs read each value; a node that reads it twice counts twice."""
+        counts = Counter(self.output_names)
+        for node in self.nodes:
+            counts.update(node.input)
+            counts.update(set(reads(node)) - set(node.input))
+        return counts
+
+
+def read(model: onnx.ModelProto) -> Graph:
+    """The record of a model whose functions are inlined and whose tensors are in memory."""
+    graph = model.graph
+    inputs = {value.name for value in graph.input}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    can_override = model.ir_version >= FIRST_IR_WITH_DEFAULTS
+    defaults = {name: tensor for name, tensor in tensors.items() if can_override and name in inputs}
+    constants = {name: tensor for name, tensor in tensors.items() if name not in defaults}
+    return Graph(
+        nodes=tuple(graph.node),
+        constants=constants,
+        sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
+        defaults=defaults,
+        inputs=tuple(value for value in graph.input if value.name not in constants),
+        outputs=tuple(graph.output),
+        declared={value.name: value.type for value in graph.value_info},
+        opsets={one.domain: one.version for one in model.opset_import},
+        ir_version=model.ir_version,
+    )

@@ -1,0 +1,35 @@
+"""ONNX's own operators under one domain name."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from unpool.runtime.nodes import inner_nodes
+
+LONG_NAME = "ai.onnx"
+
+
+def shorten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with "" in place of "ai.onnx"; the model itself when it does not use the long name."""
+    if not any(one.domain == LONG_NAME for one in _domain_holders(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for one in _domain_holders(copy):
+        if one.domain == LONG_NAME:
+            one.domain = ""
+    return copy
+
+
+def _domain_holders(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
+    yield from model.opset_import
+    yield from _all_nodes(model.graph.node)
+    for function in model.functions:
+        yield from function.opset_import
+        yield from _all_nodes(function.node)
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        yield from inner_nodes(node)

@@ -1,0 +1,25 @@
+"""Every example of the contract, sections 1 to 8, as a named case with its expected values typed in."""
+
+import cases_conv_transpose
+import cases_max_pool
+import cases_max_unpool
+import cases_nhwc
+import cases_types
+from cases_record import Case
+
+CASES: list[Case] = [
+    *cases_max_unpool.CASES,
+    *cases_max_pool.CASES,
+    *cases_conv_transpose.CASES,
+    *cases_types.CASES,
+    *cases_nhwc.CASES,
+]
+BY_NAME = {case.name: case for case in CASES}
+
+RULES: tuple[str, ...] = (
+    *(f"1.{i}" for i in range(1, 6)),
+    *(f"2.{i}" for i in range(1, 8)),
+    *(f"3.{i}" for i in range(1, 19)),
+    *(f"4.{i}" for i in range(1, 18)),
+    *(f"6.{i}" for i in range(1, 7)),
+)

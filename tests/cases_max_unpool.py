@@ -1,0 +1,243 @@
+"""Sections 1 and 2 of the contract: MaxUnpool."""
+
+import numpy as np
+
+from cases_record import Case, block, pool, shape64, unpool
+
+EVERY = (None, 9, 11, 22)
+TWO = {"kernel_shape": [2, 2], "strides": [2, 2]}
+X = [[5, 6], [7, 8]]
+TAPS = [[5, 7], [13, 15]]
+IN_INFERRED = [[0, 0, 0, 0, 0], [0, 5, 0, 6, 0], [0, 0, 0, 0, 0], [0, 7, 0, 8, 0], [0, 0, 0, 0, 0]]
+IN_OUTPUT = [[0, 0, 0, 0, 0], [5, 0, 6, 0, 0], [0, 0, 0, 7, 0], [8, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
+ROUND = [[0, 0, 0, 0, 0], [0, 7, 0, 9, 0], [0, 0, 0, 0, 0], [0, 17, 0, 19, 0], [0, 0, 0, 0, 0]]
+FIVE = shape64(1, 1, 5, 5)
+ODD_BITS = np.array([[[0x7FC12345, 0x80000000, 0xFFC00007]]], np.uint32).view(np.float32)
+ODD_PLACED = np.array([[[0, 0x7FC12345, 0x80000000, 0, 0xFFC00007, 0]]], np.uint32).view(np.float32)
+
+OUTPUT_SHAPE: list[Case] = [
+    *unpool("1.1", "a the node test", X, TAPS, IN_INFERRED, FIVE, opsets=EVERY, **TWO),
+    *unpool("1.1", "a named inferred", X, TAPS, IN_INFERRED, FIVE, index_space="inferred", **TWO),
+    *unpool("1.1", "b named output", X, TAPS, IN_OUTPUT, FIVE, index_space="output", **TWO),
+    *unpool("1.1", "b ort counts in output", X, TAPS, IN_OUTPUT, FIVE, compat="ort", **TWO),
+    *unpool("1.1", "c round trip", [[7, 9], [17, 19]], [[6, 8], [16, 18]], ROUND, FIVE, opsets=EVERY, **TWO),
+    *unpool(
+        "1.1",
+        "c named output",
+        [[7, 9], [17, 19]],
+        [[6, 8], [16, 18]],
+        ROUND,
+        FIVE,
+        index_space="output",
+        **TWO,
+    ),
+    *unpool(
+        "1.1",
+        "c named inferred is out of range",
+        [[7, 9], [17, 19]],
+        [[6, 8], [16, 18]],
+        None,
+        FIVE,
+        index_space="inferred",
+        **TWO,
+    ),
+    *unpool(
+        "1.2",
+        "pads move nothing",
+        X,
+        [[0, 2], [8, 10]],
+        [[5, 0, 6, 0], [0, 0, 0, 0], [7, 0, 8, 0], [0, 0, 0, 0]],
+        shape64(1, 1, 4, 4),
+        pads=[1, 0, 0, 1],
+        opsets=EVERY,
+        **TWO,
+    ),
+    *unpool(
+        "1.3",
+        "strides default to 1",
+        X,
+        [[0, 1], [3, 4]],
+        [[5, 6, 0], [7, 8, 0], [0, 0, 0]],
+        kernel_shape=[2, 2],
+        opsets=EVERY,
+    ),
+    *unpool(
+        "1.3",
+        "stride above kernel",
+        [1, 2, 3],
+        [0, 3, 6],
+        [1, 0, 0, 2, 0, 0, 3, 0],
+        kernel_shape=[2],
+        strides=[3],
+    ),
+    *unpool("1.3", "kernel above stride", [1, 2], [0, 3], [1, 0, 0, 2], kernel_shape=[3], strides=[1]),
+    *unpool("1.3", "pads shrink", [1, 2], [0, 2], [1, 0, 2], kernel_shape=[3], strides=[2], pads=[1, 1]),
+    *unpool("1.3", "negative size", [1], [0], None, kernel_shape=[1], pads=[1, 1]),
+    *pool(
+        "1.4", "a the pool", [1, 5, 2, 4, 3], [5, 4, 3], [1, 3, 4], kernel_shape=[2], strides=[2], ceil_mode=1
+    ),
+    *unpool(
+        "1.4",
+        "a ceil round trip",
+        [5, 4, 3],
+        [1, 3, 4],
+        [0, 5, 0, 4, 3],
+        shape64(1, 1, 5),
+        kernel_shape=[2],
+        strides=[2],
+        opsets=EVERY,
+    ),
+    *unpool(
+        "1.4",
+        "a ort refuses a smaller total",
+        [5, 4, 3],
+        [1, 3, 4],
+        None,
+        shape64(1, 1, 5),
+        kernel_shape=[2],
+        strides=[2],
+        compat="ort",
+    ),
+    *pool("1.4", "b the pool", [4, 1, 3, 2], [4, 4, 3, 3], [0, 0, 2, 2], kernel_shape=[3], pads=[1, 1]),
+    *unpool(
+        "1.4",
+        "b pads not repeated",
+        [4, 4, 3, 3],
+        [0, 0, 2, 2],
+        [4, 0, 3, 0],
+        shape64(1, 1, 4),
+        kernel_shape=[3],
+        opsets=EVERY,
+    ),
+    *unpool(
+        "1.4",
+        "b ort refuses",
+        [4, 4, 3, 3],
+        [0, 0, 2, 2],
+        None,
+        shape64(1, 1, 4),
+        kernel_shape=[3],
+        compat="ort",
+    ),
+    *unpool(
+        "1.4",
+        "ort compares totals only",
+        X,
+        [[0, 1], [2, 15]],
+        [[5, 6, 7, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 8]],
+        shape64(1, 1, 2, 8),
+        compat="ort",
+        **TWO,
+    ),
+    *unpool("1.5", "more channels than X", X, TAPS, None, shape64(1, 2, 4, 4), opsets=EVERY, **TWO),
+    *unpool("1.5", "spatial sizes only", X, TAPS, None, shape64(4, 4), opsets=EVERY, **TWO),
+    *unpool("1.5", "more samples than X", X, TAPS, None, shape64(2, 1, 4, 4), **TWO),
+    *unpool("1.5", "negative entry", X, TAPS, None, shape64(1, 1, -4, 4), **TWO),
+    *unpool("1.5", "rank two", X, TAPS, None, shape64(1, 1, 4, 4)[np.newaxis], **TWO),
+    *unpool("1.5", "int32", X, TAPS, None, shape64(1, 1, 4, 4).astype(np.int32), **TWO),
+    *unpool("1.5", "no room for a value", X, TAPS, None, shape64(1, 1, 0, 4), **TWO),
+    *unpool(
+        "1.5",
+        "no room needed",
+        np.zeros((1, 1, 0, 2), np.float32),
+        np.zeros((1, 1, 0, 2), np.int64),
+        np.zeros((1, 1, 0, 7), np.float32),
+        shape64(1, 1, 0, 7),
+        **TWO,
+    ),
+]
+
+INDICES: list[Case] = [
+    *unpool("2.1", "negative index", X, [[-1, 7], [13, 15]], None, opsets=EVERY, **TWO),
+    *unpool("2.1", "index equal to the size", X, [[16, 7], [13, 15]], None, opsets=EVERY, **TWO),
+    *unpool("2.1", "index beyond output_shape", X, [[25, 7], [13, 15]], None, FIVE, **TWO),
+    *unpool(
+        "2.2",
+        "last duplicate wins",
+        [[1, 2], [3, 4]],
+        [[5, 5], [5, 5]],
+        [[0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
+        opsets=EVERY,
+        **TWO,
+    ),
+    *unpool(
+        "2.2",
+        "channels-last keeps the order of I",
+        block((1, 2, 2), 1),
+        block((1, 2, 2), [0, 1, 1, 3], np.int64),
+        block((1, 2, 2), [1, 0, 2, 4]),
+        kernel_shape=[1],
+        layout="NHWC",
+    ),
+    *unpool(
+        "2.3",
+        "an index may land in another plane",
+        block((1, 2, 2, 2), 1),
+        block((1, 2, 2, 2), [5, 7, 13, 15] * 2, np.int64),
+        block((1, 2, 4, 4), [0, 0, 0, 0, 0, 5, 0, 6, 0, 0, 0, 0, 0, 7, 0, 8] + [0] * 16),
+        opsets=EVERY,
+        **TWO,
+    ),
+    *unpool("2.4", "I shorter than X", X, [[5, 7]], None, opsets=EVERY, **TWO),
+    *unpool("2.4", "I with another channel", X, block((1, 2, 2, 2), 0, np.int64), None, **TWO),
+    *unpool("2.5", "kernel 0", [1], [0], None, kernel_shape=[0], opsets=EVERY),
+    *unpool("2.5", "stride 0", [1], [0], None, kernel_shape=[2], strides=[0]),
+    *unpool("2.5", "stride -1", [1], [0], None, kernel_shape=[2], strides=[-1]),
+    *unpool("2.5", "pads -1", [1], [0], None, kernel_shape=[2], pads=[-1, 0]),
+    *unpool("2.5", "one kernel size for two axes", X, TAPS, None, kernel_shape=[2], strides=[2, 2]),
+    *unpool("2.5", "two strides for one axis", [1], [0], None, kernel_shape=[2], strides=[1, 1]),
+    *unpool("2.5", "one pad for one axis", [1], [0], None, kernel_shape=[2], pads=[1]),
+    *unpool(
+        "2.5", "pads reach the kernel", [1, 2, 3, 4], [0, 1, 0, 1], [3, 4], kernel_shape=[1], pads=[1, 1]
+    ),
+    *unpool(
+        "2.6",
+        "no sample",
+        np.zeros((0, 2, 3), np.float32),
+        np.zeros((0, 2, 3), np.int64),
+        np.zeros((0, 2, 6), np.float32),
+        kernel_shape=[2],
+        strides=[2],
+        opsets=EVERY,
+    ),
+    *unpool(
+        "2.6",
+        "no channel",
+        np.zeros((2, 0, 3), np.float32),
+        np.zeros((2, 0, 3), np.int64),
+        np.zeros((2, 0, 6), np.float32),
+        kernel_shape=[2],
+        strides=[2],
+    ),
+    *unpool(
+        "2.6",
+        "no cell",
+        np.zeros((1, 1, 0), np.float32),
+        np.zeros((1, 1, 0), np.int64),
+        [0],
+        kernel_shape=[2],
+    ),
+    *unpool("2.6", "rank 2", block((2, 3), 0), block((2, 3), 0, np.int64), None, kernel_shape=[]),
+    *unpool(
+        "2.6",
+        "four spatial axes",
+        block((1, 1, 1, 1, 1, 1), [7]),
+        block((1, 1, 1, 1, 1, 1), [5], np.int64),
+        block((1, 1, 2, 2, 2, 2), [0] * 5 + [7] + [0] * 10),
+        kernel_shape=[2, 2, 2, 2],
+        opsets=EVERY,
+    ),
+    *unpool("2.6", "bits of NaN and -0 stay", ODD_BITS, [1, 2, 4], ODD_PLACED, kernel_shape=[2], strides=[2]),
+    *unpool(
+        "2.7",
+        "every version infers alike",
+        X,
+        [[1, 3], [9, 11]],
+        [[0, 5, 0, 6], [0, 0, 0, 0], [0, 7, 0, 8], [0, 0, 0, 0]],
+        opsets=EVERY,
+        **TWO,
+    ),
+    *unpool("2.7", "opset 21 is version 11", [1], [1], [0, 1], kernel_shape=[2], opsets=(10, 21, 23)),
+]
+
+CASES = OUTPUT_SHAPE + INDICES

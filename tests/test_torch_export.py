@@ -1,0 +1,141 @@
+"""The translation table: one MaxPool and one MaxUnpool per level, and torch's numbers in every runtime."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import networks
+import unpool
+from unpool.torch import translation_table
+
+
+class RoundTrip(nn.Module):
+    """MaxPool with indices, then MaxUnpool, back to the size of the input when `sized`."""
+
+    def __init__(self, rank, sized, kernel, stride=None, padding=0, ceil_mode=False):
+        super().__init__()
+        pool, unpooling = getattr(nn, f"MaxPool{rank}d"), getattr(nn, f"MaxUnpool{rank}d")
+        self.pool = pool(kernel, stride, padding, return_indices=True, ceil_mode=ceil_mode)
+        self.unpool = unpooling(kernel, stride, padding)
+        self.rank, self.sized = rank, sized
+
+    def forward(self, x):
+        values, indices = self.pool(x)
+        size = x.shape[-self.rank :] if self.sized else None
+        return self.unpool(values, indices, output_size=size)
+
+
+class Indices(nn.Module):
+    """The indices of a pool alone."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.pool = getattr(nn, f"MaxPool{rank}d")(3, 2, 1, return_indices=True)
+
+    def forward(self, x):
+        return self.pool(x)[1]
+
+
+CASES = {
+    "1-D": (RoundTrip(1, False, 2), (2, 3, 8)),
+    "1-D odd, sized": (RoundTrip(1, True, 2), (2, 3, 7)),
+    "1-D k3s2p1": (RoundTrip(1, True, 3, 2, 1), (2, 3, 7)),
+    "2-D": (RoundTrip(2, False, 2), (2, 3, 8, 6)),
+    "2-D odd, sized": (RoundTrip(2, True, 2), (2, 3, 7, 9)),
+    "2-D k3s2p1": (RoundTrip(2, True, 3, 2, 1), (2, 3, 7, 9)),
+    "2-D k3s1p1": (RoundTrip(2, True, 3, 1, 1), (2, 3, 5, 7)),
+    "2-D ceil": (RoundTrip(2, True, 2, ceil_mode=True), (2, 3, 5, 7)),
+    "2-D grown by padding": (RoundTrip(2, True, 2, 1, 1), (2, 3, 5, 7)),
+    "2-D without a batch": (RoundTrip(2, True, 2), (3, 7, 9)),
+    "3-D": (RoundTrip(3, False, 2), (2, 3, 4, 6, 8)),
+    "3-D odd, sized": (RoundTrip(3, True, 2), (2, 3, 5, 7, 9)),
+    "3-D k3s2p1": (RoundTrip(3, True, 3, 2, 1), (2, 3, 5, 7, 9)),
+    "1-D indices": (Indices(1), (2, 3, 7)),
+    "2-D indices": (Indices(2), (2, 3, 7, 5)),
+    "3-D indices": (Indices(3), (2, 3, 5, 7, 3)),
+}
+
+
+def assert_runtimes_agree(model, network, x):
+    """Onnxruntime and unpool give exactly what torch gives."""
+    expected = network(x).numpy()
+    data = model.SerializeToString()
+    for session in (onnxruntime.InferenceSession(data), unpool.InferenceSession(data)):
+        (y,) = session.run(None, {"x": x.numpy()})
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
+    """A pool with indices is one MaxPool, an unpooling one MaxUnpool, and all runtimes give torch's result."""
+    network, shape = CASES[case]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    model = networks.export(network, x)
+    onnx.checker.check_model(model, full_check=True)
+    counts = Counter(node.op_type for node in model.graph.node)
+    assert counts["MaxPool"] == 1
+    assert counts["MaxUnpool"] == isinstance(network, RoundTrip)
+    assert not counts.keys() & {"ScatterND", "Slice", "Loop"}
+    assert_runtimes_agree(model, network, x)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if "indices" not in name])
+def test_static_window_infers_the_output_shape(case):
+    """With static sizes MaxUnpool's output_shape can go: the shape inferred from its attributes is the same."""
+    network, shape = CASES[case]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    model = networks.export(network, x)
+    (node,) = (node for node in model.graph.node if node.op_type == "MaxUnpool")
+    del node.input[2:]
+    assert_runtimes_agree(model, network, x)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("sized", [False, True])
+def test_dynamic_batch_and_sizes(rank, sized):
+    """One file serves every batch and size; the window is the pool's, output_shape says the size."""
+    network = RoundTrip(rank, sized, 2)
+    x = torch.randn(2, 3, *[8, 6, 10][:rank])
+    model = networks.export(
+        network, x, dynamic_shapes=({axis: f"d{axis}" for axis in (0, *range(2, rank + 2))},)
+    )
+    assert sum(node.op_type == "MaxUnpool" for node in model.graph.node) == 1
+    assert_runtimes_agree(model, network, x)
+    larger = [11, 7, 13] if sized else [12, 8, 14]
+    assert_runtimes_agree(model, network, torch.randn(3, 3, *larger[:rank]))
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22])
+def test_opset_asked_for_is_the_opset_written(opset):
+    """The exporter converts the entries to the opset of the call."""
+    network, shape = CASES["2-D odd, sized"]
+    x = torch.randn(shape)
+    model = networks.export(network, x, opset=opset)
+    assert [entry.version for entry in model.opset_import] == [opset]
+    assert_runtimes_agree(model, network, x)
+
+
+def test_opset_without_max_unpool_is_refused():
+    """Below opset 9 there is no MaxUnpool to write."""
+    with pytest.raises(unpool.errors.UnsupportedError, match="at least 9, .* got 8"):
+        translation_table(8)
+
+
+@pytest.mark.parametrize("package", ["torch", "onnxscript"])
+def test_missing_package_names_the_extra(package):
+    """Without torch the import fails with one sentence that says what to install."""
+    code = f"import sys; sys.modules[{package!r}] = None; import unpool.torch"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last == (
+        f"ModuleNotFoundError: unpool.torch: expected the package {package}, it is not installed. "
+        "Run: pip install 'unpool[torch]'"
+    )
