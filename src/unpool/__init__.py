@@ -21,8 +21,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FileError",
-    "InferenceSession",
     "IndicesError",
+    "InferenceSession",
     "MissingFileError",
     "ModelError",
     "ShapeError",

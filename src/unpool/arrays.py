@@ -6,7 +6,7 @@ DLPack has a code for bfloat16 that NumPy does not read: those bits travel as in
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -92,7 +92,11 @@ def _from_torch(x: Any, name: str) -> AnyArray:
         raise UnpoolError(f"{name}: expected a tensor without gradient, got requires_grad=True. Use x.detach().")
     torch = sys.modules["torch"]
     x = x.resolve_conj().resolve_neg()
-    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+    if x.dtype == torch.bfloat16:
+        x = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    else:
+        x = x.numpy()
+    return cast(AnyArray, x)
 
 
 def _to_torch(y: AnyArray) -> Any:

@@ -46,9 +46,7 @@ def _float(name: str, dtype: Any, bits: type, compute: type) -> StorageType:
 
 
 def _integer(name: str, dtype: type) -> StorageType:
-    return StorageType(
-        name, np.dtype(dtype), np.dtype(dtype), np.dtype(np.float32), int(np.iinfo(dtype).min), 0
-    )
+    return StorageType(name, np.dtype(dtype), np.dtype(dtype), np.dtype(np.float32), int(np.iinfo(dtype).min), 0)
 
 
 TYPES = {

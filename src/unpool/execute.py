@@ -135,9 +135,7 @@ def _max_unpool(
     return _deliver(work, y, spec.activation, storage)
 
 
-def _counted_spatial(
-    call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None
-) -> tuple[int, ...]:
+def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
     """The spatial shape in which the indices count.
 
     Under "auto" it is the output's, unless they fit the inferred shape and not the output's.
@@ -151,8 +149,7 @@ def _counted_spatial(
     if is_consistent(positions, call.axes, planes, threads):
         return call.large.spatial
     inferred = [
-        Axis(size, axis.small, axis.window, axis.begin)
-        for size, axis in zip(call.inferred, call.axes, strict=True)
+        Axis(size, axis.small, axis.window, axis.begin) for size, axis in zip(call.inferred, call.axes, strict=True)
     ]
     return call.inferred if is_consistent(positions, inferred, planes, threads) else call.large.spatial
 
@@ -232,7 +229,9 @@ def _destination(
     if not target.flags.writeable:
         raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
     if any(np.may_share_memory(target, other) for other in others):
-        raise UnpoolError(f"{where} needs memory of its own, got memory shared with another argument. Pass a new array.")
+        raise UnpoolError(
+            f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
+        )
     return target
 
 

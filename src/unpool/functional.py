@@ -341,7 +341,9 @@ def _call_pair(spec: Spec, x: Any, threads: int | None, out: Any) -> tuple[Any, 
         y, indices = run(spec, arrays, outputs=2, threads=threads)
         return like(y, x), like(indices, x)
     if not isinstance(out, tuple) or len(out) != 2:
-        raise UnpoolError(f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
+        raise UnpoolError(
+            f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
+        )
     run(spec, arrays, outputs=2, threads=threads, out=tuple(_out_array(spec, each) for each in out))
     return out
 

@@ -40,7 +40,8 @@ def feature_shape(row: Row, name: str, shape: Shape) -> FeatureShape:
     if len(shape) < 3:
         layout = "(N, D1..Dk, C)" if row.is_channels_last else "(N, C, D1..Dk)"
         raise ShapeError(
-            f"{row.label}: {name} needs rank 3 or more, {layout}, got rank {len(shape)}: {text(shape)}. Add the missing axes."
+            f"{row.label}: {name} needs rank 3 or more, {layout}, got rank {len(shape)}: {text(shape)}. "
+            "Add the missing axes."
         )
     if row.is_channels_last:
         return FeatureShape(shape[0], shape[-1], shape[1:-1])
@@ -67,9 +68,7 @@ def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:
     storage = storage_type(dtype, where)
     if storage.name in row.value_types:
         return storage
-    rows = [
-        other for other in ROWS if other.operator == row.operator and storage.name in other.value_types
-    ]
+    rows = [other for other in ROWS if other.operator == row.operator and storage.name in other.value_types]
     expected = f"{where} expects one of {', '.join(row.value_types)}; got {storage.name}"
     if rows:
         raise UnsupportedError(f"{expected}, which {rows[0].label} accepts. Raise the opset or convert the tensor.")

@@ -1,5 +1,8 @@
 """Element-wise activations, in the type that products and sums are formed in."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 
@@ -46,7 +49,7 @@ def _hard_swish(values):
     return values * _hard_sigmoid(values, sixth, half)
 
 
-_FORMULAS = {
+_FORMULAS: dict[str, Callable[..., Any]] = {
     "Relu": lambda values: np.maximum(values, values.dtype.type(0)),
     "LeakyRelu": lambda values, alpha: np.where(values >= 0, values, alpha * values),
     "Tanh": np.tanh,

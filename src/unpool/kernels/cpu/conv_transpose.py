@@ -15,8 +15,6 @@ from unpool.geometry import Axis, growing_walk, tap_spans
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
-_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-
 
 def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
     """Write the transposed convolution of x and w to `y`.
@@ -57,7 +55,7 @@ def _phase_spans(lanes: Axis):
     return np.column_stack([spans[:, :3], phase, shift])
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, spans, first, stop):
     """Memory order: batch and output channel, leading position, lane. Each output row visits the channels of its
     group, the input rows that reach it, the taps along the lanes, then the lanes: the innermost loop is a vector loop.
@@ -87,14 +85,14 @@ def _grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, span
         _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _add_row(line, shift, x, low, high, weight):
     """One tap of one channel: line[lane + shift] += x[lane] * weight."""
     for lane in range(low, high):
         line[np.uint64(lane + shift)] += x[np.uint64(lane)] * weight
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _store_row(y, phases, stride, bias):
     """Interleave the phases, adding the bias once."""
     for phase in range(phases.shape[0]):

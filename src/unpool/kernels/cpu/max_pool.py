@@ -14,7 +14,6 @@ from unpool.geometry import Axis, Window, shrinking_walk, tap_spans
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 _INTEGERS = (types.int8, types.uint8)
 _POINT = Window(1)
 _NO_INDICES = np.empty(0, np.int64)
@@ -38,7 +37,9 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channel
         return
     lanes = Axis(x.shape[-1], x.shape[-1], _POINT) if channels_last else axes[-1]
     leading = axes if channels_last else axes[:-1]
-    weights = [int(np.prod([axis.large for axis in leading[number + 1 :]])) * lanes.large for number in range(len(leading))]
+    weights = [
+        int(np.prod([axis.large for axis in leading[number + 1 :]])) * lanes.large for number in range(len(leading))
+    ]
     steps, table, width = row_plan([shrinking_walk(axis) for axis in leading], weights, [0] * len(leading))
     spans = tap_spans(lanes)
     rows = y.size // (y.shape[0] * lanes.small)
@@ -52,9 +53,24 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channel
     )  # fmt: skip
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _pool_rows(
-    x, y, indices, plane, rows, small, stride, steps, table, width, spans, infinity, lowest, channels, first, stop
+    x,
+    y,
+    indices,
+    plane,
+    rows,
+    small,
+    stride,
+    steps,
+    table,
+    width,
+    spans,
+    infinity,
+    lowest,
+    channels,
+    first,
+    stop,
 ):
     """Memory order: outer, leading position, lane. Each output row visits the input rows under its window in
     row-major order, then the taps along the lanes, then the lanes themselves: the innermost loop is a vector loop.
@@ -85,7 +101,7 @@ def _pool_rows(
                     indices[job * small + lane] = -1 if at[lane] < 0 else base + at[lane]
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _raise_row(x, offset, low, high, stride, infinity, best, at):
     """Take x[lane * stride + offset] wherever it beats the best key so far."""
     if stride == 1:
@@ -102,7 +118,7 @@ def _raise_row(x, offset, low, high, stride, infinity, best, at):
             at[lane] = lane * stride + offset if wins else at[lane]
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _store_by_channel(indices, at, outer, row, rows, plane, channels):
     """Indices stay (N, C, d1..dk) and count in (N, C, D1..Dk): element q * C + c of a batch is c * P + q."""
     for lane in range(channels):

@@ -9,8 +9,6 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
-
 
 def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
     """Test every index against [0, limit).
@@ -37,7 +35,8 @@ def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | Non
     if planes == 0 or indices.size == 0:
         return True
     sizes = np.array(
-        [(axis.large, axis.small, axis.window.size, axis.window.stride, axis.begin) for axis in axes], np.int64
+        [(axis.large, axis.small, axis.window.size, axis.window.stride, axis.begin) for axis in axes],
+        np.int64,
     )
     small = indices.size // planes
     return all(split(_in_windows, planes, indices.size * len(axes), threads, readonly(indices), small, sizes))
@@ -64,7 +63,7 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
     )  # fmt: skip
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _check_planes(indices, small, large, limit, first, stop):
     """Memory order: plane, position. One pass, two unsigned comparisons per index."""
     is_local = True
@@ -77,7 +76,7 @@ def _check_planes(indices, small, large, limit, first, stop):
     return -1, is_local
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _in_windows(indices, small, sizes, first, stop):
     """Memory order: plane, position, axis from last to first; both the position and its index are decoded."""
     for position in range(first * small, stop * small):
@@ -98,7 +97,7 @@ def _in_windows(indices, small, sizes, first, stop):
     return True
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scatter_planes(x, indices, y, small, large, channels, first, stop):
     """Memory order: plane, position of the indices. Channels-last arrays swap plane and position on both sides."""
     for position in range(first * small, stop * small):
@@ -109,7 +108,7 @@ def _scatter_planes(x, indices, y, small, large, channels, first, stop):
         y[index] = x[place]
 
 
-@njit(cache=True, **_OPTIONS)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _channels_last(index, plane, channels):
     """From the flat index of (n, c, q) to that of (n, q, c)."""
     batch_and_channel, inside = index // plane, index % plane

@@ -1,0 +1,52 @@
+"""Counts what Numba compiles during the run: the number of specialisations is bounded, whatever the ranks."""
+
+import time
+
+import pytest
+from numba.core import event
+
+MOST_SPECIALISATIONS = 150
+MOST_SECONDS = 300
+
+
+class CompileMeter(event.Listener):
+    """Distinct kernel specialisations, and the seconds spent on them."""
+
+    def __init__(self):
+        self.seen = set()
+        self.seconds = 0.0
+        self._depth = 0
+        self._started = 0.0
+
+    def on_start(self, happened):
+        """A dispatcher begins to compile, perhaps inside another one."""
+        if self._depth == 0:
+            self._started = time.perf_counter()
+        self._depth += 1
+
+    def on_end(self, happened):
+        """A dispatcher is done; only the outermost one adds its time."""
+        self._depth -= 1
+        dispatcher = happened.data["dispatcher"].py_func
+        if dispatcher.__module__.startswith("unpool."):
+            self.seen.add((dispatcher.__module__, dispatcher.__qualname__, happened.data["args"]))
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._started
+
+
+METER = CompileMeter()
+event.register("numba:compile", METER)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how much was compiled; what came from the cache of an earlier run does not count."""
+    terminalreporter.write_line(
+        f"kernels compiled: {len(METER.seen)} specialisations (at most {MOST_SPECIALISATIONS}) "
+        f"in {METER.seconds:.1f} s (at most {MOST_SECONDS})"
+    )
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Too many specialisations fail the run even if every test passed."""
+    if exitstatus == 0 and (len(METER.seen) > MOST_SPECIALISATIONS or METER.seconds > MOST_SECONDS):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
