@@ -78,18 +78,17 @@ def _grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, span
                 for span in range(spans.shape[0]):
                     low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
                     if low < high:
-                        _add_row(
-                            phases[phase], shift, x[plane + others[place] :], low, high,
-                            w[window + taps[place] + spans[span, 0]],
-                        )  # fmt: skip
+                        start = plane + others[place] + low
+                        weight = w[window + taps[place] + spans[span, 0]]
+                        _add_row(phases[phase, low + shift : high + shift], x[start : start + high - low], weight)
         _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _add_row(line, shift, x, low, high, weight):
-    """One tap of one channel: line[lane + shift] += x[lane] * weight."""
-    for lane in range(low, high):
-        line[np.uint64(lane + shift)] += x[np.uint64(lane)] * weight
+def _add_row(line, x, weight):
+    """One tap of one channel."""
+    for lane in range(line.size):
+        line[lane] += x[lane] * weight
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -87,10 +87,10 @@ def _pool_rows(
         base = outer * plane
         for place in range(list_rows(steps, table, row, others, taps)):
             for span in range(spans.shape[0]):
-                _raise_row(
-                    x[base : base + plane], others[place] + spans[span, 3], spans[span, 1], spans[span, 2], stride,
-                    infinity, best, at,
-                )  # fmt: skip
+                low, high = spans[span, 1], spans[span, 2]
+                start = others[place] + spans[span, 3] + low * stride
+                if low < high:
+                    _raise_row(x[base + start : base + plane], best[low:high], at[low:high], start, stride, infinity)
         for lane in range(small):
             y[job * small + lane] = lowest if at[lane] < 0 else x[base + at[lane]]
         if indices.size:
@@ -102,20 +102,23 @@ def _pool_rows(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _raise_row(x, offset, low, high, stride, infinity, best, at):
-    """Take x[lane * stride + offset] wherever it beats the best key so far."""
+def _raise_row(x, best, at, start, stride, infinity):
+    """Take x[lane * stride] wherever it beats the best key so far; constant strides make vector loops."""
     if stride == 1:
-        for lane in range(low, high):
-            key = _key(x[np.uint64(lane + offset)], infinity)
-            wins = key > best[lane]
-            best[lane] = key if wins else best[lane]
-            at[lane] = lane + offset if wins else at[lane]
+        _raise_lanes(x, best, at, start, 1, infinity)
+    elif stride == 2:
+        _raise_lanes(x, best, at, start, 2, infinity)
     else:
-        for lane in range(low, high):
-            key = _key(x[np.uint64(lane * stride + offset)], infinity)
-            wins = key > best[lane]
-            best[lane] = key if wins else best[lane]
-            at[lane] = lane * stride + offset if wins else at[lane]
+        _raise_lanes(x, best, at, start, stride, infinity)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _raise_lanes(x, best, at, start, stride, infinity):
+    for lane in range(best.size):
+        key = _key(x[lane * stride], infinity)
+        wins = key > best[lane]
+        best[lane] = key if wins else best[lane]
+        at[lane] = start + lane * stride if wins else at[lane]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
