@@ -6,7 +6,9 @@ Along the lanes the output is kept by phase (q modulo stride), where neighbours 
 one multiply-add of contiguous vectors, and no product with an inserted zero is ever formed.
 """
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numba import njit
@@ -30,29 +32,31 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     """
     if y.size == 0:
         return
-    lanes, leading = axes[-1], axes[:-1]
-    others = [int(np.prod([axis.small for axis in axes[number + 1 :]])) for number in range(len(leading))]
-    taps = [int(np.prod([axis.window.size for axis in axes[number + 1 :]])) for number in range(len(leading))]
-    steps, table, width = row_plan([growing_walk(axis) for axis in leading], others, taps)
+    lanes = axes[-1]
+    steps, table, width, spans = _tables(tuple(axes))
     rows = y.size // (y.shape[0] * y.shape[1] * lanes.large)
-    sizes = (x.shape[1] // group, w.shape[1], _plane(x), _plane(w))
+    sizes = (x.shape[1] // group, w.shape[1], math.prod(x.shape[2:]), math.prod(w.shape[2:]))
     work = y.size * max(1, sizes[0] * width * lanes.window.size // lanes.window.stride)
     split(
         _grow_rows, y.shape[0] * y.shape[1] * rows, work, threads,
         readonly(x), readonly(w), readonly(b), y.reshape(-1), sizes, rows, lanes.large, lanes.window.stride,
-        steps, table, width, _phase_spans(lanes),
+        steps, table, width, spans,
     )  # fmt: skip
 
 
-def _plane(array) -> int:
-    return int(np.prod(array.shape[2:]))
+@lru_cache(maxsize=64)
+def _tables(axes: tuple[Axis, ...]):
+    """What the kernel reads of the axes: the rows that reach every output row, and the lanes that a tap carries.
 
-
-def _phase_spans(lanes: Axis):
-    """For every tap: its number, the small positions [low, high) it carries, its phase, and their shift in it."""
+    A tap along the lanes is its number, the small positions [low, high) it carries, its phase, and their shift in it.
+    """
+    leading, lanes = axes[:-1], axes[-1]
+    others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
+    taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
+    plan = row_plan([growing_walk(axis) for axis in leading], others, taps)
     spans = tap_spans(lanes)
-    phase, shift = spans[:, 3] % lanes.window.stride, spans[:, 3] // lanes.window.stride
-    return np.column_stack([spans[:, :3], phase, shift])
+    shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
+    return *plan, np.column_stack([spans[:, :3], phase, shift])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -4,7 +4,9 @@ Floats are compared as integers of equal width: sign-magnitude becomes two's com
 NaN becomes the largest key, so that one strict comparison propagates NaN and keeps the first of equals.
 """
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numba import njit, types
@@ -35,13 +37,8 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channel
     """
     if y.size == 0:
         return
-    lanes = Axis(x.shape[-1], x.shape[-1], _POINT) if channels_last else axes[-1]
-    leading = axes if channels_last else axes[:-1]
-    weights = [
-        int(np.prod([axis.large for axis in leading[number + 1 :]])) * lanes.large for number in range(len(leading))
-    ]
-    steps, table, width = row_plan([shrinking_walk(axis) for axis in leading], weights, [0] * len(leading))
-    spans = tap_spans(lanes)
+    leading, lanes = (axes, Axis(x.shape[-1], x.shape[-1], _POINT)) if channels_last else (axes[:-1], axes[-1])
+    steps, table, width, spans = _tables(tuple(leading), lanes)
     rows = y.size // (y.shape[0] * lanes.small)
     found = _NO_INDICES if indices is None else indices.reshape(-1)
     work = y.size * max(1, width * len(spans))
@@ -51,6 +48,15 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channel
         readonly(x), y.reshape(-1), found, plane, rows, lanes.small, lanes.window.stride, steps, table, width, spans,
         x.dtype.type(infinity), x.dtype.type(lowest), x.shape[-1] if channels_last else 0,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _tables(leading: tuple[Axis, ...], lanes: Axis):
+    """What the kernel reads of the axes: the rows under every window, and the lanes under every tap."""
+    sizes = [axis.large for axis in leading] + [lanes.large]
+    weights = [math.prod(sizes[number + 1 :]) for number in range(len(leading))]
+    plan = row_plan([shrinking_walk(axis) for axis in leading], weights, [0] * len(leading))
+    return *plan, tap_spans(lanes)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
