@@ -139,13 +139,14 @@ def _windows(spec: ConvTransposeSpec, rank: int, sizes: Shape | None) -> tuple[W
 def _output_padding(spec: ConvTransposeSpec, windows: tuple[Window, ...]) -> Shape:
     extra = read.window_list(spec.row, "output_padding", spec.output_padding, len(windows), 0)
     for value, window in zip(extra, windows, strict=True):
-        if Switch.OUTPUT_PADDING_UNBOUNDED not in spec.row.switches and value > 0:
+        if value > 0:
             _check_output_padding(spec, value, window)
     return extra
 
 
 def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -> None:
-    if value >= max(window.stride, window.dilation):
+    is_bounded = Switch.OUTPUT_PADDING_UNBOUNDED not in spec.row.switches
+    if is_bounded and value >= max(window.stride, window.dilation):
         raise UnpoolError(
             f"{spec.row.label}: output_padding needs values below the larger of stride {window.stride} and "
             f"dilation {window.dilation}, got {value}. Reduce it."

@@ -62,7 +62,7 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
     dilations = read.window_list(row, "dilations", given.get("dilations"), rank, 1)
     padding = read.padding_mode(row, given, pads_may_be_ignored=compat == "ort")
     pads = read.pad_list(row, given.get("pads"), rank)
-    if compat == "ort" and padding == "NOTSET":
+    if compat == "ort":
         _refuse_wide_pads(row, sizes, pads)
     return MaxPoolSpec(
         row,
