@@ -19,7 +19,7 @@ def convolutions(rank, *channels):
 
 
 class SegNet(nn.Module):
-    """Three levels; the decoder uses the encoder's indices, and its last stage is a transposed convolution."""
+    """Three levels; the decoder uses the encoder's indices, its last stage is a transposed convolution."""
 
     levels = 3
 
@@ -86,9 +86,7 @@ class Upsampling(nn.Module):
         super().__init__()
         self.main = nn.Sequential(nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
         self.unpool = nn.MaxUnpool2d(2)
-        self.narrow = nn.Sequential(
-            nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()
-        )
+        self.narrow = nn.Sequential(nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
         self.grow = nn.ConvTranspose2d(channels, channels, 2, stride=2, bias=False)
         self.norm = nn.BatchNorm2d(channels)
         self.activation = nn.ReLU()
@@ -113,9 +111,7 @@ class ENet(nn.Module):
                 Bottleneck(12, nn.Conv2d(6, 6, 3, padding=1)),
                 nn.Sequential(
                     Bottleneck(16, nn.Conv2d(8, 8, 3, padding=2, dilation=2)),
-                    Bottleneck(
-                        16, nn.Conv2d(8, 8, (5, 1), padding=(2, 0)), nn.Conv2d(8, 8, (1, 5), padding=(0, 2))
-                    ),
+                    Bottleneck(16, nn.Conv2d(8, 8, (5, 1), padding=(2, 0)), nn.Conv2d(8, 8, (1, 5), padding=(0, 2))),
                 ),
             ]
         )

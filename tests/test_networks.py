@@ -48,7 +48,7 @@ def test_float32_networks_give_what_torch_gives(exported, name):
 
 @pytest.mark.parametrize("name", networks.BUILDERS)
 def test_float64_networks_give_what_torch_gives(exported, name):
-    """float64, which onnxruntime refuses, runs to 1e-10; a session says once that it fell to the reference."""
+    """float64, which onnxruntime refuses, runs to 1e-10; the session says once that the reference helps."""
     network, x, model = exported(name, torch.float64)
     y, caught = run(model, x)
     expected = network(x).detach().numpy()
@@ -76,10 +76,9 @@ def test_plan_gives_unpool_its_operators(exported, name):
     ours = {
         node.name
         for node in model.graph.node
-        if node.op_type in ("MaxUnpool", "ConvTranspose")
-        or (node.op_type == "MaxPool" and len(node.output) == 2)
+        if node.op_type in ("MaxUnpool", "ConvTranspose") or (node.op_type == "MaxPool" and len(node.output) == 2)
     }
     plan = unpool.InferenceSession(model.SerializeToString()).plan
-    runners = {step.node: step.runner for step in plan}
+    runners = {record.node: record.runner for record in plan}
     assert len(ours) >= 2 * INDEXED[name].levels + 1
     assert {runners[node] for node in ours} == {"unpool"}

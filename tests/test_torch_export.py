@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import onnx
@@ -51,6 +52,7 @@ CASES = {
     "2-D odd, sized": (RoundTrip(2, True, 2), (2, 3, 7, 9)),
     "2-D k3s2p1": (RoundTrip(2, True, 3, 2, 1), (2, 3, 7, 9)),
     "2-D k3s1p1": (RoundTrip(2, True, 3, 1, 1), (2, 3, 5, 7)),
+    "2-D k3s2p1 ceil": (RoundTrip(2, True, 3, 2, 1, ceil_mode=True), (2, 3, 8, 9)),
     "2-D ceil": (RoundTrip(2, True, 2, ceil_mode=True), (2, 3, 5, 7)),
     "2-D grown by padding": (RoundTrip(2, True, 2, 1, 1), (2, 3, 5, 7)),
     "2-D without a batch": (RoundTrip(2, True, 2), (3, 7, 9)),
@@ -61,6 +63,14 @@ CASES = {
     "2-D indices": (Indices(2), (2, 3, 7, 5)),
     "3-D indices": (Indices(3), (2, 3, 5, 7, 3)),
 }
+
+
+@cache
+def exported(case):
+    """The network of a case, its input, its model."""
+    network, shape = CASES[case]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    return network, x, networks.export(network, x)
 
 
 def assert_runtimes_agree(model, network, x):
@@ -74,10 +84,8 @@ def assert_runtimes_agree(model, network, x):
 
 @pytest.mark.parametrize("case", CASES)
 def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
-    """A pool with indices is one MaxPool, an unpooling one MaxUnpool, and all runtimes give torch's result."""
-    network, shape = CASES[case]
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    model = networks.export(network, x)
+    """A pool with indices is one MaxPool, an unpooling one MaxUnpool, and the results are torch's."""
+    network, x, model = exported(case)
     onnx.checker.check_model(model, full_check=True)
     counts = Counter(node.op_type for node in model.graph.node)
     assert counts["MaxPool"] == 1
@@ -88,13 +96,22 @@ def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
 
 @pytest.mark.parametrize("case", [name for name in CASES if "indices" not in name])
 def test_static_window_infers_the_output_shape(case):
-    """With static sizes MaxUnpool's output_shape can go: the shape inferred from its attributes is the same."""
-    network, shape = CASES[case]
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    model = networks.export(network, x)
+    """With static sizes output_shape can go: the shape inferred from the attributes is the same."""
+    network, x, original = exported(case)
+    model = onnx.ModelProto()
+    model.CopyFrom(original)
     (node,) = (node for node in model.graph.node if node.op_type == "MaxUnpool")
     del node.input[2:]
     assert_runtimes_agree(model, network, x)
+
+
+def test_static_window_keeps_the_stride_of_the_pool():
+    """A ceil_mode pool from 31 to 16 has stride 2, and so has its unpooling; only the window is fitted."""
+    network = RoundTrip(2, True, 2, ceil_mode=True)
+    model = networks.export(network, torch.zeros(1, 1, 31, 32))
+    (node,) = (node for node in model.graph.node if node.op_type == "MaxUnpool")
+    attributes = {attribute.name: list(attribute.ints) for attribute in node.attribute}
+    assert attributes == {"kernel_shape": [1, 2], "strides": [2, 2], "pads": [0, 0, 0, 0]}
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -103,13 +120,21 @@ def test_dynamic_batch_and_sizes(rank, sized):
     """One file serves every batch and size; the window is the pool's, output_shape says the size."""
     network = RoundTrip(rank, sized, 2)
     x = torch.randn(2, 3, *[8, 6, 10][:rank])
-    model = networks.export(
-        network, x, dynamic_shapes=({axis: f"d{axis}" for axis in (0, *range(2, rank + 2))},)
-    )
+    model = networks.export(network, x, dynamic_shapes=({axis: f"d{axis}" for axis in (0, *range(2, rank + 2))},))
     assert sum(node.op_type == "MaxUnpool" for node in model.graph.node) == 1
     assert_runtimes_agree(model, network, x)
     larger = [11, 7, 13] if sized else [12, 8, 14]
     assert_runtimes_agree(model, network, torch.randn(3, 3, *larger[:rank]))
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 3, 1), (2, 3, 0)])
+def test_dynamic_sizes_under_ceil_mode(kernel, stride, padding):
+    """The window never infers more than the pool's input, which onnxruntime would refuse."""
+    network = RoundTrip(2, True, kernel, stride, padding, ceil_mode=True)
+    x = torch.randn(1, 2, 14, 17, generator=torch.Generator().manual_seed(3))
+    model = networks.export(network, x, dynamic_shapes=({2: "height", 3: "width"},))
+    for size in (8, 9, 10, 11):
+        assert_runtimes_agree(model, network, x[:, :, :size, : size + 1])
 
 
 @pytest.mark.parametrize("opset", [18, 20, 22])
@@ -124,7 +149,7 @@ def test_opset_asked_for_is_the_opset_written(opset):
 
 def test_opset_without_max_unpool_is_refused():
     """Below opset 9 there is no MaxUnpool to write."""
-    with pytest.raises(unpool.errors.UnsupportedError, match="at least 9, .* got 8"):
+    with pytest.raises(unpool.errors.UnsupportedError, match=r"at least 9, .* got 8"):
         translation_table(8)
 
 

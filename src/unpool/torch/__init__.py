@@ -5,8 +5,7 @@ from importlib.util import find_spec
 for _package in ("torch", "onnxscript"):
     if find_spec(_package) is None:
         raise ModuleNotFoundError(
-            f"unpool.torch: expected the package {_package}, it is not installed. "
-            "Run: pip install 'unpool[torch]'",
+            f"unpool.torch: expected the package {_package}, it is not installed. Run: pip install 'unpool[torch]'",
             name=_package,
         )
 

@@ -70,7 +70,7 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
 def _pool_translation(rank: int) -> Callable[..., Any]:
     """Translation of a pool with indices over `rank` spatial axes."""
 
-    def max_pool_with_indices(  # noqa: PLR0913 - ATen's own signature
+    def max_pool_with_indices(
         x: Any,
         kernel_size: Any,
         stride: Any = (),
@@ -127,34 +127,40 @@ def _unpool_translation(rank: int) -> Callable[..., Any]:
     return max_unpool
 
 
-def _unpool_window(small: Any, large: Any, pooled: Window) -> Window:
+def _unpool_window(small: Any, large: Any, pooled: Window | None) -> Window:
     """Window of one axis for which MaxUnpool infers `large` from `small`; `pooled` where a size is dynamic.
 
     (small - 1) * stride + window - 2 * padding = large
     """
     if not (isinstance(small, int) and isinstance(large, int)):
-        return pooled
+        return pooled or NO_WINDOW
     if small == 0:
         return NO_WINDOW
     if large < small:
         return small - large + 1, 1, small - large
     stride = large // small
+    if pooled and (small - 1) * pooled[1] < large:
+        stride = pooled[1]
     return large - (small - 1) * stride, stride, 0
 
 
-def _pool_windows(indices: Any, rank: int) -> list[Window]:
-    """Windows of the MaxPool that found the indices, for which the inferred shape is at most `output_shape`.
+def _pool_windows(indices: Any, rank: int) -> list[Window | None]:
+    """Windows of the MaxPool that found the indices, None per axis where there is no such pool.
 
-    NO_WINDOW where there is no such pool, or one with ceil_mode, whose inferred shape may be larger.
+    ceil_mode counts windows that hang over the end; there the window is cut to its first element inside, so
+    that the shape that MaxUnpool infers is in no case larger than the pool's input.
     """
     node = indices.producer()
     while node is not None and node.op_type in ("Mod", "Unsqueeze", "Squeeze"):
         node = node.inputs[0].producer()
-    if node is None or node.op_type != "MaxPool" or node.attributes.get_int("ceil_mode", 0):
-        return [NO_WINDOW] * rank
+    if node is None or node.op_type != "MaxPool":
+        return [None] * rank
     lists = (node.attributes.get_ints(name) for name in ("kernel_shape", "strides", "pads"))
-    windows = list(zip(*lists, strict=False))
-    return windows + [NO_WINDOW] * (rank - len(windows))
+    windows: list[Window | None] = []
+    for window, stride, padding in zip(*lists, strict=False):
+        cut = node.attributes.get_int("ceil_mode", 0)
+        windows.append((padding + 1 if cut else window, stride, padding))
+    return windows + [None] * (rank - len(windows))
 
 
 def _plane_offsets(outer: Sequence[Any], large: Sequence[Any]) -> Any:
