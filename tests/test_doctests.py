@@ -5,6 +5,7 @@ import pkgutil
 from importlib import import_module
 
 import pytest
+
 import unpool
 
 MODULES = ["unpool", *(module.name for module in pkgutil.walk_packages(unpool.__path__, "unpool."))]

@@ -92,11 +92,8 @@ def _from_torch(x: Any, name: str) -> AnyArray:
         raise UnpoolError(f"{name}: expected a tensor without gradient, got requires_grad=True. Use x.detach().")
     torch = sys.modules["torch"]
     x = x.resolve_conj().resolve_neg()
-    if x.dtype == torch.bfloat16:
-        x = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    else:
-        x = x.numpy()
-    return cast(AnyArray, x)
+    array = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+    return cast(AnyArray, array)
 
 
 def _to_torch(y: AnyArray) -> Any:

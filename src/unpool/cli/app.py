@@ -20,9 +20,7 @@ OUTPUT_HELP = ".npy, .npz, .png, .tif, or a folder: one file per input."
 
 ModelPath = Annotated[Path, typer.Argument(help="ONNX file.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 CompatWord = Annotated[
@@ -57,9 +55,7 @@ def run(
     model: ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
-    output_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which output of the model.")
-    ] = None,
+    output_name: Annotated[str | None, typer.Option(metavar="NAME", help="Which output of the model.")] = None,
     scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
     mean: Annotated[
         str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
@@ -69,9 +65,7 @@ def run(
     ] = None,
     layout: Annotated[Layout, typer.Option(help="Where the model has its channels.")] = Layout.NCHW,
     argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
-    overlay: Annotated[
-        bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")
-    ] = False,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
@@ -79,9 +73,7 @@ def run(
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[
         Format | None,
-        typer.Option(
-            "--format", help="Files in a folder.", show_default="png for --argmax and --overlay, else npy"
-        ),
+        typer.Option("--format", help="Files in a folder.", show_default="png for --argmax and --overlay, else npy"),
     ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,

@@ -37,9 +37,7 @@ def class_map(scores: NDArray[Any], layout: str, where: str) -> tuple[NDArray[An
     axis = 1 if layout == "nchw" else -1
     is_whole = scores.dtype.kind in "iub"
     if scores.ndim < 3:
-        raise ShapeError(
-            f"{where}: --argmax needs a batch, a class axis and spatial axes, got {sizes(scores.shape)}."
-        )
+        raise ShapeError(f"{where}: --argmax needs a batch, a class axis and spatial axes, got {sizes(scores.shape)}.")
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
         return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
     count = scores.shape[axis]
@@ -53,9 +51,7 @@ def class_map(scores: NDArray[Any], layout: str, where: str) -> tuple[NDArray[An
 def _given_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
     low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     if low < 0 or high > LARGEST_CLASS:
-        raise ShapeError(
-            f"{where}: class numbers are 0 to {LARGEST_CLASS}, got {low} to {high}. Write a .npy."
-        )
+        raise ShapeError(f"{where}: class numbers are 0 to {LARGEST_CLASS}, got {low} to {high}. Write a .npy.")
     return numbers.astype(_type_for(high + 1)), high + 1
 
 

@@ -2,12 +2,12 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from unpool.cli.inputs import Item
@@ -18,12 +18,12 @@ NAMED_AREAS = 6
 
 
 def set_up_log(verbose: bool) -> None:
-    """Send INFO records of unpool to stderr when `verbose`."""
-    if verbose:
-        handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
-        logger = logging.getLogger("unpool")
-        logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+    """Send INFO records of unpool to stderr when `verbose`, else none."""
+    logger = logging.getLogger("unpool")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("info: %(message)s"))
+    logger.handlers = [handler] if verbose else []
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def say(line: str, quiet: bool = False) -> None:
@@ -71,8 +71,7 @@ def describe(result: Result) -> str:
     """
     arrays = result.arrays
     held = ", ".join(
-        f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip()
-        for name, (shape, kind) in arrays.items()
+        f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip() for name, (shape, kind) in arrays.items()
     )
     areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
     return f"{result.path}: {held}{areas} ({result.seconds:.3f} s)"

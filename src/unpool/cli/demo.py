@@ -49,9 +49,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
         with staging.open(folder / MASK) as stream:
             write_picture(stream, "png", mask_picture(classes, legend))
         with staging.open(folder / OVERLAY) as stream:
-            write_picture(
-                stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5)
-            )
+            write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
     coins = shares(classes, legend.names).get(legend.names[1], 0.0)
     return [
         f"wrote {MASK} (the class of every pixel, {sizes(classes.shape)}) and {OVERLAY} (to look at)",

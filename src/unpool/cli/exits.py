@@ -50,7 +50,7 @@ def one_line(error: BaseException) -> str:
     'x.npy: no such file or directory'
     """
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted, nothing was written"
+        return "interrupted"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     return " ".join(str(error).split()) or type(error).__name__

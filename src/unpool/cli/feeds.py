@@ -95,7 +95,8 @@ def to_input(pixels: NDArray[Any], slot: Slot, rule: PixelRule, where: str) -> N
 
 def _per_channel(option: str, values: Sequence[float], channels: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     if len(values) not in (1, channels):
-        raise UsageError(f"{option}: expected 1 value or {channels} (one per channel), got {len(values)}.")
+        expected = "1 value" if channels == 1 else f"1 value or {channels} (one per channel)"
+        raise UsageError(f"{option}: expected {expected}, got {len(values)}.")
     return np.array(values, dtype)
 
 

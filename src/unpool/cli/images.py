@@ -138,9 +138,7 @@ def _refuse_deep_colour(path: Path) -> None:
         header = stream.read(26)
     is_png = header[:8] == b"\x89PNG\r\n\x1a\n" and len(header) == 26
     if is_png and header[24] == 16 and header[25] != 0:
-        raise UnsupportedError(
-            f"{path}: 16-bit colour .png is not supported, 16-bit .tif is. Convert the image first."
-        )
+        raise UnsupportedError(f"{path}: 16-bit colour .png is not supported, 16-bit .tif is. Convert the image first.")
 
 
 def _read_tiff(path: Path, spatial_rank: int, channels: int | None) -> NDArray[Any]:
@@ -155,9 +153,7 @@ def _read_tiff(path: Path, spatial_rank: int, channels: int | None) -> NDArray[A
     return arrange(pixels, axes, spatial_rank, channels, str(path))
 
 
-def arrange(
-    pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str
-) -> NDArray[Any]:
+def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str) -> NDArray[Any]:
     """Move the axes of a TIFF series to (H, W, C) or (D, H, W, C).
 
     Args:
@@ -174,12 +170,7 @@ def arrange(
     """
     pages = [letter for letter in axes if letter not in "YXSC"]
     colour = [letter for letter in axes if letter in "SC"]
-    if (
-        spatial_rank == 2
-        and len(pages) == 1
-        and not colour
-        and pixels.shape[axes.index(pages[0])] == channels
-    ):
+    if spatial_rank == 2 and len(pages) == 1 and not colour and pixels.shape[axes.index(pages[0])] == channels:
         pages, colour = [], pages
     fits = "Y" in axes and "X" in axes and len(pages) == spatial_rank - 2 and len(colour) <= 1
     if not fits:

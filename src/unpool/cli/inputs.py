@@ -49,11 +49,7 @@ class Item:
     @property
     def label(self) -> str:
         """The file the result is named after."""
-        return str(
-            next(
-                (source.path for source in self.sources.values() if source.path.stem == self.stem), self.stem
-            )
-        )
+        return str(next((source.path for source in self.sources.values() if source.path.stem == self.stem), self.stem))
 
 
 def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
@@ -107,9 +103,7 @@ def _sources(text: str, names: Sequence[str]) -> list[tuple[str, Source]]:
         if file.suffix.lower() == ".npz":
             found += [(member, Source(file, member)) for member in _members(file, name, names)]
         elif name is None and len(names) != 1:
-            raise UsageError(
-                f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={path}"
-            )
+            raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={path}")
         else:
             found.append((name or names[0], Source(file)))
     return found
@@ -117,23 +111,17 @@ def _sources(text: str, names: Sequence[str]) -> list[tuple[str, Source]]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        visible = [
-            file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")
-        ]
+        visible = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
         files = [file for file in visible if file.suffix.lower() in READABLE]
         if not files:
-            raise FileError(
-                f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none."
-            )
+            raise FileError(f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none.")
         if len(files) < len(visible):
             _log.info("%s: %d files of other kinds are left out", path, len(visible) - len(files))
         return files
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
     if path.suffix.lower() not in READABLE:
-        raise FileError(
-            f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}."
-        )
+        raise FileError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}.")
     return [path]
 
 
@@ -148,8 +136,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[str]:
     extra = [member for member in members if member not in names]
     if extra:
         raise UnpoolError(
-            f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. "
-            "Remove them."
+            f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
         )
     return members
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from onnx import helper
 
 from unpool.errors import ShapeError, UnsupportedError
+from unpool.runtime.type_names import parse
 
 if TYPE_CHECKING:
     from unpool.runtime.session import InferenceSession
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-NUMPY_NAMES = {"float": "float32", "double": "float64"}
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
 
 _log = logging.getLogger("unpool.cli")
@@ -43,9 +44,7 @@ class Slot:
     def check(self, array: NDArray[Any], where: str) -> None:
         """Raise ShapeError or UnpoolError unless the array has this type and fits this shape."""
         if array.dtype != self.dtype:
-            raise ShapeError(
-                f"{where}: input {self.name!r} takes {self.dtype}, got {array.dtype}. Convert it first."
-            )
+            raise ShapeError(f"{where}: input {self.name!r} takes {self.dtype}, got {array.dtype}. Convert it first.")
         if self.shape is None:
             return
         fits = len(self.shape) == array.ndim and all(
@@ -91,15 +90,12 @@ def numpy_type(onnx_type: str, name: str) -> np.dtype[Any]:
     >>> str(numpy_type("tensor(double)", "x"))
     'float64'
     """
-    element = onnx_type.removeprefix("tensor(").removesuffix(")")
-    if element == "bfloat16":
-        return BFLOAT16
-    try:
-        return np.dtype(NUMPY_NAMES.get(element, element))
-    except TypeError as error:
+    parsed = parse(onnx_type)
+    if parsed is None or onnx_type == "tensor(string)":
         raise UnsupportedError(
             f"input {name!r}: expected a tensor of numbers, got {onnx_type}. Use unpool.InferenceSession."
-        ) from error
+        )
+    return np.dtype(helper.tensor_dtype_to_np_dtype(parsed.tensor_type.elem_type))
 
 
 def open_session(path: Path, options: SessionOptions) -> "InferenceSession":

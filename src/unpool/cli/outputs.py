@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
 from unpool.cli.model import BFLOAT16, sizes
-from unpool.errors import MissingFileError, ShapeError, UnsupportedError
+from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,8 +44,12 @@ class Staging:
     def open(self, target: Path) -> BinaryIO:
         """A stream for the file that will be `target`."""
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            stream = temporary.open("x+b")
+        except OSError as error:
+            raise FileError(f"{target}: cannot be written ({error.strerror}). Choose another place.") from error
         self._staged.append((temporary, target))
-        return temporary.open("x+b")
+        return stream
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,19 +93,16 @@ def format_of(path: Path) -> str:
     try:
         return SUFFIXES[path.suffix.lower()]
     except KeyError:
-        raise UsageError(
-            f"-o {path}: expected .npy, .npz, .png, .tif or a folder, got {path.suffix!r}."
-        ) from None
+        raise UsageError(f"-o {path}: expected .npy, .npz, .png, .tif or a folder, got {path.suffix!r}.") from None
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write all arrays (npz), or the only one (npy); bfloat16 is widened to float32, which is exact."""
-    plain = {name: _writable(name, array) for name, array in arrays.items()}
+    """Write all arrays (npz), or the only one (npy)."""
     if form == "npy":
-        (array,) = plain.values()
+        (array,) = arrays.values()
         np.save(stream, array, allow_pickle=False)
     else:
-        np.savez(stream, allow_pickle=False, **plain)
+        np.savez(stream, allow_pickle=False, **arrays)
 
 
 def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
@@ -112,9 +113,7 @@ def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
         import tifffile
 
         pixels = np.asarray(picture)
-        tifffile.imwrite(
-            stream, pixels, photometric="rgb" if pixels.ndim == 3 else "minisblack", compression="zlib"
-        )
+        tifffile.imwrite(stream, pixels, photometric="rgb" if pixels.ndim == 3 else "minisblack", compression="zlib")
 
 
 def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) -> None:
@@ -129,15 +128,12 @@ def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) 
         return
     import tifffile
 
-    plain = _writable(where, pixels)
-    is_colour = plain.ndim >= 3 and plain.shape[-1] in (3, 4) and plain.dtype in (np.uint8, np.uint16)
+    is_colour = pixels.ndim >= 3 and pixels.shape[-1] in (3, 4) and pixels.dtype in (np.uint8, np.uint16)
     if is_colour:
-        tifffile.imwrite(stream, plain, photometric="rgb", compression="zlib")
+        tifffile.imwrite(stream, pixels, photometric="rgb", compression="zlib")
         return
     pages = (
-        np.moveaxis(plain, -1, 0)
-        if plain.ndim >= 3 and plain.shape[-1] != 1
-        else plain.reshape(plain.shape[:-1])
+        np.moveaxis(pixels, -1, 0) if pixels.ndim >= 3 and pixels.shape[-1] != 1 else pixels.reshape(pixels.shape[:-1])
     )
     tifffile.imwrite(stream, np.ascontiguousarray(pages), photometric="minisblack", compression="zlib")
 
@@ -147,8 +143,7 @@ def _png(pixels: NDArray[Any], where: str) -> "Image.Image":
 
     if pixels.ndim != 3 or pixels.shape[-1] not in (1, 3, 4):
         raise ShapeError(
-            f"{where}: .png holds a flat picture of 1, 3 or 4 channels, got {sizes(pixels.shape)}. "
-            "Write .tif or .npy."
+            f"{where}: .png holds a flat picture of 1, 3 or 4 channels, got {sizes(pixels.shape)}. Write .tif or .npy."
         )
     plane = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
     if plane.dtype == np.uint8 or (plane.dtype == np.uint16 and plane.ndim == 2):
@@ -158,7 +153,8 @@ def _png(pixels: NDArray[Any], where: str) -> "Image.Image":
     )
 
 
-def _writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array in a type that files hold: bfloat16 is widened to float32, which is exact."""
     if array.dtype == BFLOAT16:
         _log.info("%s: bfloat16 is written as float32, value for value", name)
         return array.astype(np.float32)

@@ -22,6 +22,8 @@ OKABE_ITO = (
 )
 CLEAR = (0, 0, 0)
 GOLDEN = 0.6180339887498949
+FIRST_HUE = 0.42  # of those tried, keeps the first 20 colours furthest apart
+PALE_DARK_STRONG = ((0.35, 1.0), (1.0, 0.5), (0.9, 0.8))  # saturation and value
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def _colour(place: int) -> tuple[int, int, int]:
     if place < len(OKABE_ITO):
         return OKABE_ITO[place]
     extra = place - len(OKABE_ITO)
-    hue = (0.1 + extra * GOLDEN) % 1
-    saturation, value = ((0.85, 0.95), (0.55, 0.75), (0.7, 0.55))[extra % 3]
+    hue = (FIRST_HUE + extra * GOLDEN) % 1
+    saturation, value = PALE_DARK_STRONG[extra % 3]
     red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, saturation, value))
     return red, green, blue
 
@@ -72,9 +74,7 @@ def mask_picture(classes: NDArray[Any], legend: Legend) -> "Image.Image":
     return picture
 
 
-def overlay_picture(
-    base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float
-) -> "Image.Image":
+def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> "Image.Image":
     """The image with the class colours over it, and the legend in a strip below.
 
     Args:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from unpool.cli.classes import class_map, names_for, shares
 from unpool.cli.images import for_display
 from unpool.cli.model import sizes
-from unpool.cli.outputs import ARRAY_FORMATS, write_arrays, write_picture, write_planes
+from unpool.cli.outputs import ARRAY_FORMATS, writable, write_arrays, write_picture, write_planes
 from unpool.cli.overlay import Legend, legend_for, mask_picture, overlay_picture
 from unpool.cli.request import Request
 from unpool.errors import ShapeError
@@ -39,12 +39,13 @@ def write_result(
     if request.makes_classes:
         ((name, scores),) = arrays.items()
         return _write_classes(stream, request, name, scores, picture, stored)
+    plain = {name: writable(name, array) for name, array in arrays.items()}
     if request.format in ARRAY_FORMATS:
-        write_arrays(stream, request.format, arrays)
+        write_arrays(stream, request.format, plain)
     else:
-        ((name, array),) = arrays.items()
+        ((name, array),) = plain.items()
         write_planes(stream, request.format, _planes(array, request.rule.layout, name), name)
-    return arrays, {}
+    return plain, {}
 
 
 def _write_classes(
@@ -61,9 +62,7 @@ def _write_classes(
     if request.format in ARRAY_FORMATS:
         write_arrays(stream, request.format, {name: classes})
     elif request.overlay and picture is not None:
-        write_picture(
-            stream, request.format, _overlay(_single(classes, name), picture, legend, request.alpha)
-        )
+        write_picture(stream, request.format, _overlay(_single(classes, name), picture, legend, request.alpha))
     elif request.format == "png":
         write_picture(stream, "png", mask_picture(_flat(_single(classes, name), name), legend))
     else:
@@ -80,9 +79,7 @@ def _single(batch: NDArray[Any], name: str) -> NDArray[Any]:
 
 def _flat(classes: NDArray[Any], name: str) -> NDArray[Any]:
     if classes.ndim != 2:
-        raise ShapeError(
-            f"{name}: .png holds flat pictures, got {sizes(classes.shape)}. Write a .tif or .npy."
-        )
+        raise ShapeError(f"{name}: .png holds flat pictures, got {sizes(classes.shape)}. Write a .tif or .npy.")
     return classes
 
 

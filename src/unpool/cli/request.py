@@ -40,9 +40,7 @@ class Request:
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
         if self.form is not None and self.form != self.format:
-            raise UsageError(
-                f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out."
-            )
+            raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
         if self.overlay and self.format not in PICTURE_FORMATS:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
         if self.classes is not None and not self.makes_classes:

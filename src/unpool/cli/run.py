@@ -55,9 +55,7 @@ def run(request: Request, steps: Steps = iter) -> list[Result]:
     """
     request.check()
     session = open_session(request.model, request.session)
-    runner = _Runner(
-        request, session, slots(session), _wanted(request, [one.name for one in session.get_outputs()])
-    )
+    runner = _Runner(request, session, slots(session), _wanted(request, [one.name for one in session.get_outputs()]))
     items = collect(request.inputs, list(runner.slots))
     places = targets(request.output, [item.stem for item in items], request.format)
     _keep_sources(places.values(), [request.model, *(path for item in items for path in item.paths)])
@@ -92,14 +90,10 @@ class _Runner:
 def _wanted(request: Request, names: Sequence[str]) -> list[str]:
     if request.wanted is not None:
         if request.wanted not in names:
-            raise UnpoolError(
-                f"--output-name {request.wanted}: the model has outputs {', '.join(names)}. Choose one."
-            )
+            raise UnpoolError(f"--output-name {request.wanted}: the model has outputs {', '.join(names)}. Choose one.")
         return [request.wanted]
     if len(names) > 1 and (request.format != "npz" or request.makes_classes):
-        raise UsageError(
-            f"the model has outputs {', '.join(names)}. Choose one with --output-name, or write .npz."
-        )
+        raise UsageError(f"the model has outputs {', '.join(names)}. Choose one with --output-name, or write .npz.")
     return list(names)
 
 
@@ -107,18 +101,12 @@ def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
     kept = {path.resolve() for path in sources}
     for place in places:
         if place.resolve() in kept:
-            raise UsageError(
-                f"-o: {place} is read by this command and would be overwritten. Choose another place."
-            )
+            raise UsageError(f"-o: {place} is read by this command and would be overwritten. Choose another place.")
 
 
 def _check_pictures(request: Request, items: Iterable[Item]) -> None:
     has_image = all(any(source.is_image for source in item.sources.values()) for item in items)
     if request.overlay and not has_image:
-        raise UsageError(
-            "--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax."
-        )
+        raise UsageError("--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax.")
     if not request.rule.is_identity and not has_image:
-        raise UsageError(
-            "--scale, --mean and --std change images, the inputs are arrays. Leave these options out."
-        )
+        raise UsageError("--scale, --mean and --std change images, the inputs are arrays. Leave these options out.")

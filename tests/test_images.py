@@ -1,0 +1,222 @@
+"""Image files in, pictures out: what the command reads and draws."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from skimage.color import rgb2lab
+
+from unpool.cli.images import for_display, read_image, to_channels
+from unpool.cli.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip, mask_picture, overlay_picture
+from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
+
+RNG = np.random.default_rng(7)
+
+
+def saved(path: Path, pixels: np.ndarray, **options) -> Path:
+    Image.fromarray(pixels).save(path, **options)
+    return path
+
+
+def deep_colour_png(path: Path) -> Path:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+    rows = b"\0" + struct.pack(">6H", 1, 2, 3, 4, 5, 6)
+    data = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+    return path
+
+
+def test_grey_png_keeps_its_bytes(tmp_path):
+    """An 8-bit grey picture comes in as it was written, with one channel at the end."""
+    pixels = RNG.integers(0, 256, (5, 7), np.uint8)
+    np.testing.assert_array_equal(read_image(saved(tmp_path / "a.png", pixels), 2, None)[..., 0], pixels)
+
+
+def test_sixteen_bit_grey_png_keeps_its_values(tmp_path):
+    """A 16-bit grey picture is not cut to 8 bits."""
+    pixels = RNG.integers(0, 65536, (5, 7), np.uint16)
+    read = read_image(saved(tmp_path / "a.png", pixels), 2, 1)
+    assert read.dtype == np.uint16
+    np.testing.assert_array_equal(read[..., 0], pixels)
+
+
+def test_sixteen_bit_colour_png_is_refused(tmp_path):
+    """The one kind of .png that Pillow would silently cut to 8 bits is an error."""
+    with pytest.raises(UnsupportedError, match="16-bit colour"):
+        read_image(deep_colour_png(tmp_path / "a.png"), 2, 3)
+
+
+@pytest.mark.parametrize(("have", "want"), [(1, 3), (1, 4), (3, 1), (3, 4), (4, 1), (4, 3)])
+def test_channels_become_those_of_the_model(tmp_path, have, want):
+    """A picture of 1, 3 or 4 channels fills a model of 1, 3 or 4; grey weighs colours by BT.601."""
+    pixels = RNG.integers(0, 256, (5, 7, have), np.uint8)
+    path = saved(tmp_path / "a.png", pixels[..., 0] if have == 1 else pixels)
+    colour = np.repeat(pixels, 3, axis=-1) if have == 1 else pixels[..., :3]
+    grey = np.rint(colour @ np.array([0.299, 0.587, 0.114]))[..., None]
+    opaque = np.concatenate([colour, np.full((5, 7, 1), 255)], axis=-1)
+    np.testing.assert_array_equal(read_image(path, 2, want), {1: grey, 3: colour, 4: opaque}[want])
+
+
+def test_palette_picture_comes_in_as_colours(tmp_path):
+    """The numbers of a palette picture are looked up, they are not pixel values."""
+    picture = Image.fromarray(np.array([[0, 1]], np.uint8)).convert("P")
+    picture.putpalette([10, 20, 30, 40, 50, 60])
+    picture.save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", 2, 3).tolist() == [[[10, 20, 30], [40, 50, 60]]]
+
+
+def test_two_colour_picture_is_black_and_white(tmp_path):
+    """A 1-bit picture holds 0 and 255."""
+    Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1").save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", 2, 1).tolist() == [[[0], [255]]]
+
+
+def test_photograph_is_turned_upright(tmp_path):
+    """The orientation that a camera writes into a .jpg is applied."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    saved(tmp_path / "a.jpg", np.zeros((8, 24), np.uint8), exif=exif)
+    assert read_image(tmp_path / "a.jpg", 2, 1).shape == (24, 8, 1)
+
+
+def test_float_tiff_keeps_its_values(tmp_path):
+    """A float32 TIFF comes in without any scaling."""
+    pixels = RNG.standard_normal((5, 7), np.float32)
+    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 1)[..., 0], pixels)
+
+
+def test_pages_of_a_tiff_are_the_depth_of_a_volume(tmp_path):
+    """A multi-page TIFF fills a model of three spatial axes."""
+    pixels = RNG.integers(0, 65536, (5, 7, 9), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
+    read = read_image(tmp_path / "a.tif", 3, 1)
+    np.testing.assert_array_equal(read[..., 0], pixels)
+
+
+def test_pages_of_a_tiff_are_channels_when_the_model_has_as_many(tmp_path):
+    """Five pages fill a flat model of five channels."""
+    pixels = RNG.integers(0, 256, (5, 7, 9), np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 5), np.moveaxis(pixels, 0, -1))
+
+
+def test_colour_tiff_has_three_channels(tmp_path):
+    """An RGB TIFF comes in with its channels last."""
+    pixels = RNG.integers(0, 256, (5, 7, 3), np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 3), pixels)
+
+
+@pytest.mark.parametrize(("shape", "rank"), [((4, 5, 7), 2), ((5, 7), 3)])
+def test_tiff_of_another_rank_is_refused(tmp_path, shape, rank):
+    """A volume does not go into a flat model, nor a picture into a model of volumes."""
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8), photometric="minisblack")
+    with pytest.raises(ShapeError, match="expected a"):
+        read_image(tmp_path / "a.tif", rank, 1)
+
+
+def test_flat_picture_for_a_volume_model_is_refused(tmp_path):
+    """A .png cannot fill three spatial axes."""
+    with pytest.raises(ShapeError, match="flat picture"):
+        read_image(saved(tmp_path / "a.png", np.zeros((5, 7), np.uint8)), 3, 1)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif"])
+def test_bytes_that_are_no_image_are_refused(tmp_path, name):
+    """A broken image file is a FileError that names it."""
+    (tmp_path / name).write_bytes(b"not an image at all")
+    with pytest.raises(FileError, match=name):
+        read_image(tmp_path / name, 2, 1)
+
+
+def test_truncated_picture_is_refused(tmp_path):
+    """A picture that ends too early is an error, not a grey lower half."""
+    path = saved(tmp_path / "a.png", RNG.integers(0, 256, (50, 70), np.uint8))
+    path.write_bytes(path.read_bytes()[:1500])
+    with pytest.raises(FileError, match=r"a\.png"):
+        read_image(path, 2, 1)
+
+
+def test_missing_picture_is_a_missing_file(tmp_path):
+    """A path that does not exist is a MissingFileError."""
+    with pytest.raises(MissingFileError, match=r"b\.png"):
+        read_image(tmp_path / "b.png", 2, 1)
+
+
+def test_unusual_channels_are_refused():
+    """Nothing guesses how two channels become three."""
+    with pytest.raises(ShapeError, match="takes 3 channels, the image has 2"):
+        to_channels(np.zeros((5, 7, 2), np.uint8), 3, "a.tif")
+
+
+def test_display_ignores_values_that_are_not_finite():
+    """NaN and infinity do not decide how a float picture is stretched."""
+    shown = for_display(np.array([[[0.0], [2.0], [np.nan], [np.inf]]]))
+    assert shown[0, :, 1].tolist() == [0, 255, 0, 255]
+
+
+def test_class_colours_differ():
+    """300 classes have 300 colours, and the first are those of Okabe and Ito."""
+    colours = legend_for(300, None).colours
+    assert colours[0] == CLEAR
+    assert colours[1:8] == OKABE_ITO
+    assert len(set(colours)) == 300
+
+
+def test_colours_of_twenty_classes_look_different():
+    """Any two of the first 20 colours are at least 20 units of CIELAB apart."""
+    lab = rgb2lab(np.array(legend_for(21, None).colours)[None] / 255)[0]
+    distances = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
+    assert distances[~np.eye(21, dtype=bool)].min() > 20
+
+
+def test_first_class_is_coloured_when_it_is_something():
+    """Class 0 shows the image through only when it has no name or is the background."""
+    assert legend_for(2, ["road", "car"]).colours[0] == OKABE_ITO[0]
+    assert legend_for(2, ["Background", "car"]).clear_first
+
+
+def test_mask_picture_holds_class_numbers():
+    """The pixel values of a mask are the class numbers, its palette their colours."""
+    classes = np.array([[0, 1, 2]], np.uint8)
+    picture = mask_picture(classes, legend_for(3, None))
+    assert picture.mode == "P"
+    np.testing.assert_array_equal(np.asarray(picture), classes)
+    assert picture.getpalette()[3:9] == [*OKABE_ITO[0], *OKABE_ITO[1]]
+
+
+def test_overlay_blends_colours_and_leaves_the_background():
+    """A pixel of a class is the mean of image and colour at alpha 0.5; the background keeps the image."""
+    base = RNG.integers(0, 256, (5, 7, 3), np.uint8)
+    classes = np.zeros((5, 7), np.uint8)
+    classes[2:, 3:] = 1
+    drawn = np.asarray(overlay_picture(base, classes, legend_for(2, None), 0.5))[:5, :7]
+    np.testing.assert_array_equal(drawn[classes == 0], base[classes == 0])
+    expected = np.rint((base.astype(float) + OKABE_ITO[0]) / 2)
+    np.testing.assert_array_equal(drawn[classes == 1], expected[classes == 1])
+
+
+def test_legend_shows_a_swatch_of_every_class():
+    """The strip below holds the colour of each class that occurs, dark text, and no other class."""
+    legend = legend_for(4, ["background", "coin", "dust", "edge"])
+    pixels = np.asarray(legend_strip(legend, [0, 1, 3], 300)).reshape(-1, 3).tolist()
+    assert list(OKABE_ITO[0]) in pixels
+    assert list(OKABE_ITO[2]) in pixels
+    assert list(OKABE_ITO[1]) not in pixels
+    assert [20, 20, 20] in pixels
+
+
+def test_legend_wraps_and_widens():
+    """A long legend takes more rows; a name wider than the picture widens the strip."""
+    names = [f"name {number}" for number in range(9)]
+    legend = legend_for(9, names)
+    assert legend_strip(legend, range(9), 200).height > legend_strip(legend, range(2), 200).height
+    assert legend_strip(legend_for(1, ["a rather long class name"]), [0], 20).width > 100
