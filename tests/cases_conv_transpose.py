@@ -110,9 +110,7 @@ def odd_sides() -> list[Case]:
 
 OUTPUT_SHAPE: list[Case] = [
     *odd_sides(),
-    *deconv(
-        "4.8", "beyond one more cell", X, W, [*FULL, 0, 0, 0], strides=[2], output_shape=[10], opsets=EVERY
-    ),
+    *deconv("4.8", "beyond one more cell", X, W, [*FULL, 0, 0, 0], strides=[2], output_shape=[10], opsets=EVERY),
     *deconv("4.8", "one cell", X, W, [*FULL, 0], strides=[2], output_shape=[8], opsets=EVERY),
     *deconv(
         "4.8",
@@ -190,13 +188,9 @@ PADDING: list[Case] = [
         compat="ort",
         opsets=EVERY,
     ),
-    *deconv(
-        "4.11", "reveals real data", X, W, HIGH, strides=[2], pads=[1, 1], output_padding=[1], opsets=EVERY
-    ),
+    *deconv("4.11", "reveals real data", X, W, HIGH, strides=[2], pads=[1, 1], output_padding=[1], opsets=EVERY),
     *deconv("4.11", "reaches the stride", X, W, None, strides=[2], output_padding=[2], opsets=LATER),
-    *deconv(
-        "4.11", "free in version 1", X, W, [*FULL, 0, 0], strides=[2], output_padding=[2], opsets=(1, 10)
-    ),
+    *deconv("4.11", "free in version 1", X, W, [*FULL, 0, 0], strides=[2], output_padding=[2], opsets=(1, 10)),
     *deconv("4.11", "negative", X, W, None, strides=[2], output_padding=[-1], opsets=EVERY),
     *deconv("4.11", "two values for one axis", X, W, None, strides=[2], output_padding=[1, 1]),
 ]
@@ -267,12 +261,8 @@ REST: list[Case] = [
     ),
     *deconv("4.16", "rank 2", block((2, 3), 0), block((2, 3), 0), None),
     *deconv("4.16", "W of another rank", X, block((1, 1, 1, 3), W), None),
-    *deconv(
-        "4.17", "infinity times a kernel zero", [1, INF], [0, 1], [0, 1, NAN, INF], strides=[2], opsets=EVERY
-    ),
-    *deconv(
-        "4.17", "infinite weight meets no inserted zero", [1, 2], [INF, 1], [INF, 1, INF, 2], strides=[2]
-    ),
+    *deconv("4.17", "infinity times a kernel zero", [1, INF], [0, 1], [0, 1, NAN, INF], strides=[2], opsets=EVERY),
+    *deconv("4.17", "infinite weight meets no inserted zero", [1, 2], [INF, 1], [INF, 1, INF, 2], strides=[2]),
     *deconv("4.17", "gaps are exactly zero", [INF, INF], [INF], [INF, 0, 0, INF], strides=[3]),
 ]
 

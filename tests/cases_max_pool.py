@@ -19,10 +19,10 @@ SIZES: list[Case] = [
     *pool("3.1", "ort size 0", [1, 2], EMPTY, kernel_shape=[3], strides=[1], compat="ort"),
     *pool("3.1", "negative size", [1, 2], None, kernel_shape=[6], strides=[1], opsets=EVERY),
     *pool("3.1", "ort negative size", [1, 2], None, kernel_shape=[6], strides=[1], compat="ort"),
+    *pool("3.1", "negative size under floor", [1, 2], None, kernel_shape=[7], strides=[4]),
+    *pool("3.1", "ort truncates to an empty size", [1, 2], EMPTY, kernel_shape=[7], strides=[4], compat="ort"),
     *pool("3.1", "floor", [1, 2, 3, 4, 5], [2, 4], [1, 3], kernel_shape=[2], strides=[2], opsets=INDEXED),
-    *pool(
-        "3.1", "dilated reach", [3, 1, 2, 4], [3, 4], [0, 3], kernel_shape=[2], dilations=[2], opsets=CEILED
-    ),
+    *pool("3.1", "dilated reach", [3, 1, 2, 4], [3, 4], [0, 3], kernel_shape=[2], dilations=[2], opsets=CEILED),
     *pool(
         "3.2",
         "a window in the right padding goes",
@@ -58,9 +58,7 @@ SIZES: list[Case] = [
         ceil_mode=1,
         opsets=CEILED,
     ),
-    *pool(
-        "3.2", "d partial window", [1, 2], [2], [1], kernel_shape=[3], strides=[3], ceil_mode=1, opsets=CEILED
-    ),
+    *pool("3.2", "d partial window", [1, 2], [2], [1], kernel_shape=[3], strides=[3], ceil_mode=1, opsets=CEILED),
     *pool(
         "3.2",
         "more than one window goes",
@@ -198,9 +196,7 @@ SAME: list[Case] = [
         opsets=EVERY,
     ),
     *pool("3.8", "pads beside VALID", [1, 2], None, kernel_shape=[2], pads=[1, 0], auto_pad="VALID"),
-    *pool(
-        "3.8", "zero pads beside SAME", [1, 2], [2, 2], kernel_shape=[2], pads=[0, 0], auto_pad="SAME_UPPER"
-    ),
+    *pool("3.8", "zero pads beside SAME", [1, 2], [2, 2], kernel_shape=[2], pads=[0, 0], auto_pad="SAME_UPPER"),
     *pool("3.8", "empty string is NOTSET", [1, 2], [1, 2], kernel_shape=[2], pads=[1, 0], auto_pad=""),
     *pool("3.8", "unknown auto_pad", [1, 2], None, kernel_shape=[2], auto_pad="SAME", opsets=EVERY),
     *pool("3.8", "lower case auto_pad", [1, 2], None, kernel_shape=[2], auto_pad="valid"),
@@ -377,9 +373,7 @@ INDICES: list[Case] = [
     ),
     *pool("3.14", "order 1 in one axis", [1, 3, 2], [3, 3], [1, 1], kernel_shape=[2], storage_order=1),
     *pool("3.14", "storage_order 2", [1, 3, 2], None, kernel_shape=[2], storage_order=2, opsets=INDEXED),
-    *pool(
-        "3.14", "storage_order before 8", [1, 3, 2], None, kernel_shape=[2], storage_order=1, opsets=(1, 7)
-    ),
+    *pool("3.14", "storage_order before 8", [1, 3, 2], None, kernel_shape=[2], storage_order=1, opsets=(1, 7)),
     *pool(
         "3.15",
         "no sample",

@@ -73,9 +73,7 @@ OUTPUT_SHAPE: list[Case] = [
     *unpool("1.3", "kernel above stride", [1, 2], [0, 3], [1, 0, 0, 2], kernel_shape=[3], strides=[1]),
     *unpool("1.3", "pads shrink", [1, 2], [0, 2], [1, 0, 2], kernel_shape=[3], strides=[2], pads=[1, 1]),
     *unpool("1.3", "negative size", [1], [0], None, kernel_shape=[1], pads=[1, 1]),
-    *pool(
-        "1.4", "a the pool", [1, 5, 2, 4, 3], [5, 4, 3], [1, 3, 4], kernel_shape=[2], strides=[2], ceil_mode=1
-    ),
+    *pool("1.4", "a the pool", [1, 5, 2, 4, 3], [5, 4, 3], [1, 3, 4], kernel_shape=[2], strides=[2], ceil_mode=1),
     *unpool(
         "1.4",
         "a ceil round trip",
@@ -187,9 +185,7 @@ INDICES: list[Case] = [
     *unpool("2.5", "one kernel size for two axes", X, TAPS, None, kernel_shape=[2], strides=[2, 2]),
     *unpool("2.5", "two strides for one axis", [1], [0], None, kernel_shape=[2], strides=[1, 1]),
     *unpool("2.5", "one pad for one axis", [1], [0], None, kernel_shape=[2], pads=[1]),
-    *unpool(
-        "2.5", "pads reach the kernel", [1, 2, 3, 4], [0, 1, 0, 1], [3, 4], kernel_shape=[1], pads=[1, 1]
-    ),
+    *unpool("2.5", "pads reach the kernel", [1, 2, 3, 4], [0, 1, 0, 1], [3, 4], kernel_shape=[1], pads=[1, 1]),
     *unpool(
         "2.6",
         "no sample",

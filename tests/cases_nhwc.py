@@ -15,9 +15,7 @@ DECONV_W = block((2, 2, 2), [1, 10, 2, 20, 100, 0, -200, 0])
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def active(
-    why: str, values: list[float], name: str, params: list[float] | None = None, **given: object
-) -> list[Case]:
+def active(why: str, values: list[float], name: str, params: list[float] | None = None, **given: object) -> list[Case]:
     """A kernel-1 pool of [-3, 4, NaN] under an activation; no values is a refusal."""
     x = block((1, 3, 1), [-3, 4, NAN])
     y = block((1, 3, 1), values) if values else None

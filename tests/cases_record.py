@@ -77,9 +77,7 @@ def versions(
     cases = []
     for opset in opsets:
         name = label if opset is None else f"{label}-opset{opset}"
-        cases.append(
-            Case(name, rule, why, operator, inputs, given, expected, outputs, opset=opset, **settings)
-        )
+        cases.append(Case(name, rule, why, operator, inputs, given, expected, outputs, opset=opset, **settings))
     return cases
 
 
@@ -136,6 +134,4 @@ def deconv(
     """A ConvTranspose case; y None is a refusal."""
     bias = b if b is None or isinstance(b, np.ndarray) else np.array(b, kind)
     expected = None if y is None else (plane(y, kind),)
-    return versions(
-        "ConvTranspose", rule, why, (plane(x, kind), plane(w, kind), bias), expected, 1, opsets, given
-    )
+    return versions("ConvTranspose", rule, why, (plane(x, kind), plane(w, kind), bias), expected, 1, opsets, given)

@@ -20,9 +20,7 @@ def accepted() -> list[Case]:
         cases += pool("5", f"MaxPool {name}", [1, 3, 2], [3, 3], kernel_shape=[2], kind=kind, opsets=opsets)
         cases += deconv("5", f"ConvTranspose {name}", [1, 2], [3], [3, 6], kind=kind, opsets=opsets)
         opsets = tuple(opset for opset in opsets if opset >= 9)
-        cases += unpool(
-            "5", f"MaxUnpool {name}", [3], [1], [0, 3], kernel_shape=[2], kind=kind, opsets=opsets
-        )
+        cases += unpool("5", f"MaxUnpool {name}", [3], [1], [0, 3], kernel_shape=[2], kind=kind, opsets=opsets)
     return cases
 
 
@@ -38,9 +36,7 @@ REFUSED: list[Case] = [
     *unpool("5", "MaxUnpool below 9", [3], [1], None, kernel_shape=[2], opsets=(8,)),
     *unpool("5", "MaxUnpool int8", [3], [1], None, kernel_shape=[2], kind=np.int8, opsets=(None, 22)),
     *unpool("5", "MaxUnpool bfloat16 at 21", [3], [1], None, kernel_shape=[2], kind=BF16, opsets=(9, 21)),
-    *unpool(
-        "5", "int32 indices", [3], block((1, 1, 1), [1], np.int32), None, kernel_shape=[2], opsets=(None, 22)
-    ),
+    *unpool("5", "int32 indices", [3], block((1, 1, 1), [1], np.int32), None, kernel_shape=[2], opsets=(None, 22)),
     *deconv("5", "ConvTranspose bfloat16 at 21", [1, 2], [3], None, kind=BF16, opsets=(1, 21)),
     *deconv("5", "ConvTranspose int8", [1, 2], [3], None, kind=np.int8, opsets=(None, 22)),
     *deconv("5", "mixed X and W", [1, 2], block((1, 1, 1), [3], np.float64), None, opsets=(None, 22)),

@@ -64,8 +64,7 @@ def attribute(name: str, value: Any) -> onnx.AttributeProto:
 def node_of(case: Case) -> onnx.NodeProto:
     """The case as one node; inputs that are left out in the middle have an empty name."""
     names = [
-        name if value is not None else ""
-        for name, value in zip(INPUT_NAMES[case.operator], case.inputs, strict=False)
+        name if value is not None else "" for name, value in zip(INPUT_NAMES[case.operator], case.inputs, strict=False)
     ]
     while names and not names[-1]:
         names.pop()
@@ -80,16 +79,13 @@ def model_of(case: Case) -> onnx.ModelProto:
     node = node_of(case)
     feeds = feeds_of(case)
     inputs = [
-        onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-        )
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for name, value in feeds.items()
     ]
     value_type = onnx.helper.np_dtype_to_tensor_dtype(case.inputs[0].dtype)
     types = (value_type, onnx.TensorProto.INT64)
     outputs = [
-        onnx.helper.make_tensor_value_info(name, kind, None)
-        for name, kind in zip(node.output, types, strict=False)
+        onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in zip(node.output, types, strict=False)
     ]
     imports = [onnx.helper.make_opsetid(node.domain, case.opset or NEWEST_OPSET)]
     if node.domain:
@@ -158,9 +154,7 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def assert_output(
-    got: np.ndarray, expected: np.ndarray, tolerance: float, exact_bits: bool, where: str
-) -> None:
+def assert_output(got: np.ndarray, expected: np.ndarray, tolerance: float, exact_bits: bool, where: str) -> None:
     """Same type, shape and values: by bits, by value with NaN equal to NaN, or within a tolerance.
 
     The tolerance is relative to the element or to the largest finite element, whichever is larger.

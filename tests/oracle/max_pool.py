@@ -31,9 +31,7 @@ def pool_axes(
     if compat == "ort" and any(edge[i] >= kernel[i % rank] for i in range(2 * rank)):
         raise Refused("pads >= kernel_shape")
     return [
-        pooled_axis(
-            shape[2 + i], kernel[i], step[i], spread[i], (edge[i], edge[i + rank]), mode, ceil_mode, compat
-        )
+        pooled_axis(shape[2 + i], kernel[i], step[i], spread[i], (edge[i], edge[i + rank]), mode, ceil_mode, compat)
         for i in range(rank)
     ]
 

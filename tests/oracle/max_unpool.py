@@ -57,9 +57,7 @@ def is_consistent(indices: np.ndarray, shape: tuple[int, ...], axes: Axes) -> bo
     return True
 
 
-def counts_in_inferred(
-    indices: np.ndarray, requested: tuple[int, ...], inferred: tuple[int, ...], axes: Axes
-) -> bool:
+def counts_in_inferred(indices: np.ndarray, requested: tuple[int, ...], inferred: tuple[int, ...], axes: Axes) -> bool:
     """The decision of index_space="auto" (1.1)."""
     if requested == inferred or any(s < s0 for s, s0 in zip(requested, inferred, strict=True)):
         return False
@@ -118,9 +116,7 @@ def max_unpool(
     if output_shape is None:
         y = scatter(first, indices, inferred)
     else:
-        y = fill_requested(
-            first, indices, requested_shape(output_shape, first), inferred, axes, index_space, compat
-        )
+        y = fill_requested(first, indices, requested_shape(output_shape, first), inferred, axes, index_space, compat)
     return from_channels_first(activate(y, activation, params, x.dtype), layout)
 
 

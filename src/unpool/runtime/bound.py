@@ -1,19 +1,24 @@
-"""Our nodes with their contract: every attribute, input and output is checked when the model loads."""
+"""Our nodes under their contract: attributes, inputs, outputs and known types are checked when the model loads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import onnx
 
 from unpool.errors import ModelError, UnpoolError, UnsupportedError
 from unpool.operators import contract, resolve, tensors
-from unpool.operators.contract import Row
+from unpool.operators.attributes import COMPAT
+from unpool.operators.contract import NHWC, OPERATORS, Row
+from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 from unpool.runtime import shapes
-from unpool.runtime.nodes import attributes, domain, inner_nodes, is_foreign_nhwc, is_ours, label
+from unpool.runtime.graph import Graph
+from unpool.runtime.nodes import attributes, domain, is_ours, label, with_inner
 from unpool.runtime.shapes import Types
+
+INT64_INPUTS = {"MaxUnpool": {1: "I", 2: "output_shape"}}
+VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0: "X", 1: "W", 2: "B"}}
 
 
 @dataclass(frozen=True)
@@ -23,26 +28,103 @@ class Meaning:
     compat: str = "spec"
     index_space: str = "auto"
 
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
+            if value not in allowed:
+                raise UnpoolError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}. Correct it.")
 
-def bind(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> Spec:
-    """The spec of one of our nodes.
+
+@contextmanager
+def naming(node: onnx.NodeProto) -> Iterator[None]:
+    """Errors of unpool raised inside name the node, right behind the operator and its version."""
+    try:
+        yield
+    except UnpoolError as error:
+        operator, colon, rest = str(error).partition(": ")
+        if not operator.startswith(node.op_type):
+            operator, colon, rest = node.op_type, ": ", str(error)
+        raise type(error)(f"{operator} node {label(node)!r}{colon}{rest}") from error
+
+
+def check(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], meaning: Meaning) -> None:
+    """Check the nodes of ours, inside bodies too, and that no other node is of the channels-last domain.
 
     Raises:
-        ModelError: the model does not import the node's domain, or the node has too few or too many inputs or outputs.
+        ModelError: the model does not import a node's domain, or a node has a wrong number of inputs or outputs.
         UnsupportedError: this version has no such operator, attribute or output.
         UnpoolError: an attribute breaks the contract.
     """
-    where = domain(node)
-    if where not in opsets:
-        raise ModelError(
-            f"node {label(node)!r}: expected the model to import domain {where or 'ai.onnx'!r}, "
-            f"got imports of {', '.join(map(repr, opsets)) or 'none'}. Add an opset_import."
+    for node in with_inner(nodes):
+        if is_ours(node):
+            bind(node, opsets, meaning)
+        elif node.domain == NHWC:
+            raise UnsupportedError(
+                f"node {label(node)!r}: domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}. "
+                "Save the model before ONNX Runtime changes its layout."
+            )
+
+
+def check_types(graph: Graph, types: Types, meaning: Meaning) -> None:
+    """Check the types of the nodes of ours as far as they are known.
+
+    Raises:
+        UnsupportedError: this version does not have the type.
+        UnpoolError: the inputs have different types.
+    """
+    for node in with_inner(graph.nodes):
+        if is_ours(node):
+            row = bind(node, graph.opsets, meaning).row
+            with naming(node):
+                _check_types(node, row, types)
+
+
+def bind(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> Spec:
+    """The spec of one of our nodes; raises as `check`."""
+    with naming(node):
+        where = domain(node)
+        if where not in opsets:
+            raise ModelError(
+                f"{node.op_type}: expected the model to import domain {where or 'ai.onnx'!r}, "
+                f"got imports of {', '.join(map(repr, opsets)) or 'nothing'}. Add an opset_import."
+            )
+        _check_arity(node, contract.row(node.op_type, where, opsets[where]))
+        return resolve.spec(
+            node.op_type,
+            attributes(node),
+            domain=where,
+            opset=opsets[where],
+            compat=meaning.compat,
+            index_space=meaning.index_space,
         )
-    row = named(node, lambda: contract.row(node.op_type, where, opsets[where]))
-    _check_arity(node, row)
-    return named(
-        node,
-        lambda: resolve.from_row(
-            row, attributes(node), compat=meaning.compat, index_space=meaning.index_space
-        ),
-    )
+
+
+def _check_arity(node: onnx.NodeProto, row: Row) -> None:
+    inputs, outputs = len(node.input), len(node.output)
+    if not row.min_inputs <= inputs <= row.max_inputs or not all(node.input[: row.min_inputs]):
+        raise ModelError(
+            f"{row.label}: expected {row.min_inputs} to {row.max_inputs} inputs, got {list(node.input)}. "
+            "Correct the node."
+        )
+    if not any(node.output[:1]):
+        raise ModelError(f"{row.label}: expected a name for its first output, got {list(node.output)}. Name it.")
+    if outputs > row.max_outputs:
+        advice = "Indices exist from opset 8 on" if row.operator == "MaxPool" else "Drop the others"
+        raise UnsupportedError(
+            f"{row.label}: expected {row.max_outputs} output, got {outputs}: {list(node.output)}. {advice}."
+        )
+
+
+def _check_types(node: onnx.NodeProto, row: Row, types: Types) -> None:
+    known = [shapes.dtype(types.get(name)) if name else None for name in node.input]
+    first = known[0]
+    for position, name in VALUE_INPUTS[row.operator].items():
+        found = known[position] if position < len(known) else None
+        if found is None:
+            continue
+        tensors.value_type(row, name, found)
+        if first is not None:
+            tensors.same_type(row, f"X and {name}", first, found)
+    for position, name in INT64_INPUTS.get(row.operator, {}).items():
+        found = known[position] if position < len(known) else None
+        if found is not None:
+            tensors.index_type(row.label, name, found)

@@ -4,8 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
+from unpool.dtypes import AnyArray
 from unpool.runtime.nodes import reads
 
 FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
@@ -72,3 +75,14 @@ def read(model: onnx.ModelProto) -> Graph:
         opsets={one.domain: one.version for one in model.opset_import},
         ir_version=model.ir_version,
     )
+
+
+def dense(sparse: onnx.SparseTensorProto) -> AnyArray:
+    """A sparse tensor written out."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    full = np.zeros(tuple(sparse.dims), values.dtype)
+    if indices.ndim == 1:
+        full.reshape(-1)[indices] = values
+    else:
+        full[tuple(indices.T)] = values
+    return full

@@ -35,7 +35,7 @@ def put_back(light: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
 
 def is_large(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor is left out."""
-    return math.prod(tensor.dims) > LARGE
+    return bool(math.prod(tensor.dims) > LARGE)
 
 
 def as_input(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:

@@ -1,12 +1,12 @@
 """What can be read off one NodeProto: is it ours, what does it read, what is inside its bodies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
 from onnx import helper
 
-from unpool.operators.contract import DOMAINS, NHWC, OPERATORS
+from unpool.operators.contract import DOMAINS, OPERATORS
 
 MAIN_DOMAINS = ("", "ai.onnx")
 
@@ -19,11 +19,6 @@ def domain(node: onnx.NodeProto) -> str:
 def is_ours(node: onnx.NodeProto) -> bool:
     """Whether the node is a MaxPool, MaxUnpool or ConvTranspose of one of our domains."""
     return node.op_type in OPERATORS and domain(node) in DOMAINS
-
-
-def is_foreign_nhwc(node: onnx.NodeProto) -> bool:
-    """Whether the node is of the channels-last domain and not one of the three operators."""
-    return node.domain == NHWC and node.op_type not in OPERATORS
 
 
 def label(node: onnx.NodeProto) -> str:
@@ -45,11 +40,16 @@ def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Every node in the bodies of a node, at any depth."""
+    """The nodes in the bodies of a node, at any depth."""
     for _, body in bodies(node):
-        for inner in body.node:
-            yield inner
-            yield from inner_nodes(inner)
+        yield from with_inner(body.node)
+
+
+def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and the nodes in their bodies at any depth."""
+    for node in nodes:
+        yield node
+        yield from inner_nodes(node)
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:

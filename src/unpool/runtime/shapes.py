@@ -5,7 +5,6 @@ output_shape and for pads beside auto_pad. There a Reshape to an unknown shape s
 """
 
 from collections.abc import Callable, Iterable
-
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,9 @@ def infer(graph: Graph) -> Types:
     try:
         inferred = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
-        raise ModelError(f"model: expected a graph whose types can be inferred, got: {error}. Export it again.") from error
+        raise ModelError(
+            f"model: expected a graph whose types can be inferred, got: {error}. Export it again."
+        ) from error
     found = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
     found |= {name: as_input(tensor).type for name, tensor in graph.constants.items()}
     found |= {value.name: value.type for value in graph.inputs}
@@ -83,7 +84,8 @@ def _skeleton(graph: Graph) -> onnx.ModelProto:
         helper.make_tensor_value_info(name, one.values.data_type, list(one.dims))
         for name, one in graph.sparse_constants.items()
     ]
-    declared = [_named(name, _without_shape(one)) for name, one in graph.declared.items()]
+    known = {*graph.constants, *graph.sparse_constants, *(value.name for value in graph.inputs)}
+    declared = [_named(name, _without_shape(one)) for name, one in graph.declared.items() if name not in known]
     body = helper.make_graph(
         nodes,
         "skeleton",

@@ -1,10 +1,10 @@
 """ONNX's own operators under one domain name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import onnx
 
-from unpool.runtime.nodes import inner_nodes
+from unpool.runtime.nodes import with_inner
 
 LONG_NAME = "ai.onnx"
 
@@ -23,13 +23,7 @@ def shorten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _domain_holders(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
     yield from model.opset_import
-    yield from _all_nodes(model.graph.node)
+    yield from with_inner(model.graph.node)
     for function in model.functions:
         yield from function.opset_import
-        yield from _all_nodes(function.node)
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        yield from inner_nodes(node)
+        yield from with_inner(function.node)
