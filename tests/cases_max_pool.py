@@ -12,6 +12,17 @@ INDEXED = (None, 8, 10, 11, 12, 22)
 CEILED = (None, 10, 11, 12, 22)
 EMPTY = np.zeros((1, 1, 0), np.float32)
 
+
+def odd_nans(kind: type, values: list[int]) -> np.ndarray:
+    """A plane of numbers with -1 and -2 replaced by negative NaNs, the second of a larger payload."""
+    plane = np.array(values, kind)
+    bits = plane.view(f"u{plane.itemsize}")
+    quiet = np.array(-np.nan, kind).view(bits.dtype)
+    bits[plane == -1] = quiet
+    bits[np.array(values) == -2] = quiet | 3
+    return plane[np.newaxis, np.newaxis]
+
+
 SIZES: list[Case] = [
     *pool("3.1", "window beyond the data", [1, 2], EMPTY, kernel_shape=[4], strides=[4], opsets=EVERY),
     *pool("3.1", "ort truncates", [1, 2], [2], [1], kernel_shape=[4], strides=[4], compat="ort"),
@@ -324,6 +335,18 @@ WINDOWS: list[Case] = [
             [0, 3, 4, 4, 4],
             kernel_shape=[3],
             kind=kind,
+        )
+    ],
+    *[
+        case
+        for kind in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
+        for case in pool(
+            "3.12",
+            f"sign and payload of NaN stay in {np.dtype(kind).name}",
+            odd_nans(kind, [-1, -2, 1, 0, -2]),
+            odd_nans(kind, [-1, -2, 1, -2]),
+            [0, 1, 2, 4],
+            kernel_shape=[2],
         )
     ],
     *pool("3.13", "first of a tie", [1, 1, 1, 1], [1, 1], [0, 1], kernel_shape=[3], opsets=INDEXED),

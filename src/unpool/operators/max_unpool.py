@@ -104,7 +104,7 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
         Axis(big, little, window, pads[0])
         for big, little, window, pads in zip(spatial, small.spatial, spec.windows, spec.pads, strict=True)
     )
-    return MaxUnpoolCall(spec, axes, small, large, inferred, _index_space(spec, inferred, spatial))
+    return MaxUnpoolCall(spec, axes, small, large, inferred, _index_space(spec, small, inferred, spatial))
 
 
 def _inferred_output(spec: MaxUnpoolSpec, inferred: Shape) -> Shape:
@@ -130,11 +130,12 @@ def _asked_output(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape)
     return output_shape[2:]
 
 
-def _index_space(spec: MaxUnpoolSpec, inferred: Shape, spatial: Shape) -> str:
+def _index_space(spec: MaxUnpoolSpec, small: FeatureShape, inferred: Shape, spatial: Shape) -> str:
     """Settle `index_space` as far as shapes allow."""
     if spatial == inferred:
         return "output"
-    if spec.compat == "ort" and min(inferred) >= 0 and math.prod(spatial) < math.prod(inferred):
+    planes = small.batch * small.channels
+    if spec.compat == "ort" and min(inferred) >= 0 and planes * math.prod(spatial) < planes * math.prod(inferred):
         raise ShapeError(
             f"{spec.row.label}: compat='ort' needs an output_shape of at least {math.prod(inferred)} elements a plane, "
             f"got {list(spatial)}. Use compat='spec'."
