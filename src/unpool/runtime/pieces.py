@@ -1,0 +1,85 @@
+"""Cut a step out of the graph as a model of its own."""
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import helper
+
+from unpool.errors import UnsupportedError
+from unpool.runtime import shapes
+from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.nodes import domain, inner_nodes, reads, writes
+from unpool.runtime.plan import Step
+from unpool.runtime.shapes import Types
+
+LARGEST_MESSAGE = 2**31 - 1  # bytes; protobuf's limit
+
+
+def cut(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
+    """The model of a piece.
+
+    Its inputs have the type of the value and, unless the caller feeds it, only its rank: a size that inference got
+    wrong must not become a check. A value whose type is unknown becomes an input without type.
+
+    Args:
+        graph: the whole graph.
+        step: what to cut; its inputs and outputs are the model's, in order.
+        types: what is known of the values.
+    """
+    fed = {value.name: value for value in graph.inputs}
+    model = onnx.ModelProto(ir_version=max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), producer_name="unpool")
+    nodes = [graph.nodes[position] for position in step.nodes]
+    model.opset_import.extend(_imports(graph, nodes))
+    model.graph.name = "piece"
+    model.graph.node.extend(nodes)
+    for name in step.inputs:
+        model.graph.input.append(fed[name] if name in fed else _value(name, types))
+    for name in step.outputs:
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    _add_constants(graph, nodes, model.graph)
+    return model
+
+
+def serialize(model: onnx.ModelProto, where: str) -> bytes:
+    """The bytes of a piece.
+
+    Raises:
+        UnsupportedError: it does not fit into one protobuf message.
+    """
+    size = model.ByteSize()
+    if size > LARGEST_MESSAGE:
+        raise UnsupportedError(
+            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got {size / 2**30:.1f} GiB of weights. "
+            "Split the model."
+        )
+    return bytes(model.SerializeToString())
+
+
+def alone(graph: Graph, position: int) -> Step:
+    """A step that runs a single node, for asking whether onnxruntime knows it."""
+    node = graph.nodes[position]
+    known = {*graph.constants, *graph.sparse_constants}
+    return Step("onnxruntime", 0, (position,), tuple(n for n in reads(node) if n not in known), writes(node))
+
+
+def _value(name: str, types: Types) -> onnx.ValueInfoProto:
+    if name not in types:
+        return onnx.ValueInfoProto(name=name)
+    return helper.make_value_info(name, shapes.rank_only(types[name]))
+
+
+def _imports(graph: Graph, nodes: Iterable[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
+    used = {domain(one) for node in nodes for one in (node, *inner_nodes(node))}
+    return [helper.make_opsetid(name, version) for name, version in graph.opsets.items() if name in used | {""}]
+
+
+def _add_constants(graph: Graph, nodes: Iterable[onnx.NodeProto], piece: onnx.GraphProto) -> None:
+    for name in dict.fromkeys(name for node in nodes for name in reads(node)):
+        if name in graph.constants:
+            tensor = piece.initializer.add()
+            tensor.CopyFrom(graph.constants[name])
+            tensor.name = name
+        elif name in graph.sparse_constants:
+            sparse = piece.sparse_initializer.add()
+            sparse.CopyFrom(graph.sparse_constants[name])
+            sparse.values.name = name

@@ -1,0 +1,178 @@
+"""Graph -> plan: which node runs where, why, and in which order. Pure; nothing is loaded here.
+
+The nodes of one level that onnxruntime runs form one piece, so that branches share it:
+
+    level(node) = max over its producers of level(producer) + 1 if unpool runs the producer, + 0 if not
+
+A node behind one of the ReferenceEvaluator is one level further too, unless the ReferenceEvaluator runs it as well.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from unpool.operators.resolve import Spec
+from unpool.runtime.graph import Graph
+from unpool.runtime.nodes import bodies, domain, is_ours, label, reads, with_inner, writes
+from unpool.runtime.policy import Choice, Runner, choose
+from unpool.runtime.shapes import Types
+from unpool.runtime.table import table
+
+TITLES = ("step", "node", "operator", "runs on", "why")
+_ORDER: tuple[Runner, ...] = ("onnxruntime", "reference", "unpool")  # within one level
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the plan: one node.
+
+    Attributes:
+        node: its name, or `Operator->output` without one.
+        operator: its type.
+        domain: "" for ONNX.
+        version: of the operator, as the model's opset selects it.
+        runner: "unpool", "onnxruntime" or "reference".
+        reason: why.
+        step: position of the step that runs it.
+        level: how often the data has passed through unpool or the ReferenceEvaluator before.
+    """
+
+    node: str
+    operator: str
+    domain: str
+    version: int
+    runner: Runner
+    reason: str
+    step: int
+    level: int
+
+    @property
+    def operator_version(self) -> str:
+        """Such as `MaxPool-12` or `MaxPool-12 (com.ms.internal.nhwc)`."""
+        return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs in one go: one node of ours, or a piece of the graph.
+
+    Attributes:
+        runner: who runs it.
+        level: see the module.
+        nodes: positions in the graph.
+        inputs: values it reads, constants left out.
+        outputs: values it makes that a later step or the caller reads.
+    """
+
+    runner: Runner
+    level: int
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in execution order, and a record per node; iterating gives the records, `str` a table."""
+
+    steps: tuple[Step, ...]
+    records: tuple[Record, ...]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __str__(self) -> str:
+        rows = [(str(one.step), one.node, one.operator_version, one.runner, one.reason) for one in self]
+        return table(TITLES, rows)
+
+
+def make(graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, refused: Mapping[int, str]) -> Plan:
+    """The plan of a graph.
+
+    Args:
+        graph: pruned, so that every node is needed.
+        specs: for the position of each node of ours, its spec.
+        types: what is known of the values.
+        exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
+        refused: for the positions of nodes that onnxruntime does not run, its words.
+    """
+    why_exact = "exact: unpool runs every MaxPool" if exact else ""
+    if len(graph.nodes) == 1:
+        why_exact = why_exact or "it is the only node"
+    choices = [
+        Choice("unpool" if position in specs else "reference", f"onnxruntime: {refused[position]}")
+        if position in refused
+        else choose(node, specs.get(position), types, exact=why_exact)
+        for position, node in enumerate(graph.nodes)
+    ]
+    steps = _steps(graph, choices, _levels(graph, choices))
+    records = [
+        record
+        for number, step in enumerate(steps)
+        for position in step.nodes
+        for record in _records(graph, position, choices[position], number, step.level)
+    ]
+    return Plan(tuple(steps), tuple(records))
+
+
+def _levels(graph: Graph, choices: Sequence[Choice]) -> list[int]:
+    made_at: dict[str, tuple[int, Runner]] = {}
+    levels = []
+    for node, choice in zip(graph.nodes, choices, strict=True):
+        producers = [made_at[name] for name in reads(node) if name in made_at]
+        level = max((before + _crossing(runner, choice.runner) for before, runner in producers), default=0)
+        levels.append(level)
+        made_at |= dict.fromkeys(writes(node), (level, choice.runner))
+    return levels
+
+
+def _crossing(producer: Runner, consumer: Runner) -> int:
+    return int(producer == "unpool" or (producer == "reference" and consumer != "reference"))
+
+
+def _steps(graph: Graph, choices: Sequence[Choice], levels: Sequence[int]) -> list[Step]:
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
+        alone = position if choice.runner == "unpool" else -1
+        groups.setdefault((level, _ORDER.index(choice.runner), alone), []).append(position)
+    readers: dict[str, set[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for name in reads(node):
+            readers.setdefault(name, set()).add(position)
+    return [_step(graph, readers, choices[nodes[0]].runner, key[0], nodes) for key, nodes in sorted(groups.items())]
+
+
+def _step(graph: Graph, readers: Mapping[str, set[int]], runner: Runner, level: int, nodes: Sequence[int]) -> Step:
+    made = [name for position in nodes for name in writes(graph.nodes[position])]
+    read = dict.fromkeys(name for position in nodes for name in reads(graph.nodes[position]))
+    known = {*made, *graph.constants, *graph.sparse_constants}
+    outputs = [name for name in made if name in graph.output_names or readers.get(name, set()).difference(nodes)]
+    return Step(runner, level, tuple(nodes), tuple(name for name in read if name not in known), tuple(outputs))
+
+
+def _records(graph: Graph, position: int, choice: Choice, step: int, level: int) -> Iterator[Record]:
+    node = graph.nodes[position]
+    folded = graph.folded.get(node.output[0], ())
+    reasons = [choice.reason, *([f"with {', '.join(folded)} folded in"] if folded else [])]
+    yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
+    for name, body in bodies(node):
+        for inner in with_inner(body.node):
+            if is_ours(inner):
+                yield _record(graph, inner, "unpool", f"inside {node.op_type} {label(node)!r}, {name}", step, level)
+
+
+def _record(graph: Graph, node: onnx.NodeProto, runner: Runner, reason: str, step: int, level: int) -> Record:
+    where = domain(node)
+    return Record(label(node), node.op_type, where, _version(graph, node), runner, reason, step, level)
+
+
+def _version(graph: Graph, node: onnx.NodeProto) -> int:
+    opset = graph.opsets[domain(node)]
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, domain(node)).since_version)
+    except onnx.defs.SchemaError:
+        return opset

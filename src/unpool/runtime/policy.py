@@ -1,0 +1,121 @@
+"""Who runs a node: unpool, onnxruntime, or onnx's ReferenceEvaluator, and why.
+
+MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
+blocked layout, unless its attributes could silently give another result there (SEMANTICS 3.1, 3.3, 3.6, 3.7, 3.10).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import onnx
+
+from unpool.geometry import Window
+from unpool.operators.contract import NHWC
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.resolve import Spec
+from unpool.runtime import shapes
+from unpool.runtime.nodes import inner_nodes, is_ours, label
+from unpool.runtime.shapes import Types
+
+Runner: TypeAlias = Literal["unpool", "onnxruntime", "reference"]
+Sizes: TypeAlias = tuple[int | None, ...]
+
+ONNXRUNTIME_TYPES = ("float16", "float32", "float64", "int8", "uint8")
+FIRST_DOUBLE_POOL = 8  # onnxruntime has no float64 kernel for MaxPool-1
+HIGHEST_POOL_RANK = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who runs a node, and why."""
+
+    runner: Runner
+    reason: str
+
+
+def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str) -> Choice:
+    """Who runs a node that nothing refuses.
+
+    Args:
+        node: any node.
+        spec: None for a node that is not ours.
+        types: what is known of the values.
+        exact: why unpool runs every MaxPool; "" if it does not.
+    """
+    if spec is None:
+        return _choose_foreign(node)
+    if not isinstance(spec, MaxPoolSpec):
+        return Choice("unpool", f"unpool runs every {node.op_type}")
+    if any(node.output[1:]):
+        return Choice("unpool", "unpool runs every MaxPool with Indices")
+    if exact:
+        return Choice("unpool", exact)
+    difference = _difference(spec, node.input[0], types)
+    if difference is not None:
+        return Choice("unpool", difference)
+    return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
+
+
+def _choose_foreign(node: onnx.NodeProto) -> Choice:
+    inside = [label(inner) for inner in inner_nodes(node) if is_ours(inner)]
+    if inside:
+        return Choice("reference", f"its body holds {', '.join(inside)}; onnxruntime would run its own")
+    return Choice("onnxruntime", "not an operator of unpool")
+
+
+def _difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
+    """Why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
+    return _type_difference(spec, name, types) or _shape_difference(spec, shapes.sizes(types.get(name)))
+
+
+def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
+    if spec.row.domain == NHWC:
+        return f"onnxruntime has no CPU kernel for {NHWC}"
+    dtype = shapes.dtype(types.get(name))
+    if dtype is None:
+        return "the type of its input is unknown before it runs"
+    has_kernel = dtype.name in ONNXRUNTIME_TYPES
+    if dtype.name == "float64" and (spec.row.since_version or 0) < FIRST_DOUBLE_POOL:
+        has_kernel = False
+    if not has_kernel:
+        return f"onnxruntime has no {dtype.name} kernel for {spec.row.label}"
+    if len(spec.windows) > HIGHEST_POOL_RANK:
+        return f"onnxruntime has no kernel for {len(spec.windows)} spatial axes"
+    return None
+
+
+def _shape_difference(spec: MaxPoolSpec, known: Sizes | None) -> str | None:
+    rank = len(spec.windows)
+    if known is not None and 0 in known:
+        return "onnxruntime refuses an empty input"
+    sizes = known[2:] if known is not None and len(known) == rank + 2 else (None,) * rank
+    for size, window, pads in zip(sizes, spec.windows, spec.pads, strict=True):
+        if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
+            difference = _same_difference(window)
+        elif spec.padding == "VALID":
+            difference = "VALID with ceil_mode" if spec.ceil else _floor_difference(size, window, (0, 0))
+        else:
+            difference = _padded_difference(size, window, pads) or _floor_difference(size, window, pads)
+        if difference is not None:
+            return f"onnxruntime may differ: {difference}"
+    return None
+
+
+def _same_difference(window: Window) -> str | None:
+    if window.dilation > 1:
+        return "auto_pad SAME with dilation"
+    return "auto_pad SAME with a stride beyond the window" if window.stride > window.reach else None
+
+
+def _padded_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:
+    if max(pads) >= window.size:
+        return "pads reach the kernel size"
+    if window.dilation > 1 and any(pads) and (size is None or size < window.dilation):
+        return "a dilated window may see padding only"
+    return None
+
+
+def _floor_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:
+    """A window that does not fit: no output in the standard, one output in onnxruntime."""
+    least = 1 if size is None else size
+    return "the window may not fit the input" if window.stride > 1 and least + sum(pads) < window.reach else None

@@ -1,0 +1,16 @@
+"""Rows as aligned text."""
+
+from collections.abc import Sequence
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their widest cell, a rule under the titles.
+
+    >>> print(table(["node", "why"], [["pool", "exact"]]))
+    node  why
+    ----  -----
+    pool  exact
+    """
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines = [titles, ["-" * width for width in widths], *rows]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
