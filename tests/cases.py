@@ -2,6 +2,7 @@
 
 import cases_conv_transpose
 import cases_max_pool
+import cases_max_pool_values
 import cases_max_unpool
 import cases_nhwc
 import cases_types
@@ -10,6 +11,7 @@ from cases_record import Case
 CASES: list[Case] = [
     *cases_max_unpool.CASES,
     *cases_max_pool.CASES,
+    *cases_max_pool_values.CASES,
     *cases_conv_transpose.CASES,
     *cases_types.CASES,
     *cases_nhwc.CASES,

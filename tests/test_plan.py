@@ -251,3 +251,48 @@ def test_a_long_domain_name_is_the_short_one():
     body.node[0].domain = "ai.onnx"
     assert runners(model)[f"{body.node[0].op_type}->{body.node[0].output[0]}"] == "unpool"
     assert model.graph.node[0].domain == "ai.onnx"
+
+
+def test_a_newer_opset_than_onnxruntime_knows():
+    """Pieces import the oldest opset that means the same, so the newest onnx and IR still run in onnxruntime."""
+    model = models.branches()
+    model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    model.ir_version = onnx.IR_VERSION
+    session = unpool.InferenceSession(model)
+    assert {one.runner for one in session.plan} == {"unpool", "onnxruntime"}
+    feed = {"x": models.random(1, 2, 8, 8)}
+    expected = unpool.InferenceSession(models.branches()).run(None, feed)[0]
+    assert np.array_equal(session.run(None, feed)[0], expected)
+
+
+def test_a_scan_over_a_pool():
+    """A Scan whose body pools is the ReferenceEvaluator's with our pool, slice by slice."""
+    model = models.model(
+        """scan (float[3, 1, 1, 6] xs) => (float[3, 1, 1, 3] ys) {
+            ys = Scan <num_scan_inputs = 1, body = b (float[1, 1, 6] x) => (float[1, 1, 3] y)
+                { y = MaxPool <kernel_shape = [2], strides = [2]> (x) }> (xs)
+        }"""
+    )
+    session = unpool.InferenceSession(model)
+    xs = models.random(3, 1, 1, 6)
+    assert [one.runner for one in session.plan] == ["reference", "unpool"]
+    assert np.array_equal(session.run(None, {"xs": xs})[0], np.maximum(xs[..., ::2], xs[..., 1::2]))
+
+
+def test_channels_last_nodes_in_a_body():
+    """A body may hold the channels-last domain, and the type behind it is still known."""
+    model = models.model(
+        f"""inside (bool c, float[1, 6, 6, 2] x) => (float[n, h, w, d] y) {{
+            r = If (c) <
+                then_branch = t () => (float[n, h, w, d] p) {{ p, i = {models.NHWC}.MaxPool <{models.POOL}> (x) }},
+                else_branch = e () => (float[n, h, w, d] q) {{ q = Neg (x) }}
+            >
+            y = Neg (r)
+        }}""",
+        imports=f', "{models.NHWC}" : 11',
+    )
+    session = unpool.InferenceSession(model)
+    assert [one.runner for one in session.plan] == ["reference", "unpool", "onnxruntime"]
+    x = models.random(1, 6, 6, 2)
+    (got,) = session.run(None, {"c": np.array(True), "x": x})
+    assert np.array_equal(got, -unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], layout="NHWC"))

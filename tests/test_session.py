@@ -1,6 +1,8 @@
 """InferenceSession: whole models give what onnxruntime gives, and what is wrong is said in one sentence."""
 
 import json
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -526,6 +528,23 @@ def test_large_sizes_are_refused_before_allocation():
     feed = {"x": models.random(1, 1, 2, 2), "w": models.random(1, 1, 2, 2)}
     with pytest.raises(unpool.ShapeError, match="ConvTranspose-11 node 'grow'"):
         unpool.InferenceSession(model).run(None, feed)
+
+
+def test_damaged_weights_are_no_model():
+    """A large initializer with too few bytes is found before anything is loaded."""
+    model = models.model("w (float[1, 40] x) => (float[1, 40] y) { y = MatMul (x, w1) }", w1=models.random(40, 40))
+    model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-4]
+    with pytest.raises(unpool.ModelError, match=r"w1.*too small"):
+        unpool.InferenceSession(model)
+
+
+def test_without_the_extra_it_is_named():
+    """Without onnx or onnxruntime the import says what to install."""
+    code = "import sys; sys.modules['onnxruntime'] = None; import unpool; unpool.InferenceSession"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: unpool.runtime: needs the packages onnx and onnxruntime" in done.stderr
+    assert "pip install 'unpool[run]'" in done.stderr
 
 
 BAD_OPTIONS = {

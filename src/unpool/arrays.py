@@ -63,14 +63,23 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArr
     Raises:
         ShapeError: more bytes than this machine has memory; nothing is allocated then.
     """
+    check_memory(shape, dtype, where)
+    return np.empty(shape, dtype)
+
+
+def check_memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> None:
+    """Refuse an array that this machine cannot hold, before it is made.
+
+    Raises:
+        ShapeError: more bytes than this machine has memory.
+    """
     needed = element_count((*shape, dtype.itemsize), where)
     limit = _physical_memory()
     if needed > limit:
         raise ShapeError(
-            f"{where}: an output of {'x'.join(map(str, shape))} {dtype.name} needs {needed / 2**30:.1f} GiB, "
+            f"{where}: an array of {'x'.join(map(str, shape))} {dtype.name} needs {needed / 2**30:.1f} GiB, "
             f"this machine has {limit / 2**30:.1f} GiB. Reduce sizes or work in tiles."
         )
-    return np.empty(shape, dtype)
 
 
 def _check_device(x: Any, name: str) -> None:

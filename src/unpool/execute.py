@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpool import indices as flat_indices
-from unpool.arrays import allocate
+from unpool.arrays import allocate, check_memory
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
@@ -24,6 +24,8 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import index_type, same_type, text, value_type
+
+_OVERLAP_STEPS = 100_000  # beyond these, arrays whose bounds overlap count as overlapping
 
 _log = logging.getLogger("unpool")
 
@@ -204,8 +206,13 @@ def _shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | N
 
 def _contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> AnyArray:
     """`x` in row-major order and in the type it is computed in; says so where that takes a copy."""
+    dtype = dtype or x.dtype
+    is_ready = x.flags.c_contiguous and x.flags.aligned and x.dtype == dtype
+    if is_ready:
+        return x
+    check_memory(x.shape, dtype, row.label)
     ready = np.require(x, dtype, ["C", "A"])
-    if ready is not x and not np.may_share_memory(ready, x):
+    if not np.may_share_memory(ready, x):
         _log.info("%s: copied %s %s to row-major %s", row.label, text(x.shape), x.dtype.name, ready.dtype.name)
     return ready
 
@@ -228,7 +235,7 @@ def _destination(
         )
     if not target.flags.writeable:
         raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
-    if any(np.may_share_memory(target, other) for other in others):
+    if any(np.may_share_memory(target, other, max_work=_OVERLAP_STEPS) for other in others):
         raise UnpoolError(
             f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
         )

@@ -84,9 +84,9 @@ def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool)
 
 
 def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:
-    """As `pooled_size` without ceil, but dividing toward zero: a window that does not fit still counts once."""
+    """As `pooled_size` without ceil, but dividing toward zero: one window that does not fit may count."""
     room = large + begin + end - window.reach
-    return 1 if -window.stride < room < 0 else room // window.stride + 1
+    return (room // window.stride if room >= 0 else -(-room // window.stride)) + 1
 
 
 def same_pooled_size(large: int, stride: int) -> int:

@@ -39,7 +39,7 @@ def from_attributes(row: Row, attributes: Attributes) -> Activation | None:
     name = attributes.get("activation")
     params: tuple[float, ...] = attributes.get("activation_params", ())
     if name is None:
-        if params:
+        if "activation_params" in attributes:
             raise UnpoolError(f"{row.label}: activation_params needs activation, got only {list(params)}. Name it.")
         return None
     if name not in PARAMETERS:

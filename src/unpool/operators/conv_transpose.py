@@ -35,6 +35,16 @@ class ConvTransposeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisRule:
+    """What the attributes and W say of one spatial axis; `asked` is its part of `output_shape`."""
+
+    window: Window
+    pads: tuple[int, int]
+    extra: int
+    asked: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConvTransposeCall:
     """A spec with the shapes of X, W and B."""
 
@@ -93,18 +103,43 @@ def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape
     maps = _check_weights(spec, small, x_shape, w_shape)
     if b_shape is not None and b_shape != (maps,):
         raise ShapeError(f"{spec.row.label}: B needs shape {maps}, one per output channel, got {text(b_shape)}.")
-    windows = _windows(spec, rank, w_shape[2:])
-    pads = read.pad_list(spec.row, spec.pads, rank)
-    extra = _output_padding(spec, windows)
-    asked = _asked_sizes(spec, small.batch, maps, rank)
-    axes = tuple(
-        _axis(spec, number, *each)
-        for number, each in enumerate(zip(small.spatial, windows, pads, extra, asked, strict=True))
-    )
-    large = FeatureShape(small.batch, maps, tuple(axis.large for axis in axes))
+    rules = axis_rules(spec, w_shape[2:])
+    _check_output_shape(spec, small.batch, maps, rank)
+    sizes = zip(rules, small.spatial, strict=True)
+    axes = tuple(axis(spec, number, rule, size) for number, (rule, size) in enumerate(sizes))
+    large = FeatureShape(small.batch, maps, tuple(one.large for one in axes))
     element_count(small.in_onnx_order(), spec.row.label)
     element_count(large.in_onnx_order(), spec.row.label)
     return ConvTransposeCall(spec, axes, small, large)
+
+
+def axis_rules(spec: ConvTransposeSpec, kernel: Shape) -> tuple[AxisRule, ...]:
+    """One rule per spatial axis; `kernel` is the window of W.
+
+    Raises:
+        UnpoolError: a list has the wrong length, or output_padding is out of its bounds.
+    """
+    rank = len(kernel)
+    windows = _windows(spec, rank, kernel)
+    pads = read.pad_list(spec.row, spec.pads, rank)
+    extra = _output_padding(spec, windows)
+    asked = (None,) * rank if spec.output_shape is None else spec.output_shape[-rank:]
+    return tuple(AxisRule(*each) for each in zip(windows, pads, extra, asked, strict=False))
+
+
+def axis(spec: ConvTransposeSpec, number: int, rule: AxisRule, small: int) -> Axis:
+    """Spatial axis `number` of a call, from its size in X alone.
+
+    Raises:
+        ShapeError: the output size would be negative.
+    """
+    begin, large = _placed(spec, small, rule)
+    if large < 0:
+        raise ShapeError(
+            f"{spec.row.label}: spatial axis {number} needs an output size of 0 or more, got {large} from "
+            f"{small} elements and pads {list(rule.pads)}. Reduce the pads."
+        )
+    return Axis(large, small, rule.window, begin)
 
 
 def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape, w_shape: Shape) -> int:
@@ -158,11 +193,11 @@ def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -
         )
 
 
-def _asked_sizes(spec: ConvTransposeSpec, batch: int, maps: int, rank: int) -> tuple[int | None, ...]:
-    """The spatial part of `output_shape`; N and M in front are tolerated when they are right."""
+def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: int) -> None:
+    """`output_shape` has a size per spatial axis; N and M in front are tolerated when they are right."""
     asked = spec.output_shape
     if asked is None:
-        return (None,) * rank
+        return
     if len(asked) == rank + 2 and asked[:2] == (batch, maps):
         asked = asked[2:]
     if len(asked) != rank:
@@ -172,42 +207,21 @@ def _asked_sizes(spec: ConvTransposeSpec, batch: int, maps: int, rank: int) -> t
         )
     if min(asked) < 0:
         raise ShapeError(f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Correct it.")
-    return asked
 
 
-def _axis(
-    spec: ConvTransposeSpec,
-    number: int,
-    small: int,
-    window: Window,
-    pads: tuple[int, int],
-    extra: int,
-    asked: int | None,
-) -> Axis:
-    begin, large = _placed(spec, small, window, pads, extra, asked)
-    if large < 0:
-        raise ShapeError(
-            f"{spec.row.label}: spatial axis {number} needs an output size of 0 or more, got {large} from "
-            f"{small} elements and pads {list(pads)}. Reduce the pads."
-        )
-    return Axis(large, small, window, begin)
-
-
-def _placed(
-    spec: ConvTransposeSpec, small: int, window: Window, pads: tuple[int, int], extra: int, asked: int | None
-) -> tuple[int, int]:
+def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:
     """How many cells of the full scatter are cut at the beginning, and the output size."""
-    full = grown_size(small, window, extra=extra)
-    if asked is not None:
-        return split_begin(full - asked, _odd_side_of_output_shape(spec)), asked
+    full = grown_size(small, rule.window, extra=rule.extra)
+    if rule.asked is not None:
+        return split_begin(full - rule.asked, _odd_side_of_output_shape(spec)), rule.asked
     if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
-        same = small * window.stride
+        same = small * rule.window.stride
         if spec.compat == "ort" and full < same:
             return 0, full
         return split_begin(full - same, OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN), same
     if spec.padding == "VALID":
         return 0, full
-    return pads[0], full - sum(pads)
+    return rule.pads[0], full - sum(rule.pads)
 
 
 def _odd_side_of_output_shape(spec: ConvTransposeSpec) -> OddSide:

@@ -90,14 +90,19 @@ def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
             f"{spec.row.label}: kernel_shape needs {rank} values (X is {text(x_shape)}), got {len(spec.windows)}. "
             "Give one per spatial axis."
         )
-    axes = tuple(_axis(spec, number, size) for number, size in enumerate(large.spatial))
-    small = FeatureShape(large.batch, large.channels, tuple(axis.small for axis in axes))
+    axes = tuple(axis(spec, number, size) for number, size in enumerate(large.spatial))
+    small = FeatureShape(large.batch, large.channels, tuple(one.small for one in axes))
     element_count(large.in_onnx_order(), spec.row.label)
     element_count(small.in_onnx_order(), spec.row.label)
     return MaxPoolCall(spec, axes, small, large)
 
 
-def _axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
+def axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
+    """Spatial axis `number` of a call, from its size in X alone.
+
+    Raises:
+        ShapeError: the output size would be negative.
+    """
     window = spec.windows[number]
     begin, small = _placed(spec, window, large, spec.pads[number])
     if small < 0:

@@ -93,10 +93,7 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
             f"{spec.row.label}: I needs the (N, C, D1..Dk) shape of X, {text(small.in_onnx_order())}, "
             f"got {text(indices_shape)}. Pass the indices of the same pool."
         )
-    inferred = tuple(
-        grown_size(size, window, padding=sum(pads))
-        for size, window, pads in zip(small.spatial, spec.windows, spec.pads, strict=True)
-    )
+    inferred = tuple(inferred_size(spec, number, size) for number, size in enumerate(small.spatial))
     spatial = _inferred_output(spec, inferred) if output_shape is None else _asked_output(spec, small, output_shape)
     large = FeatureShape(small.batch, small.channels, spatial)
     element_count(large.in_onnx_order(), spec.row.label)
@@ -105,6 +102,11 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
         for big, little, window, pads in zip(spatial, small.spatial, spec.windows, spec.pads, strict=True)
     )
     return MaxUnpoolCall(spec, axes, small, large, inferred, _index_space(spec, small, inferred, spatial))
+
+
+def inferred_size(spec: MaxUnpoolSpec, number: int, small: int) -> int:
+    """Size of spatial axis `number` of the output when `output_shape` is not given; negative when the pads take all."""
+    return grown_size(small, spec.windows[number], padding=sum(spec.pads[number]))
 
 
 def _inferred_output(spec: MaxUnpoolSpec, inferred: Shape) -> Shape:

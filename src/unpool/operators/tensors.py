@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.dtypes import StorageType, storage_type
+from unpool.dtypes import TYPES, StorageType, storage_type
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.operators.contract import ROWS, Row
 
@@ -65,6 +65,8 @@ def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:
         UnpoolError: no version does, or the byte order is foreign.
     """
     where = f"{row.label}: {name}"
+    if dtype.isnative and dtype.name not in TYPES:
+        raise UnpoolError(f"{where} expects one of {', '.join(row.value_types)}; got {dtype.name}. Convert the tensor.")
     storage = storage_type(dtype, where)
     if storage.name in row.value_types:
         return storage

@@ -1,6 +1,7 @@
 """Plan -> what runs: every step is loaded, and what onnxruntime refuses goes to onnx's ReferenceEvaluator."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from unpool.runtime.nodes import is_ours, label, reads
 from unpool.runtime.ort_options import Providers
 from unpool.runtime.ort_piece import OrtPiece, RefusedError
 from unpool.runtime.our_node import OurNode
-from unpool.runtime.pieces import alone, cut, serialize
+from unpool.runtime.pieces import alone, at_oldest_opset, cut, serialize
 from unpool.runtime.plan import Plan, Step
 from unpool.runtime.reference import ReferencePiece
 from unpool.runtime.shapes import Types
@@ -131,9 +132,20 @@ class _Assembly:
         self._loaded[step] = piece
 
     def _onnxruntime(self, step: Step) -> OrtPiece:
+        model = cut(self._graph, step, self._known)
+        try:
+            return self._piece(step, model)
+        except RefusedError as error:
+            refusal = error
+        older = at_oldest_opset(model)
+        if refusal.may_be_invalid and older != model:
+            with suppress(RefusedError):
+                return self._piece(step, older)
+        raise refusal
+
+    def _piece(self, step: Step, model: onnx.ModelProto) -> OrtPiece:
         where = self._where(step)
-        model = serialize(cut(self._graph, step, self._known), where)
-        return OrtPiece(model, where, self._settings.options, self._settings.providers)
+        return OrtPiece(serialize(model, where), where, self._settings.options, self._settings.providers)
 
     def _refuse(self, step: Step, error: RefusedError) -> None:
         """Find the nodes of a refused piece that are to blame; all of them when none is alone."""

@@ -30,6 +30,18 @@ def label(node: onnx.NodeProto) -> str:
     return node.name or f"{node.op_type}->{next((name for name in node.output if name), '')}"
 
 
+def since_version(node: onnx.NodeProto, opset: int) -> int:
+    """The version of the node's operator that an opset selects; the opset itself for an operator unknown to onnx.
+
+    >>> since_version(onnx.helper.make_node("Relu", ["x"], ["y"]), 17)
+    14
+    """
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, domain(node)).since_version)
+    except onnx.defs.SchemaError:
+        return opset
+
+
 def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The sub-graphs of If, Loop, Scan and the like, each with its attribute's name."""
     for attribute in node.attribute:

@@ -8,11 +8,12 @@ from onnx import helper
 from unpool.errors import UnsupportedError
 from unpool.runtime import shapes
 from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
-from unpool.runtime.nodes import domain, inner_nodes, reads, writes
+from unpool.runtime.nodes import domain, reads, since_version, with_inner, writes
 from unpool.runtime.plan import Step
 from unpool.runtime.shapes import Types
 
 LARGEST_MESSAGE = 2**31 - 1  # bytes; protobuf's limit
+NEWEST_NEEDED_IR = 10  # later ones add nothing that a piece holds, and older releases of onnxruntime refuse them
 
 
 def cut(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
@@ -27,7 +28,8 @@ def cut(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
         types: what is known of the values.
     """
     fed = {value.name: value for value in graph.inputs}
-    model = onnx.ModelProto(ir_version=max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), producer_name="unpool")
+    version = min(max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), NEWEST_NEEDED_IR)
+    model = onnx.ModelProto(ir_version=version, producer_name="unpool")
     nodes = [graph.nodes[position] for position in step.nodes]
     model.opset_import.extend(_imports(graph, nodes))
     model.graph.name = "piece"
@@ -38,6 +40,20 @@ def cut(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
         model.graph.output.append(onnx.ValueInfoProto(name=name))
     _add_constants(graph, nodes, model.graph)
     return model
+
+
+def at_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The piece with the oldest imports that select the same version of every operator.
+
+    onnxruntime refuses opsets that are newer than itself, even if each operator in the piece is one that it knows.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for one in copy.opset_import:
+        nodes = [node for node in with_inner(copy.graph.node) if domain(node) == one.domain]
+        versions = [since_version(node, one.version) for node in nodes]
+        one.version = max(versions, default=1)
+    return copy
 
 
 def serialize(model: onnx.ModelProto, where: str) -> bytes:
@@ -69,7 +85,7 @@ def _value(name: str, types: Types) -> onnx.ValueInfoProto:
 
 
 def _imports(graph: Graph, nodes: Iterable[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
-    used = {domain(one) for node in nodes for one in (node, *inner_nodes(node))}
+    used = {domain(node) for node in with_inner(nodes)}
     return [helper.make_opsetid(name, version) for name, version in graph.opsets.items() if name in used | {""}]
 
 

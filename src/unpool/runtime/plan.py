@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import onnx
 
+from unpool.operators import contract
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import Graph
-from unpool.runtime.nodes import bodies, domain, is_ours, label, reads, with_inner, writes
+from unpool.runtime.nodes import bodies, domain, is_ours, label, reads, since_version, with_inner, writes
 from unpool.runtime.policy import Choice, Runner, choose
 from unpool.runtime.shapes import Types
 from unpool.runtime.table import table
@@ -167,12 +168,7 @@ def _records(graph: Graph, position: int, choice: Choice, step: int, level: int)
 
 def _record(graph: Graph, node: onnx.NodeProto, runner: Runner, reason: str, step: int, level: int) -> Record:
     where = domain(node)
-    return Record(label(node), node.op_type, where, _version(graph, node), runner, reason, step, level)
-
-
-def _version(graph: Graph, node: onnx.NodeProto) -> int:
-    opset = graph.opsets[domain(node)]
-    try:
-        return int(onnx.defs.get_schema(node.op_type, opset, domain(node)).since_version)
-    except onnx.defs.SchemaError:
-        return opset
+    version = since_version(node, graph.opsets[where])
+    if is_ours(node):
+        version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
+    return Record(label(node), node.op_type, where, version, runner, reason, step, level)

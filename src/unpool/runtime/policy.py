@@ -1,7 +1,7 @@
 """Who runs a node: unpool, onnxruntime, or onnx's ReferenceEvaluator, and why.
 
 MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
-blocked layout, unless its attributes could silently give another result there (SEMANTICS 3.1, 3.3, 3.6, 3.7, 3.10).
+blocked layout, unless its attributes could silently give another result there.
 """
 
 from dataclasses import dataclass
