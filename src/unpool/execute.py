@@ -64,6 +64,13 @@ def run(
     return (_conv_transpose(spec, given, targets[0], threads),)
 
 
+def available_cores() -> int:
+    """Cores that this process may use: what `threads=None` means."""
+    from unpool.kernels.cpu.threads import available
+
+    return available()
+
+
 def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
     given = list(inputs)
     while given and given[-1] is None:

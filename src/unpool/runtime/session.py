@@ -15,11 +15,12 @@ import onnxruntime
 from onnx import numpy_helper
 
 from unpool.errors import UnpoolError
-from unpool.runtime import bound, shapes
+from unpool.runtime import bound
 from unpool.runtime.assemble import Settings, assemble
 from unpool.runtime.bound import Meaning
 from unpool.runtime.check import check as check_model
 from unpool.runtime.graph import Graph, dense, read
+from unpool.runtime.inference import infer
 from unpool.runtime.load import Source, load
 from unpool.runtime.ort_options import OURS, Provider, providers_of, session_options, thread_budget
 from unpool.runtime.passes.constants import lift, prune
@@ -195,7 +196,7 @@ def _prepare(model: onnx.ModelProto, meaning: Meaning) -> tuple[Graph, Types]:
     check_model(model)
     graph = lift(read(inline(model)))
     bound.check(graph.nodes, graph.opsets, meaning)
-    types = shapes.infer(graph)
+    types = infer(graph, meaning).types
     bound.check_types(graph, types, meaning)
     return prune(fold(graph)), types
 

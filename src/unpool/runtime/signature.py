@@ -151,12 +151,15 @@ def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
 
 
 def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:
-    """What the model says of an output; what inference found where the model says less."""
-    found = types.get(value.name)
-    declared = value.type
-    if found is None or shapes.sizes(declared) is not None or declared.WhichOneof("value") not in (None, "tensor_type"):
+    """The type of an output: a size that inference found, else what the model says of it."""
+    declared, found = value.type, types.get(value.name)
+    if found is None or declared.WhichOneof("value") not in (None, "tensor_type"):
         return declared
-    return found
+    stated, known = shapes.dims(declared), shapes.dims(found)
+    if stated is None or known is None or len(stated) != len(known):
+        return declared if known is None else found
+    merged = [one if isinstance(one, int) else other or one for one, other in zip(known, stated, strict=True)]
+    return shapes.tensor_type(shapes.element(declared) or shapes.element(found), merged)
 
 
 def _fits(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
