@@ -18,7 +18,8 @@ PAGES = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/how-it-works.md",
-    "docs/versions.md", "docs/semantics.md",
+    "docs/versions.md",
+    "docs/semantics.md",
     "examples/coins/README.md",
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
