@@ -20,12 +20,12 @@ from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import index_type, same_type, text, value_type
 
-_OVERLAP_STEPS = 100_000  # beyond these, arrays whose bounds overlap count as overlapping
+_OVERLAP_STEPS = 100_000  # of the exact test
 
 _log = logging.getLogger("unpool")
 
@@ -93,27 +93,44 @@ def _max_pool(
     storage = _value_type(spec.row, spec.activation, x)
     call = max_pool.call(spec, x.shape)
     y = _destination(spec.row, "Y", call.small.in_layout(spec.row), storage.dtype, targets[0], (x,))
-    found = None
-    if len(targets) == 2:
-        shape = call.small.in_onnx_order()
-        found = _destination(spec.row, "Indices", shape, np.dtype(np.int64), targets[1], (x, y))
-    work_y = _scratch(y)
-    work_found = None if found is None else _scratch(found)
-    planes = (call.small.batch * call.small.channels,)
+    found, places = _index_destination(call, targets[1], (x, y)) if len(targets) == 2 else (None, None)
+    work = _scratch(y)
     keep = spec.row.is_channels_last
+    planes = (call.small.batch * call.small.channels,)
+    small, large = ((), ()) if keep else (planes + call.small.spatial, planes + call.large.spatial)
     kernel.max_pool(
-        _contiguous(x, spec.row).view(storage.bits).reshape(x.shape if keep else planes + call.large.spatial),
-        call.axes, storage.infinity,
-        work_y.view(storage.bits).reshape(work_y.shape if keep else planes + call.small.spatial),
-        work_found, int(np.array(storage.lowest, storage.dtype).view(storage.bits)), keep, threads,
+        _contiguous(x, spec.row).view(storage.bits).reshape(large or x.shape), call.axes, storage.infinity,
+        work.view(storage.bits).reshape(small or y.shape),
+        None if places is None else places.reshape(small or y.shape),
+        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), keep, threads,
     )  # fmt: skip
-    _deliver(work_y, y, spec.activation, storage)
-    if found is None or work_found is None:
+    _deliver(work, y, spec.activation, storage)
+    if found is None or places is None:
         return (y,)
-    if spec.is_column_major:
-        work_found = flat_indices.to_column_major(work_found, call.large.spatial)
-    _deliver(work_found, found, None, storage)
+    _deliver_indices(call, places, found)
     return y, found
+
+
+def _index_destination(
+    call: MaxPoolCall, target: AnyArray | None, others: tuple[AnyArray, ...]
+) -> tuple[AnyArray, AnyArray]:
+    """Where indices end up, (N, C, d1..dk), and the memory that a kernel writes, in the order of Y."""
+    row, dtype = call.spec.row, np.dtype(np.int64)
+    if not row.is_channels_last:
+        found = _destination(row, "Indices", call.small.in_onnx_order(), dtype, target, others)
+        return found, _scratch(found)
+    places = allocate(call.small.in_layout(row), dtype, row.label)
+    view = np.moveaxis(places, -1, 1)
+    return _destination(row, "Indices", view.shape, dtype, target, others) if target is not None else view, places
+
+
+def _deliver_indices(call: MaxPoolCall, places: AnyArray, found: AnyArray) -> None:
+    """Put what a kernel wrote where the caller wants it, counted in the caller's storage order."""
+    row_major = np.moveaxis(places, -1, 1) if call.spec.row.is_channels_last else places
+    if call.spec.is_column_major:
+        found[...] = flat_indices.to_column_major(row_major, call.large.spatial)
+    elif not np.may_share_memory(found, places):
+        found[...] = row_major
 
 
 def _max_unpool(
@@ -242,11 +259,19 @@ def _destination(
         )
     if not target.flags.writeable:
         raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
-    if any(np.may_share_memory(target, other, max_work=_OVERLAP_STEPS) for other in others):
+    if any(_overlap(target, other) for other in others):
         raise UnpoolError(
             f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
         )
     return target
+
+
+def _overlap(target: AnyArray, other: AnyArray) -> bool:
+    """Whether two arrays share an element; also true where that is too laborious to tell."""
+    try:
+        return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _scratch(y: AnyArray) -> AnyArray:

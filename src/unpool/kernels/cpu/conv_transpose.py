@@ -53,7 +53,8 @@ def _tables(axes: tuple[Axis, ...]):
     leading, lanes = axes[:-1], axes[-1]
     others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
     taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
-    plan = row_plan([growing_walk(axis) for axis in leading], others, taps)
+    walks = [growing_walk(axis) for axis in leading]
+    plan = row_plan(walks, others, [(walk.tap, walk.tap_step) for walk in walks], taps)
     spans = tap_spans(lanes)
     shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
     return *plan, np.column_stack([spans[:, :3], phase, shift])

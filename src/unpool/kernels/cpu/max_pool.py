@@ -1,27 +1,54 @@
-"""Max pooling over rows and lanes, on the bits of the elements.
+"""Max pooling: routes a call to one of two kernels, and cuts it into independent jobs.
 
-Floats are compared as integers of equal width: sign-magnitude becomes two's complement, both zeros become 0 and every
-NaN becomes the largest key, so that one strict comparison propagates NaN and keeps the first of equals.
+| windows | kernel | why |
+|---|---|---|
+| few taps, or windows that do not overlap | direct | each element is read from memory once or twice, in registers |
+| overlapping, so that doubling takes fewer steps than there are taps | doubling | work grows with log2 of the window |
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
 
-from unpool.geometry import Axis, Window, shrinking_walk, tap_spans
-from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
+from unpool.geometry import Axis, Window, shrinking_walk
+from unpool.kernels.cpu import max_pool_direct as direct
+from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu.rows import readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
-_INTEGERS = (types.int8, types.uint8)
 _POINT = Window(1)
+_ELEMENTS = {"int32": "float32", "int64": "float64", "int16": "int16", "int8": "int8", "uint8": "uint8"}
 _NO_INDICES = np.empty(0, np.int64)
+_CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
+_LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
+_LAYOUT_STEPS = 5  # laying out and delivering an element cost as much as so many combining steps
+_RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many whole ones
 
 
-def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channels_last: bool, threads: int | None):
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """The axes of one plane as kernels walk them: leading axes as rows, then lanes.
+
+    Attributes:
+        leading: the axes before the lanes.
+        lanes: the last spatial axis, or the channels.
+        unit: elements between neighbours of the last leading axis that are one place of an index: C, or 1.
+    """
+
+    leading: tuple[Axis, ...]
+    lanes: Axis
+    unit: int
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All of them."""
+        return (*self.leading, self.lanes)
+
+
+def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, channels_last: bool, threads: int | None):
     """Write the largest element of every window to `y` and where it was found to `indices`.
 
     Args:
@@ -29,142 +56,114 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest, channel
         axes: one per spatial axis.
         infinity: bits of +infinity; 0 for integer elements.
         y: C-contiguous, same layout and type as x, pooled sizes.
-        indices: None, or C-contiguous int64 (outer, d1..dk) or (N, C, d1..dk): whole-tensor, row-major, -1 where a
-            window holds no data.
+        indices: None, or C-contiguous int64 in the shape of y: places in the whole (N, C, D1..Dk) tensor, row-major,
+            -1 where a window holds no data.
         lowest: what such a window gives, as bits.
         channels_last: whether the lanes of x are channels.
         threads: at most so many; None for all cores.
     """
     if y.size == 0:
         return
-    leading, lanes = (axes, Axis(x.shape[-1], x.shape[-1], _POINT)) if channels_last else (axes[:-1], axes[-1])
-    steps, table, width, spans = _tables(tuple(leading), lanes)
-    rows = y.size // (y.shape[0] * lanes.small)
-    found = _NO_INDICES if indices is None else indices.reshape(-1)
-    work = y.size * max(1, width * len(spans))
-    plane = x.size // x.shape[0]
+    plane = _plane(tuple(axes), x.shape[-1] if channels_last else 0)
+    places = x.size // x.shape[0] // plane.unit
+    if _is_doubling_cheaper(plane, x.dtype.itemsize):
+        _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, threads)
+    else:
+        _pool_directly(x, plane, places, infinity, y, indices, lowest, threads)
+
+
+@lru_cache(maxsize=256)
+def _plane(axes: tuple[Axis, ...], channels: int) -> Plane:
+    if channels:
+        return Plane(axes, Axis(channels, channels, _POINT), channels)
+    return Plane(axes[:-1], axes[-1], 1)
+
+
+@lru_cache(maxsize=256)
+def _is_doubling_cheaper(plane: Plane, size: int) -> bool:
+    """Compare combining steps per plane; a gather counts as the taps it replaces."""
+    line = math.prod(doubling.padded_size(axis) for axis in plane.axes)
+    row = doubling.padded_size(plane.lanes) * math.prod(doubling.padded_size(axis) for axis in plane.leading[1:])
+    if line == 0 or min(line, row * plane.leading[0].window.reach if plane.leading else line) > _LINE_ELEMENTS:
+        return False
+    steps = len(doubling.offsets(plane.axes, (1,) * len(plane.axes)))
+    taps = math.prod(axis.window.size for axis in plane.axes)
+    outputs = math.prod(axis.small for axis in plane.axes)
+    is_ragged = plane.lanes.small < direct.lanes_of(size)
+    return line * (steps + _LAYOUT_STEPS) < outputs * taps * (_RAGGED_STEPS if is_ragged else 1)
+
+
+def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, threads: int | None):
+    lanes, window = plane.lanes, plane.lanes.window
+    steps, table, width = _row_plan(plane)
+    rows = math.prod(axis.small for axis in plane.leading)
+    dtype = _ELEMENTS[x.dtype.name]
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x))
+    number = np.dtype(dtype).type
     split(
-        _pool_rows, y.shape[0] * rows, work, threads,
-        readonly(x), y.reshape(-1), found, plane, rows, lanes.small, lanes.window.stride, steps, table, width, spans,
-        x.dtype.type(infinity), x.dtype.type(lowest), x.shape[-1] if channels_last else 0,
+        kernel, y.shape[0] * rows, y.size * width * window.size, threads,
+        readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
+        (x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1),
+        (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
+        steps, table, width,
+        np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
+        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=64)
-def _tables(leading: tuple[Axis, ...], lanes: Axis):
-    """What the kernel reads of the axes: the rows under every window, and the lanes under every tap."""
-    sizes = [axis.large for axis in leading] + [lanes.large]
-    weights = [math.prod(sizes[number + 1 :]) for number in range(len(leading))]
-    plan = row_plan([shrinking_walk(axis) for axis in leading], weights, [0] * len(leading))
-    return *plan, tap_spans(lanes)
+def _row_plan(plane: Plane):
+    sizes = [axis.large for axis in plane.axes]
+    weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
+    walks = [shrinking_walk(axis) for axis in plane.leading]
+    places = [weight // plane.unit for weight in weights]
+    return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pool_rows(
-    x,
-    y,
-    indices,
-    plane,
-    rows,
-    small,
-    stride,
-    steps,
-    table,
-    width,
-    spans,
-    infinity,
-    lowest,
-    channels,
-    first,
-    stop,
-):
-    """Memory order: outer, leading position, lane. Each output row visits the input rows under its window in
-    row-major order, then the taps along the lanes, then the lanes themselves: the innermost loop is a vector loop.
-    """
-    others = np.empty(width, np.int64)
-    taps = np.empty(width, np.int64)
-    smallest = _smallest_keys(x, small)
-    best = np.empty_like(smallest)
-    at = np.empty(small, np.int64)
-    for job in range(first, stop):
-        outer, row = job // rows, job % rows
-        best[:] = smallest
-        at[:] = -1
-        base = outer * plane
-        for place in range(list_rows(steps, table, row, others, taps)):
-            for span in range(spans.shape[0]):
-                low, high = spans[span, 1], spans[span, 2]
-                start = others[place] + spans[span, 3] + low * stride
-                if low < high:
-                    _raise_row(x[base + start : base + plane], best[low:high], at[low:high], start, stride, infinity)
-        for lane in range(small):
-            y[job * small + lane] = lowest if at[lane] < 0 else x[base + at[lane]]
-        if indices.size:
-            if channels:
-                _store_by_channel(indices, at, outer, row, rows, plane, channels)
-            else:
-                for lane in range(small):
-                    indices[job * small + lane] = -1 if at[lane] < 0 else base + at[lane]
+def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, threads: int | None):
+    lanes = plane.lanes
+    strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
+    kernel = doubling.kernel(_ELEMENTS[x.dtype.name], _known_step(lanes.window), indices is not None, _is_wide(x))
+    padded = doubling.padded_size(lanes)
+    lane_weight = places if plane.unit > 1 else 0
+    split(
+        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), threads,
+        readonly(x), y.reshape(-1), _flat(indices),
+        (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
+        (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
+        strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
+    )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _raise_row(x, best, at, start, stride, infinity):
-    """Take x[lane * stride] wherever it beats the best key so far; constant strides make vector loops."""
-    if stride == 1:
-        _raise_lanes(x, best, at, start, 1, infinity)
-    elif stride == 2:
-        _raise_lanes(x, best, at, start, 2, infinity)
-    else:
-        _raise_lanes(x, best, at, start, stride, infinity)
+@lru_cache(maxsize=64)
+def _line_plan(plane: Plane, size: int):
+    """How a plane is cut into strips of its first axis, where rows start, and the offsets to combine."""
+    padded = [doubling.padded_size(axis) for axis in plane.axes]
+    pitches = [math.prod(padded[number + 1 :]) for number in range(len(padded))]
+    sizes = [axis.large for axis in plane.axes]
+    weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
+    starts = doubling.row_starts(plane.leading, weights)
+    rows = doubling.output_rows(plane.leading)
+    offsets = doubling.offsets(plane.axes, pitches)
+    if not plane.leading:
+        return (1, 1, 1, 1, 1, 1), starts, rows, offsets
+    first = plane.leading[0]
+    fitting = doubling.STRIP_BYTES // (pitches[0] * (size + 4))
+    height = max(first.window.reach, (fitting - first.window.reach) // first.window.stride + 1)
+    height = min(first.small, height)
+    in_rest, out_rest = pitches[0] // padded[-1], len(rows) // first.small
+    line_rows = ((height - 1) * first.window.stride + first.window.reach) * in_rest
+    strips = (-(-first.small // height), height, height * first.window.stride, out_rest, in_rest, line_rows)
+    return strips, starts, rows, offsets
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _raise_lanes(x, best, at, start, stride, infinity):
-    for lane in range(best.size):
-        key = _key(x[lane * stride], infinity)
-        wins = key > best[lane]
-        best[lane] = key if wins else best[lane]
-        at[lane] = start + lane * stride if wins else at[lane]
+def _known_step(window: Window) -> int:
+    return window.stride if window.stride in (1, 2, 4) else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _store_by_channel(indices, at, outer, row, rows, plane, channels):
-    """Indices stay (N, C, d1..dk) and count in (N, C, D1..Dk): element q * C + c of a batch is c * P + q."""
-    for lane in range(channels):
-        place = (outer * channels + lane) * rows + row
-        index = outer * plane + lane * (plane // channels) + (at[lane] - lane) // channels
-        indices[place] = -1 if at[lane] < 0 else index
+def _is_wide(x) -> bool:
+    return bool(x.size // x.shape[0] >= 2**31)
 
 
-def _key(value, infinity):
-    """The integer that orders an element; exists in compiled code only."""
-
-
-@overload(_key)
-def _key_of(value, infinity):
-    dtype = _key_dtype(value)
-    if value in _INTEGERS:
-        return lambda value, infinity: dtype(value)
-    smallest, largest = dtype(np.iinfo(dtype).min), dtype(np.iinfo(dtype).max)
-
-    def key(value, infinity):
-        magnitude = dtype(value & largest)
-        signed = value if value >= 0 else dtype(smallest - value)
-        return largest if magnitude > infinity else signed
-
-    return key
-
-
-def _smallest_keys(x, size):
-    """One row of keys, each below that of every element; exists in compiled code only."""
-
-
-@overload(_smallest_keys)
-def _smallest_keys_of(x, size):
-    dtype = _key_dtype(x.dtype)
-    smallest = dtype(np.iinfo(dtype).min)
-    return lambda x, size: np.full(size, smallest, dtype)
-
-
-def _key_dtype(kind):
-    return np.int16 if kind in _INTEGERS else np.dtype(str(kind)).type
+def _flat(indices):
+    return _NO_INDICES if indices is None else indices.reshape(-1)

@@ -7,30 +7,35 @@ position of the leading axes becomes a row, and the rows of the other array that
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from unpool.geometry import Walk
 
+Steps = tuple[npt.NDArray[np.int64], int]
 
-def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], tap_weights: Sequence[int]):
+
+def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], codes: Sequence[Steps], code_weights: Sequence[int]):
     """The walks of all leading axes as the two int64 arrays that `list_rows` reads.
 
     Args:
         walks: one per leading axis.
         other_weights: elements between neighbouring positions of each axis in the other array.
-        tap_weights: elements between neighbouring taps of each axis in the window.
+        codes: a second number to follow per axis: its value at the first pair of every position, and its step.
+        code_weights: what one of that number counts for.
 
     Returns:
-        steps: (axes, 4) size, other step, tap step, first row in `table`.
-        table: (sum of sizes, 3) other offset, tap offset and count of every position.
+        steps: (axes, 4) size, other step, code step, first row in `table`.
+        table: (sum of sizes, 3) other offset, code and count of every position.
         width: the most rows that one position can list.
     """
     steps = np.empty((len(walks), 4), np.int64)
     parts = [np.empty((0, 3), np.int64)]
     first, width = 0, 1
-    for number, (walk, other, tap) in enumerate(zip(walks, other_weights, tap_weights, strict=True)):
-        steps[number] = len(walk.count), walk.other_step * other, walk.tap_step * tap, first
-        parts.append(np.stack([walk.other * other, walk.tap * tap, walk.count], axis=1))
+    for number, walk in enumerate(walks):
+        (code, code_step), other, weight = codes[number], other_weights[number], code_weights[number]
+        steps[number] = len(walk.count), walk.other_step * other, code_step * weight, first
+        parts.append(np.stack([walk.other * other, code * weight, walk.count], axis=1))
         first += len(walk.count)
         width *= max(1, int(walk.count.max(initial=0)))
     return steps, np.concatenate(parts), width
@@ -44,13 +49,13 @@ def readonly(x):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def list_rows(steps, table, row, others, taps):
-    """Fill `others` and `taps` with the offsets that leading position `row` is tied to; how many there are.
+def list_rows(steps, table, row, others, codes):
+    """Fill `others` and `codes` with the offsets that leading position `row` is tied to; how many there are.
 
     The last leading axis varies fastest, so that rows come in row-major order of the window.
     """
     others[0] = 0
-    taps[0] = 0
+    codes[0] = 0
     count = 1
     divisor = 1
     for axis in range(steps.shape[0]):
@@ -60,10 +65,10 @@ def list_rows(steps, table, row, others, taps):
         place = steps[axis, 3] + row // divisor % steps[axis, 0]
         pairs = table[place, 2]
         for old in range(count - 1, -1, -1):
-            other, tap = others[old] + table[place, 0], taps[old] + table[place, 1]
+            other, code = others[old] + table[place, 0], codes[old] + table[place, 1]
             for pair in range(pairs - 1, -1, -1):
                 others[old * pairs + pair] = other + pair * steps[axis, 1]
-                taps[old * pairs + pair] = tap + pair * steps[axis, 2]
+                codes[old * pairs + pair] = code + pair * steps[axis, 2]
         count *= pairs
         if count == 0:
             break

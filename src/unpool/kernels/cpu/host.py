@@ -1,0 +1,38 @@
+"""What compiled kernels depend on: the vector width of the CPU, and the sources of this folder."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from llvmlite import binding
+from numba.core import config
+
+_WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
+_MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
+
+
+@cache
+def vector_bytes() -> int:
+    """Bytes in one register: 64 with AVX-512, 32 with AVX2, otherwise 16 (SSE, NEON).
+
+    Follows the CPU that Numba compiles for, so that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES hold here too.
+    """
+    name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
+    if name in (None, "host") and features is None:
+        found = binding.get_host_cpu_features()
+        return 64 if found.get("avx512bw") and found.get("avx512vl") else 32 if found.get("avx2") else 16
+    if "+avx512bw" in (features or "") or str(name).startswith(_WIDE):
+        return 64
+    return 32 if "+avx2" in (features or "") or str(name).startswith(_MIDDLE) else 16
+
+
+@cache
+def source_digest() -> str:
+    """A digest over the sources of the kernels.
+
+    Every kernel captures it: Numba's cache notices changes of a kernel's own file only, not of what it calls.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,130 @@
+"""Max pooling in registers: each block of neighbouring outputs walks its windows once.
+
+    best[lane], at[lane] = largest of x[row + (lane * stride + tap * dilation)], and the index it has
+
+Any rank, stride, dilation and padding; lanes are positions of the last axis, or channels.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import njit, types
+
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.order import order
+from unpool.kernels.cpu.rows import list_rows
+from unpool.kernels.cpu.vector import (
+    address_of,
+    convert,
+    count_up,
+    exceeds,
+    gather,
+    load_every,
+    prefetch,
+    select,
+    splat,
+    store,
+    store_masked,
+)
+
+AHEAD = 4096  # bytes between what is read and what is asked for, where planes outgrow the second cache
+
+
+def lanes_of(size: int) -> int:
+    """Outputs in one block, for elements of so many bytes."""
+    return vector_bytes() // size
+
+
+@cache
+def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
+    """The compiled kernel for one element type.
+
+    Args:
+        dtype: NumPy name of the elements as they are compared: float32, float64, int8, uint8; int16 means the bits of
+            a 16-bit float.
+        stride: of the lanes: 1, 2 or 4; 0 for any.
+        has_indices: whether indices are stored.
+        is_wide: whether a plane has 2**31 elements or more.
+    """
+    return _make(
+        getattr(types, dtype),
+        types.int64 if is_wide else types.int32,
+        lanes_of(np.dtype(dtype).itemsize),
+        np.dtype(dtype).itemsize,
+        stride,
+        int(has_indices),
+        source_digest(),
+    )
+
+
+def _make(element, place_type, lanes, size, step, has_indices, digest):
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def pool_rows(x, y, indices, shape, lane, steps, table, width, lowest, infinity, ahead, first, stop):
+        """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
+        vectors; the others gather under a mask. A last block moves back over its neighbour rather than ending short.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        plane, rows, outer_weight, lane_weight = shape
+        small, large, begin, window, stride, dilation = lane
+        others, codes = np.empty(width, np.int64), np.empty(width, np.int64)
+        source, end = address_of(x), address_of(x) + x.size * size
+        nothing, limit = splat(lowest, lanes), splat(infinity, lanes)
+        nowhere = splat(place_type(-1), lanes)
+        ramp = count_up(types.int64, lanes, 1)
+        weights = ramp * splat(np.int64(stride * lane_weight), lanes)
+        span = (window - 1) * dilation
+        for job in range(first, stop):
+            outer, row = job // rows, job % rows
+            count = list_rows(steps, table, row, others, codes)
+            done = 0
+            while done < small:
+                block = min(done, max(0, small - lanes))
+                done = block + lanes
+                start = block * stride - begin
+                base = source + (outer * plane + start) * size
+                is_inside = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
+                if is_inside and base + (others[max(count, 1) - 1] + span + lanes * step) * size <= end:
+                    best = load_every(base + others[0] * size, element, lanes, step, stride * size)
+                    key, at = order(best, limit), splat(place_type(codes[0]), lanes)
+                    for place in range(count):
+                        address, code = base + others[place] * size, codes[place]
+                        if ahead:
+                            prefetch(address + ahead)
+                        for _tap in range(window):
+                            value = load_every(address, element, lanes, step, stride * size)
+                            rank = order(value, limit)
+                            wins = exceeds(rank, key, 0)
+                            best, key = select(wins, value, best), select(wins, rank, key)
+                            at = select(wins, splat(place_type(code), lanes), at)
+                            address += dilation * size
+                            code += dilation * lane_weight
+                else:
+                    best, key, at = nothing, order(nothing, limit), nowhere
+                    for place in range(count):
+                        address, code = base + others[place] * size, codes[place]
+                        position = ramp * splat(stride, lanes) + splat(np.int64(start), lanes)
+                        for _tap in range(window):
+                            is_data = (position >= splat(0, lanes)) & (position < splat(large, lanes))
+                            value = gather(address, stride * size, is_data, nothing)
+                            rank = order(value, limit)
+                            wins = is_data & (exceeds(rank, key, 0) | (at == nowhere))
+                            best, key = select(wins, value, best), select(wins, rank, key)
+                            at = select(wins, splat(place_type(code), lanes), at)
+                            address += dilation * size
+                            code += dilation * lane_weight
+                            position = position + splat(dilation, lanes)
+                target = job * small + block
+                base_index = splat(np.int64(outer * outer_weight + start * lane_weight), lanes)
+                index = convert(at, types.int64) + base_index + weights
+                index = select(at == nowhere, splat(np.int64(-1), lanes), index)
+                if small >= lanes:
+                    store(address_of(y) + target * size, best)
+                    if has_indices:
+                        store(address_of(indices) + target * 8, index)
+                else:
+                    is_output = ramp < splat(small, lanes)
+                    store_masked(address_of(y) + target * size, best, is_output)
+                    if has_indices:
+                        store_masked(address_of(indices) + target * 8, index, is_output)
+
+    return pool_rows

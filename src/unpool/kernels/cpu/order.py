@@ -1,0 +1,55 @@
+"""Integers in the order of numbers: what elements are compared by when they are only bits.
+
+Sign-magnitude becomes two's complement, so that both zeros become 0, and every NaN becomes the largest key: one strict
+integer comparison then propagates NaN and keeps the first of equals. No key is the smallest integer, which is left for
+"nothing yet".
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from unpool.kernels.cpu.vector import Vector, convert, select, splat
+
+KEY_TYPES = {"float64": "int64", "float32": "int32", "int16": "int16", "int8": "int16", "uint8": "int16"}
+"""By the kernels' name of an element type, the integer that its keys are; int16 holds the bits of 16-bit floats."""
+
+
+def order(value, infinity):
+    """What elements in registers are compared by; exists in compiled code only."""
+
+
+@overload(order)
+def _order(value, infinity):
+    """The elements themselves, but keys for the bits of 16-bit floats."""
+    if isinstance(value, Vector) and value.element == types.int16:
+        return lambda value, infinity: key_of_bits(value, infinity)
+    return lambda value, infinity: value
+
+
+def key_of(value, infinity):
+    """Keys of a vector of elements as bits; exists in compiled code only."""
+
+
+@overload(key_of)
+def _key_of(value, infinity):
+    if value.element in (types.int8, types.uint8):
+        return lambda value, infinity: convert(value, types.int16)
+    return lambda value, infinity: key_of_bits(value, infinity)
+
+
+def key_of_bits(value, infinity):
+    """Keys of a vector of float bits; exists in compiled code only."""
+
+
+@overload(key_of_bits)
+def _key_of_bits(value, infinity):
+    lanes, dtype = value.lanes, np.dtype(str(value.element)).type
+    smallest, largest, zero = dtype(np.iinfo(dtype).min), dtype(np.iinfo(dtype).max), dtype(0)
+
+    def key(value, infinity):
+        magnitude = value & splat(largest, lanes)
+        signed = select(value < splat(zero, lanes), splat(smallest, lanes) - value, value)
+        return select(magnitude > infinity, splat(largest, lanes), signed)
+
+    return key

@@ -1,0 +1,336 @@
+"""A Numba type that is an LLVM vector, and the few operations on it that the kernels need.
+
+    v = load(address, int32, 16)      sixteen elements, one register
+    m = v > best                      a mask: one bit per lane
+    best = select(m, v, best)
+
+Addresses are int64 bytes. Lane counts and element types are literals, so every operation is a handful of machine
+instructions; a vector wider than the CPU's registers is split by LLVM. Arithmetic and comparisons are the Python
+operators; shifts of signed integers are arithmetic.
+"""
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+from numba.extending import lower_builtin, models, register_model, type_callable
+
+_I1, _I32 = ir.IntType(1), ir.IntType(32)
+_BYTE_POINTER = ir.PointerType(ir.IntType(8))
+
+intrinsic = _intrinsic(prefer_literal=True)
+
+
+class Vector(types.Type):
+    """`lanes` elements of a Numba number type; of booleans, a mask."""
+
+    def __init__(self, element, lanes):
+        self.element = element
+        self.lanes = lanes
+        super().__init__(name=f"Vector({element}, {lanes})")
+
+    @property
+    def llvm(self):
+        """The LLVM type."""
+        return ir.VectorType(_llvm_element(self.element), self.lanes)
+
+    @property
+    def suffix(self):
+        """How LLVM's intrinsics call it, such as v16f32."""
+        kind = "f" if isinstance(self.element, types.Float) else "i"
+        return f"v{self.lanes}{kind}{_bits(self.element)}"
+
+    def of(self, element):
+        """As many lanes of another element type."""
+        return Vector(element, self.lanes)
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, kind.llvm)
+
+
+def _bits(element):
+    return 1 if isinstance(element, types.Boolean) else element.bitwidth
+
+
+def _llvm_element(element):
+    if isinstance(element, types.Float):
+        return ir.FloatType() if element.bitwidth == 32 else ir.DoubleType()
+    return ir.IntType(_bits(element))
+
+
+def _is_float(kind):
+    return isinstance(kind.element, types.Float)
+
+
+def _call(builder, name, result, arguments):
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+
+
+def _splat(builder, scalar, lanes):
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
+
+
+def _indices(numbers):
+    return ir.Constant(ir.VectorType(_I32, len(numbers)), list(numbers))
+
+
+def _load(builder, address, kind):
+    pointer = builder.inttoptr(address, ir.PointerType(kind.llvm))
+    return builder.load(pointer, align=_bits(kind.element) // 8)
+
+
+def _gather(builder, address, bytes_between, mask, fill, kind):
+    lane = ir.Constant(ir.VectorType(ir.IntType(64), kind.lanes), list(range(kind.lanes)))
+    offsets = builder.mul(lane, _splat(builder, bytes_between, kind.lanes))
+    return _gather_places(builder, builder.add(_splat(builder, address, kind.lanes), offsets), mask, fill, kind)
+
+
+def _gather_places(builder, places, mask, fill, kind):
+    pointers = builder.inttoptr(places, ir.VectorType(ir.PointerType(_llvm_element(kind.element)), kind.lanes))
+    align = ir.Constant(_I32, _bits(kind.element) // 8)
+    name = f"llvm.masked.gather.{kind.suffix}.v{kind.lanes}p0"
+    return _call(builder, name, kind.llvm, [pointers, align, mask, fill])
+
+
+def _binary(symbol, emit, result=lambda kind: kind):
+    @type_callable(symbol)
+    def typer(context):
+        def resolve(x, y):
+            return result(x) if isinstance(x, Vector) and x == y else None
+
+        return resolve
+
+    @lower_builtin(symbol, Vector, Vector)
+    def lower(context, builder, signature, arguments):
+        return emit(builder, signature.args[0], *arguments)
+
+
+def _arithmetic(integer, floating):
+    return lambda builder, kind, x, y: getattr(builder, floating if _is_float(kind) else integer)(x, y)
+
+
+def _comparison(word):
+    def emit(builder, kind, x, y):
+        if _is_float(kind):
+            return builder.fcmp_unordered(word, x, y) if word == "!=" else builder.fcmp_ordered(word, x, y)
+        if isinstance(kind.element, types.Integer) and not kind.element.signed:
+            return builder.icmp_unsigned(word, x, y)
+        return builder.icmp_signed(word, x, y)
+
+    return emit
+
+
+def _mask_of(kind):
+    return kind.of(types.boolean)
+
+
+_binary(operator.add, _arithmetic("add", "fadd"))
+_binary(operator.sub, _arithmetic("sub", "fsub"))
+_binary(operator.mul, _arithmetic("mul", "fmul"))
+_binary(operator.and_, lambda builder, kind, x, y: builder.and_(x, y))
+_binary(operator.or_, lambda builder, kind, x, y: builder.or_(x, y))
+_binary(operator.xor, lambda builder, kind, x, y: builder.xor(x, y))
+_binary(operator.rshift, lambda builder, kind, x, y: builder.ashr(x, y))
+for _symbol, _word in (
+    (operator.gt, ">"),
+    (operator.lt, "<"),
+    (operator.ge, ">="),
+    (operator.eq, "=="),
+    (operator.ne, "!="),
+):
+    _binary(_symbol, _comparison(_word), _mask_of)
+
+
+@type_callable(operator.invert)
+def _type_invert(context):
+    return lambda x: x if isinstance(x, Vector) else None
+
+
+@lower_builtin(operator.invert, Vector)
+def _lower_invert(context, builder, signature, arguments):
+    return builder.not_(arguments[0])
+
+
+@intrinsic
+def address_of(context, array):
+    """Address of the first element of an array, in bytes."""
+
+    def emit(ctx, builder, signature, arguments):
+        data = ctx.make_array(signature.args[0])(ctx, builder, arguments[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), emit
+
+
+@intrinsic
+def load(context, address, element, lanes):
+    """`lanes` neighbouring elements, from any address."""
+    result = Vector(element.dtype, lanes.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        return _load(builder, arguments[0], result)
+
+    return result(address, element, lanes), emit
+
+
+@intrinsic
+def load_every(context, address, element, lanes, step, bytes_between):
+    """Every `step`-th element: for 1, 2 and 4 by whole loads, which read `lanes * step` elements, and shuffles.
+
+    Step 0 stands for any distance: elements `bytes_between` apart are gathered, and nothing else is read.
+    """
+    result = Vector(element.dtype, lanes.literal_value)
+    size = _bits(result.element) // 8 * result.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        if step.literal_value == 0:
+            mask = ir.Constant(result.of(types.boolean).llvm, [1] * result.lanes)
+            return _gather(builder, arguments[0], arguments[4], mask, ir.Constant(result.llvm, ir.Undefined), result)
+        places = (
+            builder.add(arguments[0], ir.Constant(ir.IntType(64), size * part)) for part in range(step.literal_value)
+        )
+        parts = [_load(builder, place, result) for place in places]
+        while len(parts) > 1:
+            evens = _indices(range(0, 2 * result.lanes, 2))
+            parts = [builder.shuffle_vector(x, y, evens) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    return result(address, element, lanes, step, bytes_between), emit
+
+
+@intrinsic
+def gather(context, address, bytes_between, mask, fill):
+    """Elements `bytes_between` apart where the mask is set, `fill` elsewhere; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        return _gather(builder, *arguments, fill)
+
+    return fill(address, bytes_between, mask, fill), emit
+
+
+@intrinsic
+def gather_at(context, address, offsets, mask, fill):
+    """Elements at `address` + `offsets`, a vector of int64 bytes, where the mask is set; `fill` elsewhere."""
+
+    def emit(ctx, builder, signature, arguments):
+        places = builder.add(_splat(builder, arguments[0], fill.lanes), arguments[1])
+        return _gather_places(builder, places, arguments[2], arguments[3], fill)
+
+    return fill(address, offsets, mask, fill), emit
+
+
+@intrinsic
+def load_masked(context, address, mask, fill):
+    """Lanes of `fill`, replaced by memory where the mask is set; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], _BYTE_POINTER)
+        align = ir.Constant(_I32, _bits(fill.element) // 8)
+        return _call(builder, f"llvm.masked.load.{fill.suffix}.p0", fill.llvm, [pointer, align, *arguments[1:]])
+
+    return fill(address, mask, fill), emit
+
+
+@intrinsic
+def store(context, address, value):
+    """All lanes to any address."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
+        builder.store(arguments[1], pointer, align=_bits(value.element) // 8)
+        return ctx.get_dummy_value()
+
+    return types.void(address, value), emit
+
+
+@intrinsic
+def store_masked(context, address, value, mask):
+    """The lanes where the mask is set; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], _BYTE_POINTER)
+        align = ir.Constant(_I32, _bits(value.element) // 8)
+        ordered = [arguments[1], pointer, align, arguments[2]]
+        _call(builder, f"llvm.masked.store.{value.suffix}.p0", ir.VoidType(), ordered)
+        return ctx.get_dummy_value()
+
+    return types.void(address, value, mask), emit
+
+
+@intrinsic
+def splat(context, scalar, lanes):
+    """The scalar in every lane."""
+    result = Vector(types.unliteral(scalar), lanes.literal_value)
+    return result(result.element, lanes), lambda ctx, builder, signature, arguments: _splat(
+        builder, arguments[0], result.lanes
+    )
+
+
+@intrinsic
+def count_up(context, element, lanes, step):
+    """0, step, 2 * step, ..."""
+    result = Vector(element.dtype, lanes.literal_value)
+    numbers = [lane * step.literal_value for lane in range(result.lanes)]
+    return result(element, lanes, step), lambda ctx, builder, signature, arguments: ir.Constant(result.llvm, numbers)
+
+
+@intrinsic
+def select(context, mask, x, y):
+    """X where the mask is set, y elsewhere."""
+    return x(mask, x, y), lambda ctx, builder, signature, arguments: builder.select(*arguments)
+
+
+@intrinsic
+def exceeds(context, x, y, last):
+    """Lanes of x that take the place of y in a running maximum: NaN beats numbers, the first of equals stays.
+
+    With `last` a NaN in x also replaces a NaN in y.
+    """
+    is_last = last.literal_value
+
+    def emit(ctx, builder, signature, arguments):
+        a, b = arguments[:2]
+        if not _is_float(x):
+            return _comparison(">")(builder, x, a, b)
+        if is_last:
+            return builder.or_(builder.fcmp_ordered(">", a, b), builder.fcmp_unordered("uno", a, a))
+        return builder.and_(builder.fcmp_unordered(">", a, b), builder.fcmp_ordered("ord", b, b))
+
+    return _mask_of(x)(x, y, last), emit
+
+
+@intrinsic
+def convert(context, x, element):
+    """Integers sign- or zero-extended or cut; equal widths keep their bits."""
+    result = x.of(element.dtype)
+
+    def emit(ctx, builder, signature, arguments):
+        before, after = _bits(x.element), _bits(result.element)
+        if before == after:
+            return builder.bitcast(arguments[0], result.llvm)
+        if before > after:
+            return builder.trunc(arguments[0], result.llvm)
+        return (builder.sext if x.element.signed else builder.zext)(arguments[0], result.llvm)
+
+    return result(x, element), emit
+
+
+@intrinsic
+def prefetch(context, address):
+    """Ask for a line of memory that will be read."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], _BYTE_POINTER)
+        read, near, data = (ir.Constant(_I32, number) for number in (0, 3, 1))
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, read, near, data])
+        return ctx.get_dummy_value()
+
+    return types.void(address), emit
