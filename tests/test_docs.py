@@ -20,6 +20,7 @@ PAGES = [
     "docs/how-it-works.md",
     "docs/versions.md",
     "docs/semantics.md",
+    "docs/differences.md",
     "examples/coins/README.md",
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

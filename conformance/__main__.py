@@ -1,0 +1,72 @@
+"""`python -m conformance`: asks the runtimes and writes the report.
+
+Exit codes: 0 done; 1 unpool differs from the contract; 2 wrong arguments, or a runtime that cannot be started.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from conformance import ROOT
+from conformance.questions import questions
+from conformance.record import record, written
+from conformance.render import page
+from conformance.run import FINE, Report, ask, say
+from conformance.runtimes import BY_NAME, RUNTIMES
+from conformance.worker import WorkerError
+
+JSON = ROOT / "conformance" / "results.json"
+MARKDOWN = ROOT / "docs" / "differences.md"
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m conformance", description="Ask runtimes, compare with the contract.")
+    parser.add_argument("--quick", action="store_true", help="only the newest opset of every case; writes no files")
+    parser.add_argument("--runtimes", nargs="+", choices=list(BY_NAME), metavar="NAME", help=", ".join(BY_NAME))
+    parser.add_argument("--rules", nargs="+", default=[], metavar="RULE", help="such as 3.2")
+    parser.add_argument("--json", type=Path, metavar="PATH", help=f"default of a whole run: {JSON.relative_to(ROOT)}")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="PATH", help=f"default of a whole run: {MARKDOWN.relative_to(ROOT)}"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ask, write, and say whether unpool keeps the contract."""
+    given = parsed(arguments)
+    asked = questions(given.quick, given.rules)
+    if not asked:
+        say(f"conformance: expected rules that have cases, got {' '.join(given.rules)}. See docs/semantics.md.")
+        return 2
+    say(f"{len(asked)} questions")
+    try:
+        reports = [ask(runtime, asked) for runtime in RUNTIMES if runtime.name in (given.runtimes or BY_NAME)]
+    except WorkerError as error:
+        say(f"conformance: {error}")
+        return 2
+    whole = not (given.quick or given.rules or given.runtimes)
+    results = record(asked, reports)
+    for path, text in (
+        (given.json or (JSON if whole else None), written(results)),
+        (given.markdown or (MARKDOWN if whole else None), page(results)),
+    ):
+        if path is not None:
+            path.write_text(text, encoding="utf-8")
+            say(f"wrote {path}")
+    wrong = [name for report in reports for name in wrong_names(report, [question.name for question in asked])]
+    for name in wrong:
+        say(f"unpool differs from the contract: {name}")
+    return 1 if wrong else 0
+
+
+def wrong_names(report: Report, names: Sequence[str]) -> list[str]:
+    """Questions where unpool differs; other runtimes may."""
+    if report.runtime.name != "unpool":
+        return []
+    return [name for name, judged in zip(names, report.judged, strict=True) if judged.outcome not in FINE]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
