@@ -33,7 +33,13 @@ Optional = Sequence[AnyArray | None]
 
 
 def run(
-    spec: Spec, inputs: Optional, *, outputs: int = 1, threads: int | None = None, out: Optional = ()
+    spec: Spec,
+    inputs: Optional,
+    *,
+    outputs: int = 1,
+    threads: int | None = None,
+    out: Optional = (),
+    nan_last: bool = False,
 ) -> tuple[AnyArray, ...]:
     """Run one resolved operator.
 
@@ -43,6 +49,7 @@ def run(
         outputs: how many outputs are wanted.
         threads: at most so many threads; None for every core that this process may use.
         out: where to write each output; None, or missing, where one is to be allocated.
+        nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
 
     Returns:
         As many arrays as `outputs`.
@@ -58,7 +65,7 @@ def run(
         raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
     targets = (*out, None, None)[:outputs]
     if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, given, targets, threads)
+        return _max_pool(spec, given, targets, threads, nan_last)
     if isinstance(spec, MaxUnpoolSpec):
         return (_max_unpool(spec, given, targets[0], threads),)
     return (_conv_transpose(spec, given, targets[0], threads),)
@@ -85,7 +92,7 @@ def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
 
 
 def _max_pool(
-    spec: MaxPoolSpec, inputs: list[AnyArray | None], targets: Optional, threads: int | None
+    spec: MaxPoolSpec, inputs: list[AnyArray | None], targets: Optional, threads: int | None, nan_last: bool
 ) -> tuple[AnyArray, ...]:
     from unpool.kernels.cpu import max_pool as kernel
 
@@ -102,7 +109,7 @@ def _max_pool(
         _contiguous(x, spec.row).view(storage.bits).reshape(large or x.shape), call.axes, storage.infinity,
         work.view(storage.bits).reshape(small or y.shape),
         None if places is None else places.reshape(small or y.shape),
-        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), keep, threads,
+        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, threads),
     )  # fmt: skip
     _deliver(work, y, spec.activation, storage)
     if found is None or places is None:
@@ -154,7 +161,6 @@ def _max_unpool(
         outer = (call.small.batch, call.small.channels)
         positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
     work = _scratch(y)
-    work[...] = 0
     channels = call.small.channels if row.is_channels_last else 1
     bits = work.view(storage.bits)
     kernel.scatter(_contiguous(x, row).view(storage.bits), positions, bits, channels, planes, is_local, threads)

@@ -29,6 +29,21 @@ _RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """What a pool does the same for all its planes.
+
+    Attributes:
+        channels_last: whether the lanes of x are channels.
+        nan_last: whether the last NaN of a window is found, rather than the first.
+        threads: at most so many; None for all cores.
+    """
+
+    channels_last: bool = False
+    nan_last: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plane:
     """The axes of one plane as kernels walk them: leading axes as rows, then lanes.
 
@@ -48,7 +63,7 @@ class Plane:
         return (*self.leading, self.lanes)
 
 
-def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, channels_last: bool, threads: int | None):
+def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode):
     """Write the largest element of every window to `y` and where it was found to `indices`.
 
     Args:
@@ -59,17 +74,16 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, ch
         indices: None, or C-contiguous int64 in the shape of y: places in the whole (N, C, D1..Dk) tensor, row-major,
             -1 where a window holds no data.
         lowest: what such a window gives, as bits.
-        channels_last: whether the lanes of x are channels.
-        threads: at most so many; None for all cores.
+        mode: layout, NaN and threads.
     """
     if y.size == 0:
         return
-    plane = _plane(tuple(axes), x.shape[-1] if channels_last else 0)
+    plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
     places = x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
-        _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, threads)
+        _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
     else:
-        _pool_directly(x, plane, places, infinity, y, indices, lowest, threads)
+        _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
 
 
 @lru_cache(maxsize=256)
@@ -93,15 +107,15 @@ def _is_doubling_cheaper(plane: Plane, size: int) -> bool:
     return line * (steps + _LAYOUT_STEPS) < outputs * taps * (_RAGGED_STEPS if is_ragged else 1)
 
 
-def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, threads: int | None):
+def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
     lanes, window = plane.lanes, plane.lanes.window
     steps, table, width = _row_plan(plane)
     rows = math.prod(axis.small for axis in plane.leading)
     dtype = _ELEMENTS[x.dtype.name]
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x))
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last)
     number = np.dtype(dtype).type
     split(
-        kernel, y.shape[0] * rows, y.size * width * window.size, threads,
+        kernel, y.shape[0] * rows, y.size * width * window.size, mode.threads,
         readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
         (x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1),
         (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
@@ -120,14 +134,16 @@ def _row_plan(plane: Plane):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, threads: int | None):
+def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
     lanes = plane.lanes
     strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
-    kernel = doubling.kernel(_ELEMENTS[x.dtype.name], _known_step(lanes.window), indices is not None, _is_wide(x))
+    kernel = doubling.kernel(
+        _ELEMENTS[x.dtype.name], _known_step(lanes.window), indices is not None, _is_wide(x), mode.nan_last
+    )
     padded = doubling.padded_size(lanes)
     lane_weight = places if plane.unit > 1 else 0
     split(
-        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), threads,
+        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), mode.threads,
         readonly(x), y.reshape(-1), _flat(indices),
         (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
         (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),

@@ -11,13 +11,12 @@ import numpy as np
 from numba import njit, types
 
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.order import order
+from unpool.kernels.cpu.order import beats, order
 from unpool.kernels.cpu.rows import list_rows
 from unpool.kernels.cpu.vector import (
     address_of,
     convert,
     count_up,
-    exceeds,
     gather,
     load_every,
     prefetch,
@@ -36,7 +35,7 @@ def lanes_of(size: int) -> int:
 
 
 @cache
-def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
+def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: bool):
     """The compiled kernel for one element type.
 
     Args:
@@ -45,6 +44,7 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
         stride: of the lanes: 1, 2 or 4; 0 for any.
         has_indices: whether indices are stored.
         is_wide: whether a plane has 2**31 elements or more.
+        nan_last: whether the last NaN of a window is found, rather than the first.
     """
     return _make(
         getattr(types, dtype),
@@ -53,11 +53,12 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
         np.dtype(dtype).itemsize,
         stride,
         int(has_indices),
+        int(nan_last),
         source_digest(),
     )
 
 
-def _make(element, place_type, lanes, size, step, has_indices, digest):
+def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
     @njit(cache=True, nogil=True, error_model="numpy")
     def pool_rows(x, y, indices, shape, lane, steps, table, width, lowest, infinity, ahead, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
@@ -93,7 +94,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                         for _tap in range(window):
                             value = load_every(address, element, lanes, step, stride * size)
                             rank = order(value, limit)
-                            wins = exceeds(rank, key, 0)
+                            wins = beats(rank, key, nan_last)
                             best, key = select(wins, value, best), select(wins, rank, key)
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size
@@ -107,7 +108,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                             is_data = (position >= splat(0, lanes)) & (position < splat(large, lanes))
                             value = gather(address, stride * size, is_data, nothing)
                             rank = order(value, limit)
-                            wins = is_data & (exceeds(rank, key, 0) | (at == nowhere))
+                            wins = is_data & (beats(rank, key, nan_last) | (at == nowhere))
                             best, key = select(wins, value, best), select(wins, rank, key)
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size

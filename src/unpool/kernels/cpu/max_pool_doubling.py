@@ -19,7 +19,7 @@ from numba import njit, types
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.order import KEY_TYPES, key_of
+from unpool.kernels.cpu.order import KEY_TYPES, beats, key_of
 from unpool.kernels.cpu.vector import (
     address_of,
     convert,
@@ -86,7 +86,7 @@ def output_rows(axes: Sequence[Axis]) -> np.ndarray:
 
 
 @cache
-def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
+def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: bool):
     """The compiled kernel for one element type.
 
     Args:
@@ -94,15 +94,18 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool):
         stride: of the lanes: 1, 2 or 4; 0 for any.
         has_indices: whether indices are stored; the payload is then a place, otherwise the element itself.
         is_wide: whether a plane has 2**31 elements or more.
+        nan_last: whether the last NaN of a window is found, rather than the first.
     """
     size, key = np.dtype(dtype).itemsize, KEY_TYPES[dtype]
     bits = types.uint8 if dtype == "uint8" else getattr(types, f"int{8 * size}")
     payload = (types.int64 if is_wide else types.int32) if has_indices else bits
     lanes = vector_bytes() // np.dtype(key).itemsize
-    return _make(bits, getattr(types, key), payload, lanes, size, stride, int(has_indices), source_digest())
+    return _make(
+        bits, getattr(types, key), payload, lanes, size, stride, int(has_indices), int(nan_last), source_digest()
+    )
 
 
-def _make(bits, key_type, payload_type, lanes, size, step, has_indices, digest):
+def _make(bits, key_type, payload_type, lanes, size, step, has_indices, nan_last, digest):
     key_size, payload_size = key_type.bitwidth // 8, payload_type.bitwidth // 8
     smallest = -(2 ** (key_type.bitwidth - 1))
 
@@ -150,7 +153,7 @@ def _make(bits, key_type, payload_type, lanes, size, step, has_indices, digest):
                 for at in range(0, used * padded - offset, lanes):
                     near = key_line + at * key_size
                     key, other = load(near, key_type, lanes), load(near + offset * key_size, key_type, lanes)
-                    wins = other > key
+                    wins = beats(other, key, nan_last)
                     store(near, select(wins, other, key))
                     near = payload_line + at * payload_size
                     payload = load(near, payload_type, lanes)

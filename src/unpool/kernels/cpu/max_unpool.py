@@ -43,23 +43,26 @@ def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | Non
 
 
 def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> None:
-    """Write element i of x to y at indices[i]; the last of equal indices wins.
+    """Zeros, with element i of x at indices[i] of y; the last of equal indices wins.
 
     Args:
         x: C-contiguous integer view, (N, C, d1..dk), or (N, d1..dk, C) when `channels` is not 1.
         indices: C-contiguous int64 in (N, C, d1..dk) order, already checked, counting in (N, C, D1..Dk).
-        y: C-contiguous integer view of zeros in the layout of x.
+        y: C-contiguous integer view in the layout of x; every element is written.
         channels: C for channels-last arrays, otherwise 1.
         planes: N * C.
         is_local: whether every index stays in its own plane, so that planes are independent.
         threads: at most so many; None for all cores.
     """
+    if x.size == 0 or not is_local or channels != 1:
+        y[...] = 0
     if x.size == 0:
         return
     small, large = x.size // planes, y.size // planes
+    clears = is_local and channels == 1
     split(
-        _scatter_planes, planes, x.size, threads if is_local else 1,
-        readonly(x), readonly(indices), y.reshape(-1), small, large, channels,
+        _scatter_planes, planes, x.size + y.size, threads if is_local else 1,
+        readonly(x), readonly(indices), y.reshape(-1), small, large, channels, clears,
     )  # fmt: skip
 
 
@@ -98,14 +101,19 @@ def _in_windows(indices, small, sizes, first, stop):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scatter_planes(x, indices, y, small, large, channels, first, stop):
-    """Memory order: plane, position of the indices. Channels-last arrays swap plane and position on both sides."""
-    for position in range(first * small, stop * small):
-        index, place = indices[position], position
-        if channels != 1:
-            index = _channels_last(index, large, channels)
-            place = _channels_last(place, small, channels)
-        y[index] = x[place]
+def _scatter_planes(x, indices, y, small, large, channels, clears, first, stop):
+    """Memory order: plane, position of the indices. A plane of its own is cleared just before it is written, while it
+    is in the cache. Channels-last arrays swap plane and position on both sides.
+    """
+    for plane in range(first, stop):
+        if clears:
+            y[plane * large : (plane + 1) * large] = 0
+        for position in range(plane * small, (plane + 1) * small):
+            index, place = indices[position], position
+            if channels != 1:
+                index = _channels_last(index, large, channels)
+                place = _channels_last(place, small, channels)
+            y[index] = x[place]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.vector import Vector, convert, select, splat
+from unpool.kernels.cpu.vector import Vector, convert, exceeds, select, splat
 
 KEY_TYPES = {"float64": "int64", "float32": "int32", "int16": "int16", "int8": "int16", "uint8": "int16"}
 """By the kernels' name of an element type, the integer that its keys are; int16 holds the bits of 16-bit floats."""
@@ -25,6 +25,22 @@ def _order(value, infinity):
     if isinstance(value, Vector) and value.element == types.int16:
         return lambda value, infinity: key_of_bits(value, infinity)
     return lambda value, infinity: value
+
+
+def beats(x, y, nan_last):
+    """Lanes of x that take the place of y in a running maximum; exists in compiled code only."""
+
+
+@overload(beats, prefer_literal=True)
+def _beats(x, y, nan_last):
+    """The first of equals stays; of NaN too, unless `nan_last`. The largest integer is the key of NaN."""
+    if isinstance(x.element, types.Float):
+        return lambda x, y, nan_last: exceeds(x, y, nan_last)
+    if not nan_last.literal_value or x.element not in (types.int16, types.int32, types.int64):
+        return lambda x, y, nan_last: x > y
+    lanes, dtype = x.lanes, np.dtype(str(x.element)).type
+    largest = dtype(np.iinfo(dtype).max)
+    return lambda x, y, nan_last: (x > y) | (x == splat(largest, lanes))
 
 
 def key_of(value, infinity):
