@@ -1,105 +1,109 @@
-"""Transposed convolution over rows and lanes: every output row gathers the input rows that reach it.
+"""Transposed convolution: routes a call to one of three ways.
 
-    y[n, m, q] = b[m] + sum over c, taps t with p * stride + t * dilation - begin = q of x[n, c, p] * w[c, m, t]
-
-Along the lanes the output is kept by phase (q modulo stride), where neighbours come from neighbours: each tap is then
-one multiply-add of contiguous vectors, and no product with an inserted zero is ever formed.
+| inputs | way | why |
+|---|---|---|
+| one element per channel, no dilation | one matrix product | nothing overlaps |
+| enough output channels and positions to fill tiles | phases | sums stay in registers, inputs are read once per tile |
+| the rest: depthwise, tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 """
 
 import math
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
-from unpool.geometry import Axis, growing_walk, tap_spans
-from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
-from unpool.kernels.cpu.threads import split
+from unpool.geometry import Axis
+from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_rows as rows
+
+_ROWS_COST = 5  # a product of the rows kernel costs as much as so many of a tile
+_PACK_COST = 4  # and laying out one element of the input or of the weights as much as so many
+
+Packed = np.ndarray | None
+_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[tuple[Axis, ...], int], Packed]]] = {}
 
 
 def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
-    """Write the transposed convolution of x and w to `y`.
+    """Write the transposed convolution of x and w, plus b, to `y`.
 
     Args:
         x: C-contiguous (N, C, d1..dk), float32 or float64.
-        w: C-contiguous (C, M/group, k1..kk), type of x.
+        w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
+            cannot change: read-only, and not a view of another array.
         b: C-contiguous (M,), type of x.
         axes: one per spatial axis.
         group: number of independent groups of channels.
         y: C-contiguous (N, M, D1..Dk), type of x.
         threads: at most so many; None for all cores.
     """
+    axes = tuple(axes)
     if y.size == 0:
         return
-    lanes = axes[-1]
-    steps, table, width, spans = _tables(tuple(axes))
-    rows = y.size // (y.shape[0] * y.shape[1] * lanes.large)
-    sizes = (x.shape[1] // group, w.shape[1], math.prod(x.shape[2:]), math.prod(w.shape[2:]))
-    work = y.size * max(1, sizes[0] * width * lanes.window.size // lanes.window.stride)
-    split(
-        _grow_rows, y.shape[0] * y.shape[1] * rows, work, threads,
-        readonly(x), readonly(w), readonly(b), y.reshape(-1), sizes, rows, lanes.large, lanes.window.stride,
-        steps, table, width, spans,
-    )  # fmt: skip
+    if group == 1 and _is_matmul(axes) and x.size:
+        _grow_points(x, w, b, axes, y)
+        return
+    if _is_tiled(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize):
+        packed = _packed_weights(w, axes, group)
+        if packed is not None:
+            phases.conv_transpose(x, packed, b, axes, group, y, threads)
+            return
+    rows.conv_transpose(x, w, b, axes, group, y, threads)
 
 
-@lru_cache(maxsize=64)
-def _tables(axes: tuple[Axis, ...]):
-    """What the kernel reads of the axes: the rows that reach every output row, and the lanes that a tap carries.
-
-    A tap along the lanes is its number, the small positions [low, high) it carries, its phase, and their shift in it.
-    """
-    leading, lanes = axes[:-1], axes[-1]
-    others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
-    taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
-    walks = [growing_walk(axis) for axis in leading]
-    plan = row_plan(walks, others, [(walk.tap, walk.tap_step) for walk in walks], taps)
-    spans = tap_spans(lanes)
-    shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
-    return *plan, np.column_stack([spans[:, :3], phase, shift])
+def _is_matmul(axes: tuple[Axis, ...]) -> bool:
+    return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, spans, first, stop):
-    """Memory order: batch and output channel, leading position, lane. Each output row visits the channels of its
-    group, the input rows that reach it, the taps along the lanes, then the lanes: the innermost loop is a vector loop.
-    """
-    channels, maps, x_plane, w_plane = sizes
-    others = np.empty(width, np.int64)
-    taps = np.empty(width, np.int64)
-    phase_size = large // stride + 1
-    phases = np.empty((min(stride, large), phase_size), x.dtype)
-    for job in range(first, stop):
-        outer, row = job // rows, job % rows
-        batch, out_map = outer // b.size, outer % b.size
-        group = out_map // maps
-        phases[:] = 0
-        count = list_rows(steps, table, row, others, taps)
-        for channel in range(group * channels, (group + 1) * channels):
-            plane = (batch * (b.size // maps) * channels + channel) * x_plane
-            window = (channel * maps + out_map % maps) * w_plane
-            for place in range(count):
-                for span in range(spans.shape[0]):
-                    low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
-                    if low < high:
-                        start = plane + others[place] + low
-                        weight = w[window + taps[place] + spans[span, 0]]
-                        _add_row(phases[phase, low + shift : high + shift], x[start : start + high - low], weight)
-        _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
+def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
+    """One element per channel: the output is the weights' windows, weighted and cut."""
+    with np.errstate(all="ignore"):
+        windows = x.reshape(x.shape[:2]) @ w.reshape(w.shape[0], -1)
+    windows = windows.reshape(x.shape[0], *w.shape[1:])
+    source, target = [slice(None)] * 2, [slice(None)] * 2
+    for axis in axes:
+        stop = min(axis.window.size, axis.begin + axis.large)
+        source.append(slice(axis.begin, max(axis.begin, stop)))
+        target.append(slice(0, max(0, stop - axis.begin)))
+    y[...] = b.reshape(-1, *[1] * len(axes))
+    with np.errstate(all="ignore"):
+        y[tuple(target)] += windows[tuple(source)]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _add_row(line, x, weight):
-    """One tap of one channel."""
-    for lane in range(line.size):
-        line[lane] += x[lane] * weight
+@lru_cache(maxsize=1024)
+def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
+    """Compare multiply-adds, those of unfilled tiles and of padding counted."""
+    if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
+        return False
+    plan = phases.grid(axes)
+    tile = phases.tile_rows()
+    cut = phases.blocking(plan, channels, maps, size)
+    line = -(-plan.length // cut.block) * cut.block
+    tiled = sum(len(each.offsets) * -(-len(each.phases) * maps // tile) * tile for each in plan.classes) * line
+    packed = (line + plan.margin) + maps * math.prod(axis.window.size for axis in axes) / batch
+    real = maps * math.prod(axis.small * axis.window.size for axis in axes)
+    return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _store_row(y, phases, stride, bias):
-    """Interleave the phases, adding the bias once."""
-    for phase in range(phases.shape[0]):
-        line = phases[phase]
-        for lane in range((y.size - phase + stride - 1) // stride):
-            y[lane * stride + phase] = line[lane] + bias
+def _packed_weights(w, axes: tuple[Axis, ...], group: int) -> Packed:
+    """The weights in tile order; None if they are not all finite."""
+    if w.flags.writeable or isinstance(w.base, np.ndarray):
+        return _pack(w, axes, group)
+    entry = _packed.get(id(w))
+    if entry is None or entry[0]() is not w:
+        key = id(w)
+        entry = (weakref.ref(w, lambda _: _packed.pop(key, None)), {})
+        _packed[key] = entry
+    known = entry[1]
+    if (axes, group) not in known:
+        known[axes, group] = _pack(w, axes, group)
+    return known[axes, group]
+
+
+def _pack(w, axes: tuple[Axis, ...], group: int) -> Packed:
+    if not np.isfinite(w).all():
+        return None
+    plan = phases.grid(axes)
+    packed: Packed = phases.pack(w, plan, phases.blocking(plan, w.shape[0] // group, w.shape[1], w.itemsize), group)
+    return packed

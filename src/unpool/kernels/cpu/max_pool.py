@@ -16,7 +16,7 @@ import numpy as np
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_doubling as doubling
-from unpool.kernels.cpu.rows import readonly, row_plan
+from unpool.kernels.cpu.rows import padded_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
 _POINT = Window(1)
@@ -158,7 +158,8 @@ def _line_plan(plane: Plane, size: int):
     pitches = [math.prod(padded[number + 1 :]) for number in range(len(padded))]
     sizes = [axis.large for axis in plane.axes]
     weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
-    starts = doubling.row_starts(plane.leading, weights)
+    begins, larges = [axis.begin for axis in plane.leading], [axis.large for axis in plane.leading]
+    starts = padded_rows(padded[:-1], begins, larges, weights)
     rows = doubling.output_rows(plane.leading)
     offsets = doubling.offsets(plane.axes, pitches)
     if not plane.leading:

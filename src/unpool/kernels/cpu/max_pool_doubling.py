@@ -64,18 +64,6 @@ def padded_size(axis: Axis) -> int:
     return (axis.small - 1) * axis.window.stride + axis.window.reach
 
 
-def row_starts(axes: Sequence[Axis], weights: Sequence[int]) -> np.ndarray:
-    """For every padded position of the leading axes the element at which its row starts in x, -1 for padding."""
-    starts = np.zeros(1, np.int64)
-    for axis, weight in zip(axes, weights, strict=True):
-        position = np.arange(padded_size(axis)) - axis.begin
-        is_data = (position >= 0) & (position < axis.large)
-        inside = np.where(is_data, position * weight, -1)
-        both = (starts[:, None] >= 0) & is_data
-        starts = np.where(both, starts[:, None] + inside, -1).reshape(-1)
-    return starts
-
-
 def output_rows(axes: Sequence[Axis]) -> np.ndarray:
     """For every output position of the leading axes the row of the line that its window starts in."""
     rows = np.zeros(1, np.int64)

@@ -41,6 +41,28 @@ def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], codes: Sequenc
     return steps, np.concatenate(parts), width
 
 
+def padded_rows(
+    padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """For every position of padded leading axes the element at which its row starts, -1 in the padding.
+
+    Args:
+        padded: sizes with padding, one per leading axis.
+        begins: padding before the first element.
+        sizes: sizes without padding.
+        weights: elements between neighbours of each axis.
+
+    >>> padded_rows([4], [1], [2], [10]).tolist()
+    [-1, 0, 10, -1]
+    """
+    starts = np.zeros(1, np.int64)
+    for extent, begin, size, weight in zip(padded, begins, sizes, weights, strict=True):
+        position = np.arange(extent) - begin
+        is_data = (starts[:, None] >= 0) & (position >= 0) & (position < size)
+        starts = np.where(is_data, starts[:, None] + position * weight, -1).reshape(-1)
+    return starts
+
+
 def readonly(x):
     """A flat view that cannot be written: one type for the compiler, whatever the caller's flags."""
     flat = x.reshape(-1)

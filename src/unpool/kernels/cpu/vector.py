@@ -334,3 +334,63 @@ def prefetch(context, address):
         return ctx.get_dummy_value()
 
     return types.void(address), emit
+
+
+@intrinsic
+def tile_zero(context, element, lanes, count):
+    """`count` vectors of zeros, as a tuple that stays in registers."""
+    vector = Vector(element.dtype, lanes.literal_value)
+    result = types.UniTuple(vector, count.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        zero = ir.Constant(vector.llvm, [0.0] * vector.lanes)
+        return ctx.make_tuple(builder, result, [zero] * result.count)
+
+    return result(element, lanes, count), emit
+
+
+@intrinsic
+def tile_add_product(context, total, a, b, element, lanes, rows, vectors):
+    """total[r, v] += a[r] * b[v]: one step of a matrix product whose result is `rows` times `vectors` vectors.
+
+    `a` and `b` are the addresses of `rows` elements and of `vectors` whole vectors.
+    """
+    vector, size = total.dtype, _bits(element.dtype) // 8
+    count_rows, count_vectors = rows.literal_value, vectors.literal_value
+
+    def emit(ctx, builder, signature, arguments):
+        def at(address, offset):
+            return builder.add(address, ir.Constant(ir.IntType(64), offset))
+
+        right = [_load(builder, at(arguments[2], part * size * vector.lanes), vector) for part in range(count_vectors)]
+        sums = cgutils.unpack_tuple(builder, arguments[0], count_rows * count_vectors)
+        results = []
+        for row in range(count_rows):
+            pointer = builder.inttoptr(at(arguments[1], row * size), ir.PointerType(_llvm_element(vector.element)))
+            left = _splat(builder, builder.load(pointer, align=size), vector.lanes)
+            for part in range(count_vectors):
+                old = sums[row * count_vectors + part]
+                results.append(_call(builder, f"llvm.fma.{vector.suffix}", vector.llvm, [left, right[part], old]))
+        return ctx.make_tuple(builder, total, results)
+
+    return total(total, a, b, element, lanes, rows, vectors), emit
+
+
+@intrinsic
+def tile_store(context, total, address, bytes_between, rows, vectors):
+    """The rows of a tile, `bytes_between` apart."""
+    vector = total.dtype
+    size = _bits(vector.element) // 8 * vector.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        for row in range(rows.literal_value):
+            start = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(ir.IntType(64), row)))
+            for part in range(vectors.literal_value):
+                place = builder.add(start, ir.Constant(ir.IntType(64), part * size))
+                pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
+                value = values[row * vectors.literal_value + part]
+                builder.store(value, pointer, align=_bits(vector.element) // 8)
+        return ctx.get_dummy_value()
+
+    return types.void(total, address, bytes_between, rows, vectors), emit

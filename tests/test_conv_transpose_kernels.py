@@ -1,0 +1,128 @@
+"""The three ways to a transposed convolution give one result, on sizes that fill and overfill tiles and blocks."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from unpool.kernels.cpu import conv_transpose, conv_transpose_phases, conv_transpose_rows
+from unpool.operators import conv_transpose as operator
+from unpool.operators import resolve
+
+CASES = 120
+
+
+def draw(seed):
+    """A random call of rank 1 to 4 as (x, w, b, axes, group, y), with lanes of up to 150 elements."""
+    random = np.random.default_rng(seed)
+    rank, group = int(random.integers(1, 5)), int(random.choice([1, 1, 2, 3]))
+    channels, maps = (int(random.integers(1, 12)) for _ in range(2))
+    small = [int(random.integers(1, 6)) for _ in range(rank - 1)] + [int(random.integers(1, 60 if rank > 1 else 150))]
+    window = [int(random.integers(1, 6)) for _ in range(rank)]
+    stride, dilation = ([int(random.integers(1, 5)) for _ in range(rank)] for _ in range(2))
+    extra = [int(random.integers(0, max(pair))) for pair in zip(stride, dilation, strict=True)]
+    reach = [(size - 1) * step + 1 for size, step in zip(window, dilation, strict=True)]
+    pads = [int(random.integers(0, size)) for size in reach] + [int(random.integers(0, 2)) for _ in reach]
+    attributes = {"strides": stride, "dilations": dilation, "output_padding": extra, "group": group}
+    full = [(n - 1) * s + r + e for n, s, r, e in zip(small, stride, reach, extra, strict=True)]
+    if all(size > begin + end for size, begin, end in zip(full, pads[:rank], pads[rank:], strict=True)):
+        attributes["pads"] = pads
+    x = random.integers(-8, 9, (int(random.integers(1, 3)), channels * group, *small)).astype(np.float64)
+    w = random.integers(-8, 9, (channels * group, maps, *window)).astype(np.float64)
+    b = random.integers(-8, 9, maps * group).astype(np.float64)
+    call = operator.call(resolve.spec("ConvTranspose", attributes), x.shape, w.shape, b.shape)
+    y = np.full((x.shape[0], maps * group, *call.large.spatial), np.nan)
+    return x, w, b, call.axes, group, y
+
+
+def by_phases(x, w, b, axes, group, y, threads):
+    """The phases kernel, whatever the routing would choose."""
+    plan = conv_transpose_phases.grid(axes)
+    cut = conv_transpose_phases.blocking(plan, x.shape[1] // group, w.shape[1], w.itemsize)
+    packed = conv_transpose_phases.pack(w, plan, cut, group)
+    conv_transpose_phases.conv_transpose(x, packed, b, axes, group, y, threads)
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_phases_and_rows_agree(seed):
+    """Tiles and rows add the same products: integers come out equal, in float32 too."""
+    x, w, b, axes, group, y = draw(seed)
+    expected = np.empty_like(y)
+    conv_transpose_rows.conv_transpose(x, w, b, axes, group, expected, 1)
+    by_phases(x, w, b, axes, group, y, 2)
+    narrow = np.empty(y.shape, np.float32)
+    by_phases(*(each.astype(np.float32) for each in (x, w, b)), axes, group, narrow, 1)
+
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(narrow, expected)
+
+
+@pytest.mark.parametrize("block", [48, 96, 1 << 12])
+@pytest.mark.parametrize("chunk", [1, 8, 40])
+def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
+    """However the work is cut, every output is the same sum in the same order."""
+    random = np.random.default_rng(block + chunk)
+    x, w, b = (random.standard_normal(shape).astype(np.float32) for shape in ((2, 13, 19, 23), (13, 37, 4, 4), (37,)))
+    spec = resolve.spec("ConvTranspose", {"strides": [2, 2], "pads": [1, 1, 1, 1]})
+    axes = operator.call(spec, x.shape, w.shape, b.shape).axes
+    y, cut = (np.empty((2, 37, 38, 46), np.float32) for _ in range(2))
+    by_phases(x, w, b, axes, 1, y, 1)
+    monkeypatch.setattr(conv_transpose_phases, "blocking", lambda *_: conv_transpose_phases.Blocking(block, chunk))
+    by_phases(x, w, b, axes, 1, cut, 2)
+
+    np.testing.assert_array_equal(cut, y)
+
+
+@pytest.mark.parametrize(("begin", "large"), [(0, 4), (1, 2), (2, 9), (5, 3), (0, 0)])
+def test_points_are_cut_like_rows(begin, large):
+    """One element per channel: the window of weights starts at `begin` and is extended by the bias alone."""
+    from unpool.geometry import Axis, Window
+
+    random = np.random.default_rng(3)
+    x, w, b = (random.integers(-5, 6, shape).astype(np.float64) for shape in ((2, 3, 1), (3, 4, 4), (4,)))
+    axes = (Axis(large, 1, Window(4, 3), begin),)
+    y, expected = np.full((2, 4, large), np.nan), np.full((2, 4, large), np.nan)
+    conv_transpose.conv_transpose(x, w, b, axes, 1, y, 1)
+    conv_transpose_rows.conv_transpose(x, w, b, axes, 1, expected, 1)
+
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_infinite_weights_never_meet_padding():
+    """A weight of infinity takes the kernel that forms no product with padding, so no NaN appears."""
+    x, w = np.ones((1, 16, 9, 40)), np.ones((16, 16, 3, 3))
+    w[0, 0, 0, 0] = np.inf
+    spec = resolve.spec("ConvTranspose", {})
+    axes = operator.call(spec, x.shape, w.shape, None).axes
+    y = np.empty((1, 16, 11, 42))
+    conv_transpose.conv_transpose(x, w, np.zeros(16), axes, 1, y, 1)
+
+    assert not np.isnan(y).any()
+    assert np.isinf(y[0, 0, :9, :40]).all()
+    assert np.isfinite(y[0, 0, 9:]).all()
+
+
+def test_packed_weights_live_as_long_as_the_weights():
+    """Weights that cannot change are packed once, and forgotten with their array; others are packed at every call."""
+    x = np.ones((1, 16, 9, 40), np.float32)
+    spec = resolve.spec("ConvTranspose", {})
+    w = np.ones((16, 16, 3, 3), np.float32)
+    axes = operator.call(spec, x.shape, w.shape, None).axes
+    y = np.empty((1, 16, 11, 42), np.float32)
+    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    w *= 2
+    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    middle = y[0, 0, 5, 20]
+    before = len(conv_transpose._packed)
+    w.flags.writeable = False
+    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    kept = len(conv_transpose._packed)
+    ghost = weakref.ref(w)
+    del w
+    gc.collect()
+
+    assert middle == 2 * 16 * 9
+    assert kept == before + 1
+    assert ghost() is None
+    assert len(conv_transpose._packed) == before
