@@ -1,5 +1,6 @@
 """Every example of the contract, sections 1 to 8, as a named case with its expected values typed in."""
 
+import cases_activations
 import cases_conv_transpose
 import cases_max_pool
 import cases_max_pool_values
@@ -15,6 +16,7 @@ CASES: list[Case] = [
     *cases_conv_transpose.CASES,
     *cases_types.CASES,
     *cases_nhwc.CASES,
+    *cases_activations.CASES,
 ]
 BY_NAME = {case.name: case for case in CASES}
 

@@ -12,6 +12,17 @@ EMPTY = np.zeros((1, 1, 0), np.float32)
 SIZES: list[Case] = [
     *pool("3.1", "window beyond the data", [1, 2], EMPTY, kernel_shape=[4], strides=[4], opsets=EVERY),
     *pool("3.1", "ort truncates", [1, 2], [2], [1], kernel_shape=[4], strides=[4], compat="ort"),
+    *pool(
+        "3.1",
+        "ort truncates under VALID",
+        [1, 2],
+        [2],
+        [1],
+        kernel_shape=[4],
+        strides=[4],
+        auto_pad="VALID",
+        compat="ort",
+    ),
     *pool("3.1", "size 0", [1, 2], EMPTY, kernel_shape=[3], strides=[1], opsets=EVERY),
     *pool("3.1", "ort size 0", [1, 2], EMPTY, kernel_shape=[3], strides=[1], compat="ort"),
     *pool("3.1", "negative size", [1, 2], None, kernel_shape=[6], strides=[1], opsets=EVERY),
@@ -127,6 +138,17 @@ SIZES: list[Case] = [
 ]
 
 SAME: list[Case] = [
+    *pool(
+        "3.4",
+        "ceil adds nothing where the stride divides",
+        [1, 2, 3, 4],
+        [1, 3],
+        kernel_shape=[1],
+        strides=[2],
+        auto_pad="SAME_UPPER",
+        ceil_mode=1,
+        opsets=CEILED,
+    ),
     *pool("3.5", "UPPER", [1, 2, 3, 4], [2, 3, 4, 4], kernel_shape=[2], auto_pad="SAME_UPPER", opsets=EVERY),
     *pool("3.5", "LOWER", [1, 2, 3, 4], [1, 2, 3, 4], kernel_shape=[2], auto_pad="SAME_LOWER", opsets=EVERY),
     *pool(
@@ -224,6 +246,15 @@ SAME: list[Case] = [
         [3, 4, 5, 5, 5],
         kernel_shape=[3],
         pads=[0, 2],
+        opsets=EVERY,
+    ),
+    *pool(
+        "3.9",
+        "all begins before all ends",
+        [[1, 2, 3], [4, 5, 6]],
+        [[5, 6], [5, 6]],
+        kernel_shape=[2, 2],
+        pads=[0, 0, 1, 0],
         opsets=EVERY,
     ),
 ]

@@ -13,6 +13,14 @@ CEILED = (None, 10, 11, 12, 22)
 EMPTY = np.zeros((1, 1, 0), np.float32)
 
 
+def smallest_nans(kind: type, values: list[int]) -> np.ndarray:
+    """A plane of numbers with -1 replaced by the negative NaN that is next to infinity."""
+    plane = np.array(values, kind)
+    bits = plane.view(f"u{plane.itemsize}")
+    bits[plane == -1] = np.array(-np.inf, kind).view(bits.dtype) + 1
+    return plane[np.newaxis, np.newaxis]
+
+
 def odd_nans(kind: type, values: list[int]) -> np.ndarray:
     """A plane of numbers with -1 and -2 replaced by negative NaNs, the second of a larger payload."""
     plane = np.array(values, kind)
@@ -130,6 +138,18 @@ WINDOWS: list[Case] = [
             kernel_shape=[2],
         )
     ],
+    *[
+        case
+        for kind in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
+        for case in pool(
+            "3.12",
+            f"NaN next to infinity in {np.dtype(kind).name}",
+            smallest_nans(kind, [2, -1, 1, 0]),
+            smallest_nans(kind, [-1, -1, 1]),
+            [1, 1, 2],
+            kernel_shape=[2],
+        )
+    ],
     *pool("3.13", "first of a tie", [1, 1, 1, 1], [1, 1], [0, 1], kernel_shape=[3], opsets=INDEXED),
     *pool(
         "3.13",
@@ -142,6 +162,7 @@ WINDOWS: list[Case] = [
         opsets=INDEXED,
     ),
     *pool("3.13", "-0 comes first", [-0.0, 0.0, -0.0], [-0.0], [0], kernel_shape=[3], opsets=INDEXED),
+    *pool("3.13", "-0 comes first in float16", [-0.0, 0.0, -0.0], [-0.0], [0], kernel_shape=[3], kind=np.float16),
 ]
 
 INDICES: list[Case] = [
@@ -212,6 +233,9 @@ VALUES: list[Case] = [
     *pool("3.16", "short pads", [[1, 2], [3, 4]], None, kernel_shape=[2, 2], pads=[1, 1]),
     *pool("3.16", "long dilations", [1, 2], None, kernel_shape=[2], dilations=[1, 1]),
     *pool("3.16", "kernel 0", [1, 2], None, kernel_shape=[0]),
+    *pool("3.16", "the largest stride", [[1, 2]], [[1, 2]], [[0, 1]], kernel_shape=[1, 1], strides=[2**31 - 1, 1]),
+    *pool("3.16", "a larger stride", [[1, 2]], None, kernel_shape=[1, 1], strides=[2**31, 1]),
+    *pool("3.16", "long kernel_shape", [1, 2], None, kernel_shape=[1, 1]),
     *pool("3.16", "stride 0", [1, 2], None, kernel_shape=[2], strides=[0]),
     *pool("3.16", "dilation 0", [1, 2], None, kernel_shape=[2], dilations=[0]),
     *pool("3.16", "negative pads", [1, 2], None, kernel_shape=[2], pads=[-1, 1]),
@@ -228,6 +252,17 @@ VALUES: list[Case] = [
         block((1, 2, 2), [3, 3, 6, 5]),
         block((1, 2, 2), [1, 1, 3, 4], np.int64),
         kernel_shape=[2],
+    ),
+    *pool("3.18", "a uneven pads", [3, 1, 2], [3, 2, 2, -INF], [0, 2, 2, -1], kernel_shape=[2], pads=[0, 2]),
+    *pool(
+        "3.18",
+        "a storage_order where the size stays",
+        [[1, 4], [2, 3]],
+        [[4, 4], [3, 3]],
+        [[2, 2], [3, 3]],
+        kernel_shape=[2, 2],
+        pads=[0, 0, 1, 1],
+        storage_order=1,
     ),
     *pool("3.18", "a an all-NaN window", [NAN, NAN, 1], [NAN, NAN], [0, 1], kernel_shape=[2]),
     *pool("3.18", "a SAME with kernel 1", [2, 1], [2, 1], [0, 1], kernel_shape=[1], auto_pad="SAME_UPPER"),

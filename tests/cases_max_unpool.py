@@ -12,6 +12,7 @@ IN_INFERRED = [[0, 0, 0, 0, 0], [0, 5, 0, 6, 0], [0, 0, 0, 0, 0], [0, 7, 0, 8, 0
 IN_OUTPUT = [[0, 0, 0, 0, 0], [5, 0, 6, 0, 0], [0, 0, 0, 7, 0], [8, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
 ROUND = [[0, 0, 0, 0, 0], [0, 7, 0, 9, 0], [0, 0, 0, 0, 0], [0, 17, 0, 19, 0], [0, 0, 0, 0, 0]]
 FIVE = shape64(1, 1, 5, 5)
+NO_SAMPLE = np.zeros((0, 1, 1), np.float32)
 ODD_BITS = np.array([[[0x7FC12345, 0x80000000, 0xFFC00007]]], np.uint32).view(np.float32)
 ODD_PLACED = np.array([[[0, 0x7FC12345, 0x80000000, 0, 0xFFC00007, 0]]], np.uint32).view(np.float32)
 
@@ -70,6 +71,29 @@ OUTPUT_SHAPE: list[Case] = [
         pads=[0, 2],
     ),
     *unpool(
+        "1.1", "named inferred needs room", [5], [0], None, shape64(1, 1, 1), kernel_shape=[2], index_space="inferred"
+    ),
+    *unpool(
+        "1.1",
+        "indices that fit nowhere count in the output",
+        block((1, 2, 1), [5, 6]),
+        block((1, 2, 1), [1, 0], np.int64),
+        block((1, 2, 2), [6, 5, 0, 0]),
+        shape64(1, 2, 2),
+        kernel_shape=[1],
+    ),
+    *unpool(
+        "1.2",
+        "pads shift the windows that indices fit",
+        block((1, 2, 2), [5, 6, 7, 8]),
+        block((1, 2, 2), [0, 1, 3, 4], np.int64),
+        block((1, 2, 4), [5, 6, 0, 0, 7, 8, 0, 0]),
+        shape64(1, 2, 4),
+        kernel_shape=[2],
+        strides=[2],
+        pads=[1, 0],
+    ),
+    *unpool(
         "1.2",
         "pads move nothing",
         X,
@@ -100,6 +124,8 @@ OUTPUT_SHAPE: list[Case] = [
     ),
     *unpool("1.3", "kernel above stride", [1, 2], [0, 3], [1, 0, 0, 2], kernel_shape=[3], strides=[1]),
     *unpool("1.3", "pads shrink", [1, 2], [0, 2], [1, 0, 2], kernel_shape=[3], strides=[2], pads=[1, 1]),
+    *unpool("1.3", "a pad shrinks one end", [1, 2], [0, 3], [1, 0, 0, 2], kernel_shape=[3], strides=[2], pads=[0, 1]),
+    *unpool("1.3", "size 0", NO_SAMPLE, NO_SAMPLE.astype(np.int64), NO_SAMPLE[..., :0], kernel_shape=[1], pads=[1, 0]),
     *unpool("1.3", "negative size", [1], [0], None, kernel_shape=[1], pads=[1, 1]),
     *pool("1.4", "a the pool", [1, 5, 2, 4, 3], [5, 4, 3], [1, 3, 4], kernel_shape=[2], strides=[2], ceil_mode=1),
     *unpool(
@@ -205,14 +231,19 @@ INDICES: list[Case] = [
         **TWO,
     ),
     *unpool("2.4", "I shorter than X", X, [[5, 7]], None, opsets=EVERY, **TWO),
+    *unpool("2.4", "I of as many elements", [[1, 2]], [[0], [1]], None, kernel_shape=[1, 1]),
     *unpool("2.4", "I with another channel", X, block((1, 2, 2, 2), 0, np.int64), None, **TWO),
     *unpool("2.5", "kernel 0", [1], [0], None, kernel_shape=[0], opsets=EVERY),
+    *unpool("2.5", "kernel 0 with room for the indices", [1, 2], [0, 1], None, kernel_shape=[0], strides=[2]),
+    *unpool("2.5", "the largest stride", [1], [0], [1], kernel_shape=[1], strides=[2**31 - 1]),
+    *unpool("2.5", "a larger stride", [1], [0], None, kernel_shape=[1], strides=[2**31]),
     *unpool("2.5", "stride 0", [1], [0], None, kernel_shape=[2], strides=[0]),
     *unpool("2.5", "stride -1", [1], [0], None, kernel_shape=[2], strides=[-1]),
     *unpool("2.5", "pads -1", [1], [0], None, kernel_shape=[2], pads=[-1, 0]),
     *unpool("2.5", "one kernel size for two axes", X, TAPS, None, kernel_shape=[2], strides=[2, 2]),
     *unpool("2.5", "two strides for one axis", [1], [0], None, kernel_shape=[2], strides=[1, 1]),
     *unpool("2.5", "one pad for one axis", [1], [0], None, kernel_shape=[2], pads=[1]),
+    *unpool("2.5", "three pads for one axis", [1], [0], None, kernel_shape=[2], pads=[0, 0, 0]),
     *unpool("2.5", "pads reach the kernel", [1, 2, 3, 4], [0, 1, 0, 1], [3, 4], kernel_shape=[1], pads=[1, 1]),
     *unpool(
         "2.6",

@@ -6,7 +6,7 @@ from onnx.reference import ReferenceEvaluator
 
 import models
 import unpool
-from unpool.runtime.onnx_reference import new_ops
+from unpool.runtime.onnx_reference import inlined, new_ops
 
 
 def evaluate(model, feed, opset=17, **options):
@@ -76,3 +76,63 @@ def test_options_reach_the_nodes():
     assert evaluate(model, feed)[0][0, 0, 1].tolist() == [0, 5, 0, 6, 0]
     assert evaluate(model, feed, index_space="output")[0][0, 0, 1].tolist() == [5, 0, 6, 0, 0]
     assert evaluate(model, feed, compat="ort", threads=1)[0][0, 0, 1].tolist() == [5, 0, 6, 0, 0]
+
+
+def nan_pool_in_a_function(inner=""):
+    """A model-local function, called from the body of an If or from another function, that pools."""
+    call = f"picked = If (yes) < then_branch = a () => (float[1, 1, n] p) {{ p = {inner or 'local.Shrink'} (x) }}, "
+    return models.model(
+        f"""calls (bool yes, float[1, 1, 7] x) => (float[1, 1, n] y) {{
+            {call} else_branch = b () => (float[1, 1, n] q) {{ q = Identity (x) }} >
+            y = Neg (picked)
+        }}""",
+        imports=', "local" : 1',
+        functions="""<domain: "local", opset_import: ["" : 17]>
+            Shrink (a) => (c) { c = MaxPool <kernel_shape = [3]> (a) }
+            <domain: "local", opset_import: ["" : 17, "local" : 1]>
+            Twice (a) => (c) { b = local.Shrink (a) c = Relu (b) }""",
+    )
+
+
+@pytest.mark.parametrize("call", ["local.Shrink", "local.Twice"])
+def test_functions_are_reached_once_inlined(call, caplog):
+    """A NaN survives a pool inside a function that an If calls, directly or nested, and the log names the functions."""
+    model = nan_pool_in_a_function(call)
+    feed = {"yes": np.array(True), "x": np.float32([[[1, 2, np.nan, 4, 3, 2, 1]]])}
+    before = model.SerializeToString(deterministic=True)
+    with caplog.at_level("INFO", logger="unpool"):
+        flat = inlined(model)
+    assert "inlined: local.Shrink, local.Twice" in caplog.text
+    assert model.SerializeToString(deterministic=True) == before
+    assert not flat.functions
+    (got,) = evaluate(flat, feed)
+    assert np.isnan(got[0, 0, :3]).all()
+    assert got[0, 0, 3:].tolist() == [-4, -3]
+
+
+def test_without_inlining_functions_are_not_reached():
+    """What `inlined` is for: the evaluator runs its own pool inside a function, and loses the NaN."""
+    feed = {"yes": np.array(True), "x": np.float32([[[1, 2, np.nan, 4, 3, 2, 1]]])}
+    (got,) = evaluate(nan_pool_in_a_function(), feed)
+    assert not np.isnan(got).all(axis=-1).any()
+
+
+def test_a_model_without_functions_stays(caplog):
+    """There is nothing to inline, and nothing is logged."""
+    model = models.segnet()
+    with caplog.at_level("INFO", logger="unpool"):
+        assert inlined(model) is model
+    assert "inlined" not in caplog.text
+
+
+def test_all_outputs_and_the_number_of_threads():
+    """Indices come too, as the session gives them, with any number of threads."""
+    model = models.model(
+        f"""both (float[2, 3, 6, 7] x) => (float[n, c, h, w] y, int64[n, c, h, w] i)
+        {{ y, i = MaxPool <{models.POOL}> (x) }}"""
+    )
+    feed = {"x": models.random(2, 3, 6, 7)}
+    expected = unpool.InferenceSession(model).run(None, feed)
+    for threads in (None, 1, 2):
+        for got, one in zip(evaluate(model, feed, threads=threads), expected, strict=True):
+            assert np.array_equal(got, one)

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 import models
 import unpool
+from unpool.runtime.ort_values import from_ort_value, to_ort_value
 from unpool.runtime.session import FallbackWarning
 
 ORT_CAN_RUN = (
@@ -278,6 +279,61 @@ def test_inputs_of_other_kinds():
         assert np.array_equal(session.run(None, {"image": value})[0], expected)
 
 
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+def test_ort_values_in_and_out(kind):
+    """OrtValues go in and come out, of types that NumPy lacks too, and hold what arrays hold."""
+    name = {np.float32: "float", ml_dtypes.bfloat16: "bfloat16"}[kind]
+    model = models.model(
+        f"p ({name}[1, 1, 4, 4] x) => ({name}[1, 1, n, m] y, int64[1, 1, n, m] i) "
+        f"{{ y, i = MaxPool <{models.POOL}> (x) }}",
+        opset=22,
+        ir=10,
+    )
+    session = unpool.InferenceSession(model)
+    x = models.random(1, 1, 4, 4).astype(kind)
+    expected = session.run(None, {"x": x})
+    made = session.run_with_ort_values(["i", "y"], {"x": to_ort_value(x)})
+    assert [one.data_type() for one in made] == ["tensor(int64)", f"tensor({name})"]
+    assert [from_ort_value(one).tolist() for one in made] == [expected[1].tolist(), expected[0].tolist()]
+
+
+def test_what_is_no_ort_value():
+    """A sequence has no OrtValue here, and a session has nothing to bind to; both say what to use."""
+    model = models.model("s (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x) }")
+    session = unpool.InferenceSession(model)
+    with pytest.raises(unpool.UnsupportedError, match=r"expected outputs that are tensors, got 'y', a list. Use run\."):
+        session.run_with_ort_values(None, {"x": to_ort_value(models.random(2))})
+    with pytest.raises(unpool.UnsupportedError, match="expected run or run_with_ort_values"):
+        session.io_binding()
+
+
+ELEMENTS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_float8_crosses_onnxruntime(kind):
+    """Values of 8-bit floats keep their type, and onnxruntime runs them, without falling back."""
+    name = kind.replace("_", "")
+    model = models.model(f"c (float[2, 3] x) => ({name}[2, 3] y) {{ y = Cast <to = {ELEMENTS[kind]}> (x) }}", opset=19)
+    session = unpool.InferenceSession(model)
+    x = models.random(2, 3)
+    (got,) = session.run(None, {"x": x})
+    assert got.dtype.name == kind
+    assert np.array_equal(got, x.astype(kind))
+    assert [one.runner for one in session.plan] == ["onnxruntime"]
+
+
+@pytest.mark.parametrize(("kind", "element"), [("uint4", 21), ("int4", 22)])
+def test_packed_types_fall_back(kind, element):
+    """Onnxruntime has no arrays of 4-bit integers, so the ReferenceEvaluator casts them, and the warning says why."""
+    model = models.model(f"c (float[5] x) => ({kind}[5] y) {{ y = Cast <to = {element}> (x) }}", opset=21, ir=10)
+    with pytest.warns(FallbackWarning, match=rf"it has no arrays of tensor\({kind}\), which 'y' is"):
+        session = unpool.InferenceSession(model)
+    (got,) = session.run(None, {"x": np.float32([0, 1, 2, 5, 7])})
+    assert got.dtype.name == kind
+    assert got.astype(np.int32).tolist() == [0, 1, 2, 5, 7]
+
+
 def test_six_threads_share_a_session():
     """Concurrent runs on one session give what each gives alone, bit for bit."""
     session = unpool.InferenceSession(models.segnet(), threads=2)
@@ -508,7 +564,7 @@ INVALID = {
     ),
     "operator nobody runs": (
         node_model(helper.make_node("Odd", ["x"], ["y"], domain="elsewhere"), domains=[("elsewhere", 1)]),
-        r"node 'Odd->y': expected operators that onnxruntime or onnx's ReferenceEvaluator can run",
+        r"node 'Odd->y': expected operators that onnxruntime or onnx's ReferenceEvaluator can run, got: [^.]*\. R",
     ),
 }
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from oracle.rows import Refused
 
+HIGHEST = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Pooled:
@@ -36,8 +38,8 @@ def numbers(name: str, given: Sequence[int] | None, length: int, lowest: int, de
     if given is None:
         return [default] * length
     values = [int(value) for value in given]
-    if len(values) != length or any(value < lowest for value in values):
-        raise Refused(f"{name} {values}: {length} values >= {lowest}")
+    if len(values) != length or any(not lowest <= value <= HIGHEST for value in values):
+        raise Refused(f"{name} {values}: {length} values from {lowest} to {HIGHEST}")
     return values
 
 

@@ -30,6 +30,11 @@ IndexWord = Annotated[
     IndexSpace,
     typer.Option("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
 ]
+ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
+Size = Annotated[
+    list[str] | None,
+    typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for comparing."),
+]
 Exact = Annotated[bool, typer.Option("--exact", help="Take every MaxPool, also those without indices.")]
 
 
@@ -139,6 +144,59 @@ def inspect(
             console.say_json(description)
         else:
             print_description(description)
+
+
+@app.command()
+def upgrade(
+    model: ModelPath,
+    opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
+    output: ModelOutput,
+    size: Size = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model in a newer opset that computes the same; nothing is written where that cannot be done.
+
+    Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.upgrade import report, sizes_of, to_json, upgrade_file
+
+        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done = upgrade_file(model, opset, output, meaning)
+        if as_json:
+            console.say_json(to_json(done, model, output))
+        for line in [] if as_json else report(done, output):
+            console.say(line, quiet)
+
+
+@app.command()
+def canonicalise(
+    model: ModelPath,
+    output: ModelOutput,
+    size: Size = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model with explicit pads for auto_pad and output_shape, which every runtime reads alike.
+
+    Example: unpool canonicalise model.onnx -o explicit.onnx
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.upgrade import canonicalise_file, report, sizes_of, to_json
+
+        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done = canonicalise_file(model, output, meaning)
+        if as_json:
+            console.say_json(to_json(done, model, output))
+        for line in [] if as_json else report(done, output):
+            console.say(line, quiet)
 
 
 @app.command()

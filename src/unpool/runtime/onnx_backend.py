@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.backend.base import BackendRep
+from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.nodes import domain, is_ours
 from unpool.runtime.session import InferenceSession
 
 
@@ -24,22 +25,38 @@ class PreparedModel(BackendRep):
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
+        self._kinds: dict[tuple[str, ...], Any] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs in order.
+        """The outputs in order; each can be had by its name too, as in `run(x)["y"]`.
 
         Args:
-            inputs: arrays in the order of the model's inputs, or by name.
+            inputs: arrays in the order of the model's inputs, or by name; or the array of the only input.
             kwargs: `output_names`, a list, to choose outputs.
+
+        Raises:
+            UnpoolError: another number of inputs, an unknown keyword, or as `InferenceSession.run`.
         """
-        names = [value.name for value in self.session.get_inputs()]
+        wanted = kwargs.pop("output_names", None)
+        if kwargs:
+            raise UnpoolError(f"run: expected no keyword but output_names, got {', '.join(kwargs)}. Drop it.")
+        values = self.session.run(wanted, self._feed(inputs))
+        names = tuple(wanted or (value.name for value in self.session.get_outputs()))
+        if names not in self._kinds:
+            self._kinds[names] = namedtupledict("Outputs", names)
+        made: tuple[Any, ...] = self._kinds[names](*values)
+        return made
+
+    def _feed(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
-            feed = dict(inputs)
-        else:
-            if len(inputs) != len(names):
-                raise UnpoolError(f"run: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}.")
-            feed = dict(zip(names, inputs, strict=True))
-        return tuple(self.session.run(kwargs.get("output_names"), feed))
+            return dict(inputs)
+        names = [value.name for value in self.session.get_inputs()]
+        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(given) != len(names):
+            raise UnpoolError(
+                f"run: expected {len(names)} inputs ({', '.join(names)}), got {len(given)}. Pass one array for each."
+            )
+        return dict(zip(names, given, strict=True))
 
 
 def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
@@ -67,28 +84,28 @@ def run_node(
     node: onnx.NodeProto,
     inputs: Sequence[Any],
     device: str = "CPU",
-    outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+    outputs_info: Sequence[tuple[np.dtype[Any], Sequence[int] | None]] | None = None,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
     """Run one node.
 
     Args:
-        node: whose non-empty inputs are fed in order.
-        inputs: arrays.
+        node: whose inputs are fed in order.
+        inputs: arrays, or lists of arrays for sequences; of inputs left out, None or nothing.
         device: "CPU".
-        outputs_info: type and shape of every output, where they are known.
-        kwargs: `opset_version`, the newest by default; the rest as for `prepare`.
+        outputs_info: type and shape of every output; needed where onnx cannot infer the types.
+        kwargs: `opset_version`, of the node's domain, the newest by default; the rest as for `prepare`.
+
+    Raises:
+        UnpoolError: another number of inputs, outputs of unknown type, or as `prepare` and `PreparedModel.run`.
     """
     opset = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
-    names = [name for name in node.input if name]
-    arrays = [np.asarray(value) for value in inputs]
-    feeds = [_value(name, array.dtype) for name, array in zip(names, arrays, strict=True)]
-    graph = helper.make_graph([node], "node", feeds, [])
-    imports = {"": opset} if not node.domain else {"": opset, node.domain: opset}
+    feed = _fed(node, inputs)
+    graph = helper.make_graph([node], "node", [_value(name, value) for name, value in feed.items()], [])
+    imports = {"": opset, domain(node): opset}
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in imports.items()])
-    graph.output.extend(_outputs(model, node, arrays, outputs_info))
-    model.graph.CopyFrom(graph)
-    return run_model(model, arrays, device, **kwargs)
+    model.graph.output.extend(_outputs(model, node, feed, outputs_info))
+    return run_model(model, feed, device, **kwargs)
 
 
 def supports_device(device: str) -> bool:
@@ -111,18 +128,51 @@ def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) ->
     return True
 
 
+def _fed(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Any]:
+    names = [name for name in node.input if name]
+    if len(inputs) == len(node.input):
+        pairs = [pair for pair in zip(node.input, inputs, strict=True) if pair[0] and pair[1] is not None]
+    else:
+        given = [value for value in inputs if value is not None]
+        if len(given) != len(names):
+            raise UnpoolError(
+                f"run_node: expected {len(names)} inputs ({', '.join(names)}), got {len(given)}. Pass one for each."
+            )
+        pairs = list(zip(names, given, strict=True))
+    return {name: value if isinstance(value, list) else np.asarray(value) for name, value in pairs}
+
+
 def _outputs(
-    model: onnx.ModelProto, node: onnx.NodeProto, arrays: Sequence[Any], info: Any
+    model: onnx.ModelProto, node: onnx.NodeProto, feed: Mapping[str, Any], info: Any
 ) -> list[onnx.ValueInfoProto]:
-    """The node's outputs with their types: told, inferred by onnx, or those of the three operators."""
+    """The node's outputs with their types: told, those of the three operators, or inferred by onnx."""
     names = [name for name in node.output if name]
     if info is not None:
-        return [_value(name, dtype) for name, (dtype, _) in zip(names, info, strict=True)]
-    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
-    found = {value.name: value for value in inferred}
-    ours = dict(zip(node.output, [arrays[0].dtype, np.dtype(np.int64)], strict=False)) if arrays else {}
-    return [found[name] if name in found else _value(name, ours[name]) for name in names]
+        return [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+            for name, (dtype, shape) in zip(names, info, strict=True)
+        ]
+    if is_ours(node) and node.input and node.input[0] in feed:
+        kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
+        known = dict(zip(node.output, kinds, strict=False))
+        return [_value(name, np.empty(0, known[name])) for name in names]
+    found = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise UnpoolError(
+            f"run_node: {node.op_type}: expected outputs whose type can be inferred, got {', '.join(missing)} of "
+            "unknown type. Pass outputs_info."
+        )
+    return [found[name] for name in names]
 
 
-def _value(name: str, dtype: Any) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+def _value(name: str, value: Any) -> onnx.ValueInfoProto:
+    """An input or output of the value's type, its sizes left open."""
+    return helper.make_value_info(name, _type(value))
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(_type(value[0] if value else np.empty(0, np.float32)))
+    dtype = np.dtype(object) if np.asarray(value).dtype.kind in "US" else np.asarray(value).dtype
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), None)

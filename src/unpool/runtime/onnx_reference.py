@@ -11,14 +11,19 @@
 [[[4.0, 3.0]]]
 """
 
+import logging
 from typing import Any
 
+import onnx
 from onnx.reference.op_run import OpRun
 
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.operators.contract import DOMAINS, OPERATORS
 from unpool.runtime.bound import Meaning, bind, naming
+from unpool.runtime.passes.inline import inline
+
+_LOG = logging.getLogger("unpool")
 
 
 def new_ops(
@@ -26,7 +31,7 @@ def new_ops(
 ) -> list[type[OpRun]]:
     """Classes for `ReferenceEvaluator(..., new_ops=...)`: MaxPool, MaxUnpool, ConvTranspose of both domains.
 
-    They reach the bodies of If, Loop and Scan, but not model-local functions: inline those first.
+    They reach the bodies of If, Loop and Scan, but not model-local functions: see `inlined`.
 
     Args:
         opset: the version of the ONNX operators that the model imports.
@@ -36,6 +41,23 @@ def new_ops(
     """
     meaning = Meaning(compat, index_space)
     return [_operator(name, domain, opset, meaning, threads) for domain in DOMAINS for name in OPERATORS]
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the nodes of its functions in the places of their calls, where `new_ops` reaches them.
+
+    The ReferenceEvaluator runs the body of a function without the classes that it was given. The names of the functions
+    are logged at level INFO.
+
+    Args:
+        model: any; it is not changed, and comes back itself if it has no functions.
+
+    Raises:
+        ModelError: a function cannot be inlined.
+    """
+    if model.functions:
+        _LOG.info("inlined: %s", ", ".join(f"{one.domain}.{one.name}" for one in model.functions))
+    return inline(model)
 
 
 def _operator(name: str, domain: str, opset: int, meaning: Meaning, threads: int | None) -> type[OpRun]:

@@ -1,6 +1,5 @@
 """How onnxruntime's pieces are set up: the user's wishes, one thread budget, no spinning beside our kernels."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -8,6 +7,7 @@ from typing import Any, TypeAlias
 import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.execute import available_cores
 
 OURS = "UnpoolExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -55,13 +55,6 @@ def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) 
     return threads
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def session_options(user: onnxruntime.SessionOptions | None, threads: int | None) -> onnxruntime.SessionOptions:
     """Options of one piece."""
     options = onnxruntime.SessionOptions()
@@ -71,7 +64,7 @@ def session_options(user: onnxruntime.SessionOptions | None, threads: int | None
         for key in _COPIED_ENTRIES:
             _copy_entry(user, options, key)
     options.log_severity_level = QUIET
-    options.intra_op_num_threads = cores() if threads is None else threads
+    options.intra_op_num_threads = available_cores() if threads is None else threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")

@@ -1,30 +1,27 @@
 """A piece of the graph in onnxruntime."""
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import onnxruntime
-from onnx import TensorProto
 
 from unpool.errors import UnpoolError
 from unpool.runtime.ort_options import Providers
+from unpool.runtime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 
-BFLOAT16 = "tensor(bfloat16)"
+PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
 
 
 class RefusedError(Exception):
-    """onnxruntime does not load a piece; `may_be_invalid` unless it only says that a kernel is not implemented."""
+    """onnxruntime does not take a piece; `may_be_invalid` unless it only says what is not implemented."""
 
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(short(cause))
-        self.may_be_invalid = type(cause).__name__ != "NotImplemented"
+    def __init__(self, words: str, *, may_be_invalid: bool) -> None:
+        super().__init__(words)
+        self.may_be_invalid = may_be_invalid
 
 
 class OrtPiece:
-    """A loaded piece: arrays in, arrays out, without copies. bfloat16, which NumPy lacks, travels as OrtValue."""
+    """A loaded piece: arrays in, arrays out, without copies. Types that NumPy lacks travel as OrtValue."""
 
     def __init__(
         self,
@@ -37,12 +34,16 @@ class OrtPiece:
         try:
             self._session = onnxruntime.InferenceSession(model, options, names, settings)
         except Exception as error:
-            raise RefusedError(error) from error
+            unfinished = type(error).__name__ == "NotImplemented"
+            raise RefusedError(short(error), may_be_invalid=not unfinished) from error
         self._where = where
         self._inputs = [one.name for one in self._session.get_inputs()]
         self._outputs = [one.name for one in self._session.get_outputs()]
         ends = (*self._session.get_inputs(), *self._session.get_outputs())
-        self._has_bfloat16 = any(one.type == BFLOAT16 for one in ends)
+        for one in ends:
+            if one.type in PACKED:
+                raise RefusedError(f"it has no arrays of {one.type}, which {one.name!r} is", may_be_invalid=False)
+        self._needs_ort_values = any(one.type in NUMPY_LACKS for one in ends)
 
     @property
     def output_types(self) -> dict[str, str]:
@@ -57,16 +58,16 @@ class OrtPiece:
         """
         feed = dict(zip(self._inputs, values, strict=True))
         try:
-            if self._has_bfloat16:
+            if self._needs_ort_values:
                 return self._run_as_ort_values(feed, run_options)
             return list(self._session.run(self._outputs, feed, run_options))
         except Exception as error:
             raise UnpoolError(f"{self._where}: onnxruntime cannot run it on these inputs: {short(error)}") from error
 
     def _run_as_ort_values(self, feed: dict[str, Any], run_options: onnxruntime.RunOptions | None) -> list[Any]:
-        ort_feed = {name: _to_ort_value(value) for name, value in feed.items()}
+        ort_feed = {name: to_ort_value(value) for name, value in feed.items()}
         made = self._session.run_with_ort_values(self._outputs, ort_feed, run_options)
-        return [_from_ort_value(one) for one in made]
+        return [from_ort_value(one) for one in made]
 
 
 def short(error: Exception) -> str:
@@ -75,19 +76,4 @@ def short(error: Exception) -> str:
     line = " ".join(text[0].split()) if text else type(error).__name__
     if line.startswith("[ONNXRuntimeError]"):
         line = line.split(" : ", 3)[-1]
-    return line.removesuffix(" node with name ''")
-
-
-def _to_ort_value(value: Any) -> onnxruntime.OrtValue:
-    array = np.asarray(value, order="C")
-    if array.dtype == ml_dtypes.bfloat16:
-        bits = array.view(np.uint16)
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, TensorProto.BFLOAT16)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-
-
-def _from_ort_value(value: onnxruntime.OrtValue) -> Any:
-    if value.data_type() != BFLOAT16:
-        return value.numpy()
-    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.frombuffer(bytearray(raw), ml_dtypes.bfloat16).reshape(value.shape())
+    return line.removesuffix(" node with name ''").rstrip(".")

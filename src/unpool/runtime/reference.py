@@ -28,8 +28,8 @@ class ReferencePiece:
             raise
         except Exception as error:
             raise UnsupportedError(
-                f"{where}: expected operators that onnxruntime or onnx's ReferenceEvaluator can run, got: {error}. "
-                "Replace these nodes."
+                f"{where}: expected operators that onnxruntime or onnx's ReferenceEvaluator can run, "
+                f"got: {_words(error)}. Replace these nodes."
             ) from error
 
     def run(self, values: Sequence[Any], run_options: object) -> list[Any]:  # noqa: ARG002  one signature for all runners
@@ -46,7 +46,8 @@ class ReferencePiece:
             raise
         except Exception as error:
             raise UnpoolError(
-                f"{self._where}: onnx's ReferenceEvaluator cannot run it on these inputs: {error}"
+                f"{self._where}: onnx's ReferenceEvaluator cannot run it on these inputs: {_words(error)}. "
+                "Correct the inputs or replace the node."
             ) from error
         return [_own(value, values) for value in made]
 
@@ -56,3 +57,7 @@ def _own(value: Any, inputs: Sequence[Any]) -> Any:
     if isinstance(value, np.ndarray) and (value.base is not None or any(value is one for one in inputs)):
         return value.copy()
     return value
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

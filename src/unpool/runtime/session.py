@@ -7,14 +7,14 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime import bound
 from unpool.runtime.assemble import Settings, assemble
 from unpool.runtime.bound import Meaning
@@ -23,10 +23,12 @@ from unpool.runtime.graph import Graph, dense, read
 from unpool.runtime.inference import infer
 from unpool.runtime.load import Source, load
 from unpool.runtime.ort_options import OURS, Provider, providers_of, session_options, thread_budget
+from unpool.runtime.ort_values import to_ort_value
 from unpool.runtime.passes.constants import lift, prune
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.inline import inline
+from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.plan import Plan
 from unpool.runtime.profile import Profile
 from unpool.runtime.schedule import Schedules
@@ -150,6 +152,38 @@ class InferenceSession:
                 self._profile.add(entry.name, entry.step.runner, begin, time.perf_counter_ns())
         return [_copy(values[name]) if name in given else values[name] for name in wanted]
 
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, onnxruntime.OrtValue],
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> list[onnxruntime.OrtValue]:
+        """As `run`, from and to `onnxruntime.OrtValue` on the CPU.
+
+        Raises:
+            UnpoolError: as `run`; or an output is no tensor.
+        """
+        names = self._signature.choose(output_names)
+        made = self.run(names, input_dict_ort_values, run_options)
+        for name, value in zip(names, made, strict=True):
+            if not isinstance(value, np.ndarray):
+                raise UnsupportedError(
+                    f"run_with_ort_values: expected outputs that are tensors, got {name!r}, a {type(value).__name__}. "
+                    "Use run."
+                )
+        return [to_ort_value(value) for value in made]
+
+    def io_binding(self) -> NoReturn:
+        """Not offered: between the steps of a plan there is no one session to bind to.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            "io_binding: expected run or run_with_ort_values, got a call of io_binding. "
+            "Feed arrays to run; on the CPU they are not copied."
+        )
+
     @property
     def plan(self) -> Plan:
         """Which node runs where and why; iterating gives records, `print` a table."""
@@ -194,7 +228,7 @@ def _prepare(model: onnx.ModelProto, meaning: Meaning) -> tuple[Graph, Types]:
     imports = {one.domain: one.version for one in model.opset_import}
     bound.check(model.graph.node, imports, meaning)
     check_model(model)
-    graph = lift(read(inline(model)))
+    graph = lift(read(lift_opset(inline(model), meaning)))
     bound.check(graph.nodes, graph.opsets, meaning)
     types = infer(graph, meaning).types
     bound.check_types(graph, types, meaning)

@@ -13,6 +13,7 @@ from unpool.arrays import to_numpy
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime import shapes, type_names
 from unpool.runtime.graph import Graph
+from unpool.runtime.ort_values import from_ort_value
 from unpool.runtime.shapes import Types
 
 _STRING = np.dtype(object)
@@ -66,7 +67,7 @@ class Slot:
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, onnxruntime.OrtValue):
-            value = value.numpy()
+            value = from_ort_value(value)
         if isinstance(value, (list, tuple, int, float, str)):
             try:
                 return np.asarray(value, self.dtype)

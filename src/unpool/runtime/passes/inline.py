@@ -18,5 +18,6 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         flat = inliner.inline_local_functions(lighten(model))
     except Exception as error:
-        raise ModelError(f"model: expected functions that can be inlined, got: {error}. Export it again.") from error
+        words = " ".join(str(error).split()).rstrip(".")
+        raise ModelError(f"model: expected functions that can be inlined, got: {words}. Export it again.") from error
     return put_back(flat, model)
