@@ -9,18 +9,20 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unpool"
 
-FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays"}
+FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory"}
 ALLOWED = {
     "errors": set(),
     "geometry": {"errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
-    "arrays": {"errors", "geometry", "dtypes"},
+    "arrays": {"errors", "dtypes"},
+    "memory": {"errors", "geometry", "dtypes"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "kernels": {"geometry", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels"},
     "functional": FOUNDATION | {"operators", "execute"},
-    "torch": FOUNDATION | {"operators", "functional", "torch"},
+    "gradients": FOUNDATION | {"operators", "kernels", "execute"},
+    "torch": FOUNDATION | {"operators", "execute", "functional", "gradients", "torch"},
     "runtime": FOUNDATION | {"operators", "execute", "functional", "runtime"},
     "data": set(),
     "cli": {"errors", "functional", "runtime", "data", "cli"},

@@ -3,7 +3,6 @@
 DLPack has a code for bfloat16 that NumPy does not read: those bits travel as int16 where the owner can view them so.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,8 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from unpool.dtypes import AnyArray
-from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import element_count
+from unpool.errors import UnpoolError
 
 _CPU_DEVICES = (1, 3)  # kDLCPU and kDLCUDAHost of DLPack
 
@@ -57,31 +55,6 @@ def like(y: AnyArray, model: Any) -> Any:
     return y if convert is None else convert(y)
 
 
-def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
-    """Uninitialised memory for an output.
-
-    Raises:
-        ShapeError: more bytes than this machine has memory; nothing is allocated then.
-    """
-    check_memory(shape, dtype, where)
-    return np.empty(shape, dtype)
-
-
-def check_memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> None:
-    """Refuse an array that this machine cannot hold, before it is made.
-
-    Raises:
-        ShapeError: more bytes than this machine has memory.
-    """
-    needed = element_count((*shape, dtype.itemsize), where)
-    limit = _physical_memory()
-    if needed > limit:
-        raise ShapeError(
-            f"{where}: an array of {'x'.join(map(str, shape))} {dtype.name} needs {needed / 2**30:.1f} GiB, "
-            f"this machine has {limit / 2**30:.1f} GiB. Reduce sizes or work in tiles."
-        )
-
-
 def _check_device(x: Any, name: str) -> None:
     if hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()
@@ -117,11 +90,3 @@ def _converter(model: Any) -> Callable[[AnyArray], Any] | None:
     namespace = getattr(model, "__array_namespace__", None)
     library = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
     return getattr(library, "from_dlpack", None) or getattr(library, "asarray", None)
-
-
-def _physical_memory() -> int:
-    """Bytes of memory of this machine; 2**47, the usual address space, where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**47

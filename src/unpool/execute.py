@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from unpool import indices as flat_indices
-from unpool.arrays import allocate, check_memory
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
+from unpool.memory import allocate
+from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.activation import Activation

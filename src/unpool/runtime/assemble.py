@@ -174,7 +174,7 @@ class _Assembly:
 
 
 def _our_constants(graph: Graph) -> dict[str, AnyArray]:
-    """The constants that nodes of ours read, as arrays that cannot change: kernels may keep what they derive of them."""
+    """The constants that nodes of ours read, as arrays that cannot change: kernels may keep what they derive."""
     names = {name for node in graph.nodes if is_ours(node) for name in node.input}
     found = {name: numpy_helper.to_array(graph.constants[name]) for name in names & graph.constants.keys()}
     found |= {name: dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}

@@ -1,0 +1,10 @@
+"""How fast the three operators and whole models are, next to onnxruntime, PyTorch and OpenVINO.
+
+`python -m benchmarks run` measures, `report` writes the README's tables and the pictures from the results, `check`
+holds them against the goals.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"

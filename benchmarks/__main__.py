@@ -1,0 +1,99 @@
+"""`python -m benchmarks run | report | check`.
+
+Exit codes: 0 done; 1 a goal is missed, or unpool's result differs from its peers'; 2 wrong arguments, or no results.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import RESULTS, ROOT
+from benchmarks.engines import BY_NAME
+from benchmarks.measure import DisagreementError, Request, run, say
+from benchmarks.rows import MachineRow, Record, Row, merged, read, write
+from benchmarks.shapes import SUITES, matching
+from benchmarks.standings import Standings, standings_of
+from benchmarks.tables import goal_table, section, write_between
+from unpool.execute import available_cores
+from unpool.runtime.timing import Effort
+
+FULL = Effort()
+QUICK = Effort(warmup=1, repetitions=3, seconds=0, limit=0.2)
+ROUNDS = 3
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run | report | check")
+    measure = commands.add_parser("run", help="measure, and write results")
+    measure.add_argument(
+        "--cases", nargs="+", default=list(SUITES), metavar="PATTERN",
+        help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, such as 'max_pool/VGG*'; all by default",
+    )  # fmt: skip
+    measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
+    measure.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
+    measure.add_argument("--quick", action="store_true", help="one short round; writes only where --results says")
+    report = commands.add_parser("report", help="write the README's tables and the pictures from the results")
+    report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
+    report.add_argument("--pictures", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    check = commands.add_parser("check", help="hold the results against the goals")
+    for command in (measure, report, check):
+        command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
+        command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write or check."""
+    given = parsed(arguments)
+    try:
+        if given.command == "run":
+            return _run(given)
+        standings = standings_of(given.results or RESULTS, given.threads)
+        return _report(standings, given) if given.command == "report" else _check(standings)
+    except DisagreementError as error:
+        say(f"benchmarks: {error}")
+        return 1
+    except ValueError as error:
+        say(f"benchmarks: {error}")
+        return 2
+
+
+def _run(given: argparse.Namespace) -> int:
+    cases = matching(given.cases)
+    if not cases:
+        raise ValueError(f"expected cases, found none for {' '.join(given.cases)}. See benchmarks/shapes.py.")
+    effort, rounds = (QUICK, 1) if given.quick else (FULL, given.rounds)
+    rows, machines = run(Request(cases, given.engines, given.threads, rounds, effort))
+    folder = given.results or (None if given.quick else RESULTS)
+    if folder is not None:
+        for suite, new in rows.items():
+            _update(folder / f"{suite}.csv", Row, new)
+        _update(folder / "machine.csv", MachineRow, machines)
+    return 0
+
+
+def _report(standings: Standings, given: argparse.Namespace) -> int:
+    from benchmarks.pictures import draw
+
+    for path in draw(standings, given.pictures):
+        say(f"wrote {path}")
+    write_between(given.readme, section(standings, given.pictures))
+    say(f"wrote {given.readme}")
+    return 0
+
+
+def _check(standings: Standings) -> int:
+    print(goal_table(standings))
+    return int(any(one.has_missed for one in standings.every))
+
+
+def _update(path: Path, kind: type[Record], new: Sequence[Record]) -> None:
+    write(path, merged(read(path, kind), new))
+    say(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

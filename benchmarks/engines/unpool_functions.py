@@ -1,0 +1,34 @@
+"""The public functions of unpool, and its session for whole networks."""
+
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from benchmarks.case import FRESH, Call, Case
+from benchmarks.engines import Ready, operator
+from benchmarks.one_node import Arrays
+
+
+def version() -> str:
+    """Of the installed package."""
+    return metadata.version("unpool")
+
+
+def start(threads: int) -> None:
+    """Nothing to set up: every call is told its number of threads."""
+
+
+def prepare(case: Case, arrays: Arrays, outputs: str, threads: int) -> Ready:
+    """A call that allocates ("fresh"), or that writes where its first result was written ("pooled")."""
+    call = operator(case).by_unpool(case, arrays, threads)
+
+    def read(made: Any) -> tuple[np.ndarray, ...]:
+        every = made if isinstance(made, (tuple, list)) else (made,)
+        is_last = isinstance(case, Call) and case.layout == "NHWC"
+        return (np.moveaxis(every[0], -1, 1) if is_last else every[0], *every[1:])
+
+    if outputs == FRESH or not isinstance(case, Call):
+        return Ready(lambda: call(None), read)
+    memory = call(None)
+    return Ready(lambda: call(memory), read)

@@ -1,0 +1,123 @@
+"""Results as CSV: one row per engine, case, kind of outputs and round; seconds."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.machine import Machine
+
+Record = TypeVar("Record", "Row", "MachineRow")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement.
+
+    Attributes:
+        operator: max_pool, max_unpool, conv_transpose or network.
+        case: its name.
+        type: of the values.
+        engine: who was measured.
+        version: of the engine.
+        outputs: "pooled" into memory that was written before, "fresh" into memory that was not, "own" of a peer.
+        cpu: name of the CPU.
+        threads: how many were allowed.
+        round: from 0 on; every round has processes and inputs of its own.
+        median: seconds per call.
+        p20: one call in five is faster.
+        p80: one call in five is slower.
+        first: the first call, with loading and compiling.
+        date: ISO 8601.
+    """
+
+    operator: str
+    case: str
+    type: str
+    engine: str
+    version: str
+    outputs: str
+    cpu: str
+    threads: int
+    round: int
+    median: float
+    p20: float
+    p80: float
+    first: float
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a later run of the same case replaces."""
+        return self.operator, self.case, self.type, self.cpu, self.threads
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    """What a machine did in one round; see `Machine`."""
+
+    cpu: str
+    threads: int
+    round: int
+    read: float
+    written: float
+    flops: float
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a later run replaces."""
+        return self.cpu, self.threads
+
+
+def read(path: Path, kind: type[Record]) -> list[Record]:
+    """The records of a file; none where there is no file.
+
+    Raises:
+        ValueError: its columns are not the fields of the records.
+    """
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        names = [field.name for field in fields(kind)]
+        if reader.fieldnames != names:
+            raise ValueError(f"{path}: expected columns {', '.join(names)}; got {reader.fieldnames}. Measure again.")
+        return [kind(**{field.name: _parsed(field.type, row[field.name]) for field in fields(kind)}) for row in reader]
+
+
+def write(path: Path, records: Sequence[Record]) -> None:
+    """Write a file of records; numbers keep six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([field.name for field in fields(type(records[0]))])
+        writer.writerows([_written(value) for value in asdict(record).values()] for record in records)
+
+
+def merged(old: Iterable[Record], new: Sequence[Record]) -> list[Record]:
+    """The new records, and those of the old ones whose key has no new one."""
+    keys = {record.key for record in new}
+    return [*(record for record in old if record.key not in keys), *new]
+
+
+def best_machine(rows: Sequence[MachineRow]) -> Machine:
+    """The fastest of the rounds in each respect: what the machine can do when nobody disturbs it."""
+    first = rows[0]
+    return Machine(
+        first.cpu,
+        first.threads,
+        max(row.read for row in rows),
+        max(row.written for row in rows),
+        max(row.flops for row in rows),
+    )
+
+
+def _parsed(kind: Any, text: str) -> str | int | float:
+    by_name = {"int": int, "float": float, "str": str}
+    return by_name.get(getattr(kind, "__name__", kind), str)(text)  # type: ignore[no-any-return]
+
+
+def _written(value: str | float) -> str | int:
+    return f"{value:.6g}" if isinstance(value, float) else value

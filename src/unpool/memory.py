@@ -1,0 +1,122 @@
+"""Memory of outputs: checked against the machine before it is taken, and large blocks used again.
+
+The first touch of fresh memory costs about as much as writing it, so blocks of RECYCLED_FROM bytes and more are kept
+when the last array on them is gone, and given to the next output of the same size. What is kept is limited: by
+UNPOOL_RECYCLE_BYTES in the environment, or by `limit_recycling`; 0 keeps nothing.
+"""
+
+import os
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
+from unpool.geometry import element_count
+
+RECYCLED_FROM = 1 << 22
+"""Bytes from which on a block is kept: smaller ones stay in the allocator's and the processor's caches."""
+
+DEFAULT_LIMIT = 1 << 29
+"""Bytes kept at most, unless the environment says otherwise."""
+
+
+class _Kept:
+    """Blocks without owner. Single operations on a deque are atomic, so no lock is held, at exit and in forks too."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.blocks: deque[AnyArray] = deque()
+
+    def take(self, size: int) -> AnyArray:
+        """A kept block of exactly this size, or a new one."""
+        for _ in range(len(self.blocks)):
+            try:
+                block = self.blocks.popleft()
+            except IndexError:
+                break
+            if block.nbytes == size:
+                return block
+            self.blocks.append(block)
+        return np.empty(size, np.uint8)
+
+    def give(self, block: AnyArray) -> None:
+        """Keep a block; the oldest ones go when there are too many bytes."""
+        self.blocks.append(block)
+        while sum(each.nbytes for each in list(self.blocks)) > self.limit:
+            try:
+                self.blocks.popleft()
+            except IndexError:
+                break
+
+
+class _Owner:
+    """What an output's array is based on; its end of life is that of the last view."""
+
+    def __init__(self, block: AnyArray) -> None:
+        self._block = block
+        self.__array_interface__ = block.__array_interface__
+
+    def __del__(self) -> None:
+        _kept.give(self._block)
+
+
+def _limit_from_environment() -> int:
+    text = os.environ.get("UNPOOL_RECYCLE_BYTES", "")
+    return int(text) if text.isascii() and text.isdigit() else DEFAULT_LIMIT
+
+
+_kept = _Kept(_limit_from_environment())
+
+
+def limit_recycling(size: int) -> None:
+    """Keep at most `size` bytes of outputs that nobody uses any more; 0 keeps nothing and frees what is kept.
+
+    Raises:
+        UnpoolError: not an int of 0 or more.
+
+    >>> limit_recycling(0)
+    >>> limit_recycling(DEFAULT_LIMIT)
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise UnpoolError(f"limit_recycling: size is a number of bytes, 0 or more; got {size!r}. Correct it.")
+    _kept.limit = size
+    while _kept.blocks and sum(each.nbytes for each in list(_kept.blocks)) > size:
+        _kept.blocks.popleft()
+
+
+def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
+    """Uninitialised memory for an output.
+
+    Raises:
+        ShapeError: more bytes than this machine has memory; nothing is allocated then.
+    """
+    size = check(shape, dtype, where)
+    if size < RECYCLED_FROM or size > _kept.limit:
+        return np.empty(shape, dtype)
+    return np.asarray(_Owner(_kept.take(size))).view(dtype).reshape(shape)
+
+
+def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
+    """The bytes of an array, refused where this machine cannot hold them.
+
+    Raises:
+        ShapeError: more bytes than this machine has memory.
+    """
+    needed = element_count((*shape, dtype.itemsize), where)
+    limit = _physical_memory()
+    if needed > limit:
+        raise ShapeError(
+            f"{where}: an array of {'x'.join(map(str, shape))} {dtype.name} needs {needed / 2**30:.1f} GiB, "
+            f"this machine has {limit / 2**30:.1f} GiB. Reduce sizes or work in tiles."
+        )
+    return needed
+
+
+def _physical_memory() -> int:
+    """Bytes of memory of this machine; 2**47, the usual address space, where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**47

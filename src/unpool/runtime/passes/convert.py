@@ -1,0 +1,123 @@
+"""The other nodes of a model converted to another opset by onnx's version converter; the three operators stay.
+
+The converter reads our operators by onnx's schemas and would adapt them to its own idea of them, so it sees
+placeholders instead.
+"""
+
+from collections.abc import Callable, Mapping
+
+import onnx
+from onnx import TensorProto, helper, version_converter
+
+from unpool.errors import UnsupportedError
+from unpool.runtime import shapes
+from unpool.runtime.light import as_input, is_large, lighten
+from unpool.runtime.nodes import bodies, is_ours, label, reads, with_inner
+from unpool.runtime.passes.placeholders import hide, show
+from unpool.runtime.shapes import Types
+
+FIRST_IR_WITH_DEFAULTS = 4
+
+
+def convert(
+    model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_ours
+) -> onnx.ModelProto:
+    """A copy of the model with its other nodes in an opset of ONNX; our nodes keep their attributes.
+
+    Args:
+        model: without functions, ONNX's domain under its short name.
+        opset: to be reached.
+        types: what is known of the values; adapters of old operators need shapes.
+        is_hidden: which nodes stay as they are; ours at least.
+
+    Raises:
+        UnsupportedError: a node cannot be converted; the message names it.
+    """
+    light = _prepared(model, types)
+    hidden = hide(light, is_hidden)
+    try:
+        converted = version_converter.convert_version(light, opset)
+    except Exception as error:
+        raise _blamed(light, opset, types, error) from error
+    show(converted, hidden)
+    return _merged(model, converted, opset)
+
+
+def raise_ir(model: onnx.ModelProto) -> None:
+    """Raise the IR version to what the imports need; an initializer that could not be fed still cannot."""
+    needed = helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    if needed <= model.ir_version:
+        return
+    if model.ir_version < FIRST_IR_WITH_DEFAULTS:
+        constants = {tensor.name for tensor in model.graph.initializer}
+        kept = [value for value in model.graph.input if value.name not in constants]
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+    model.ir_version = needed
+
+
+def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
+    """The model without large and sparse tensors, every known type written down."""
+    light = lighten(model)
+    graph = light.graph
+    for sparse in graph.sparse_initializer:
+        graph.input.append(helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, sparse.dims))
+    del graph.sparse_initializer[:]
+    stated = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    del graph.value_info[:]
+    graph.value_info.extend(helper.make_value_info(name, one) for name, one in types.items() if name not in stated)
+    return light
+
+
+def _merged(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model with the nodes and small tensors of the converted one; everything else is as it was."""
+    merged = onnx.ModelProto()
+    merged.CopyFrom(model)
+    for node in with_inner(converted.graph.node):
+        for _, body in bodies(node):
+            _forget_sizes(body)
+    large = [tensor for tensor in model.graph.initializer if is_large(tensor)]
+    del merged.graph.node[:], merged.graph.initializer[:]
+    merged.graph.node.extend(converted.graph.node)
+    merged.graph.initializer.extend([*converted.graph.initializer, *large])
+    for one in merged.opset_import:
+        if one.domain == "":
+            one.version = opset
+    return merged
+
+
+def _forget_sizes(body: onnx.GraphProto) -> None:
+    """Outputs of a body by type and rank: the converter writes down sizes that it inferred without our nodes."""
+    del body.value_info[:]
+    for value in body.output:
+        value.type.CopyFrom(shapes.rank_only(value.type))
+
+
+def _blamed(light: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
+    """The error of the first node that cannot be converted alone, else that of the whole."""
+    for node in light.graph.node:
+        if node.domain == "":
+            try:
+                version_converter.convert_version(_alone(light, node, types), opset)
+            except Exception as own:
+                return _refusal(f"node {label(node)!r} ({node.op_type})", opset, own)
+    return _refusal("model", opset, error)
+
+
+def _alone(light: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
+    names = reads(node)
+    small = [tensor for tensor in light.graph.initializer if tensor.name in names]
+    known: Mapping[str, onnx.TypeProto] = types | {tensor.name: as_input(tensor).type for tensor in small}
+    open_type = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    inputs = [helper.make_value_info(name, known.get(name, open_type)) for name in names]
+    outputs = [helper.make_value_info(name, known.get(name, open_type)) for name in node.output if name]
+    graph = helper.make_graph([node], "node", inputs, outputs, small)
+    return helper.make_model(graph, opset_imports=light.opset_import, ir_version=light.ir_version)
+
+
+def _refusal(where: str, opset: int, error: Exception) -> UnsupportedError:
+    words = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
+    return UnsupportedError(
+        f"{where}: onnx's version converter cannot take it to opset {opset}: {words}. Replace it, or export the model "
+        "anew in that opset."
+    )

@@ -1,0 +1,117 @@
+"""Nodes of opsets 1 to 6 that are brought to opset 7 without onnx's version converter."""
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import TensorProto, defs, helper
+
+from unpool.errors import UnsupportedError
+from unpool.runtime import shapes
+from unpool.runtime.nodes import attributes, bodies, domain, is_ours, label
+
+TARGET = 7
+COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
+ALIGNED = ("Add", "Sub", "Mul", "Div", "Pow", "PRelu", *COMPARING)
+TRAINING = ("BatchNormalization", "Dropout")  # trains unless is_test is 1
+RENAMED = {"Pad": ("paddings", "pads")}
+
+
+def is_prepared(node: onnx.NodeProto) -> bool:
+    """Whether the node is ours, or `prepare` has lifted it, or `align` will and no adapter leads there."""
+    return is_ours(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
+
+
+def is_aligned(node: onnx.NodeProto) -> bool:
+    """Whether the node is ours, or `prepare` or `align` has lifted it."""
+    return is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
+
+
+def prepare(body: onnx.GraphProto, opset: int) -> None:
+    """Lift Cast and Pad, and write out defaults that are others later; the graph is changed, its bodies too.
+
+    Raises:
+        UnsupportedError: a node that trains.
+    """
+    for node in body.node:
+        if domain(node) == "":
+            _require_inference(node)
+            _write_defaults(node, opset)
+            for one in node.attribute:
+                _modernise(node, one)
+        for _, inner in bodies(node):
+            prepare(inner, opset)
+
+
+def align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """Broadcast as NumPy does: operands get the axes of size 1 that `axis` or the channels of PRelu stand for.
+
+    Raises:
+        UnsupportedError: the rank of an operand is unknown.
+    """
+    nodes = list(body.node)
+    del body.node[:]
+    for node in nodes:
+        if domain(node) == "" and node.op_type in ALIGNED:
+            missing = _missing_axes(node, types)
+            kept = [one for one in node.attribute if one.name not in ("axis", "broadcast", "consumed_inputs")]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            if missing:
+                name = f"unpool.aligned.{node.output[0]}"
+                rank = len(shapes.dims(types[node.input[1]]) or ())
+                axes = list(range(rank, rank + missing))
+                body.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
+                node.input[1] = name
+        for _, inner in bodies(node):
+            align(inner, types)
+        body.node.append(node)
+
+
+def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> int:
+    """How many axes of size 1 the second operand lacks at its end."""
+    given = attributes(node)
+    if node.op_type == "PRelu":
+        axis = 1
+    elif given.get("broadcast", 0) and "axis" in given:
+        axis = given["axis"]
+    else:
+        return 0
+    first, second = (shapes.dims(types.get(name)) for name in node.input)
+    if first is None or second is None:
+        raise UnsupportedError(
+            f"{node.op_type} node {label(node)!r}: expected operands of known rank, which its axis needs, got "
+            f"{node.input[0 if first is None else 1]!r} of unknown rank. Convert the model to opset {TARGET} or newer."
+        )
+    if (node.op_type == "PRelu" and len(second) != 1) or second == (1,) * len(second):
+        return 0
+    return len(first) - (axis if axis >= 0 else axis + len(first)) - len(second)
+
+
+def _require_inference(node: onnx.NodeProto) -> None:
+    if node.op_type in TRAINING and attributes(node).get("is_test", 0) == 0:
+        raise UnsupportedError(
+            f"{node.op_type} node {label(node)!r}: expected is_test = 1, got 0, its default: it trains. "
+            "Export the model for inference."
+        )
+
+
+def _write_defaults(node: onnx.NodeProto, opset: int) -> None:
+    given = {one.name for one in node.attribute}
+    try:
+        old, new = (defs.get_schema(node.op_type, version, "").attributes for version in (opset, TARGET))
+    except defs.SchemaError:
+        return
+    for name, attribute in old.items():
+        later = new.get(name)
+        default = attribute.default_value
+        if name not in given and default.name and later is not None and later.default_value != default:
+            node.attribute.append(default)
+
+
+def _modernise(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    before, after = RENAMED.get(node.op_type, ("", ""))
+    if attribute.name == before:
+        attribute.name = after
+    elif node.op_type == "Cast" and attribute.type == onnx.AttributeProto.STRING:
+        number = TensorProto.DataType.Value(attribute.s.decode().upper())
+        attribute.CopyFrom(helper.make_attribute(attribute.name, number))

@@ -1,0 +1,116 @@
+"""Does a rewritten model compute what the first one did? Both run on random inputs."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.random import Generator
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.bound import Meaning
+from unpool.runtime.nodes import is_ours, with_inner
+from unpool.runtime.session import FallbackWarning, InferenceSession
+from unpool.runtime.shapes import dtype
+from unpool.runtime.signature import ValueInfo
+from unpool.runtime.type_names import parse
+
+SEED = 20
+RUNS = 2
+BATCH = 2
+SIZES = (32, 48, 96, 224, 13, 5, 2, 1)  # tried in turn for axes of unknown size
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+Feed = Mapping[str, AnyArray]
+
+
+def verify(before: onnx.ModelProto, after: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
+    """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
+
+    Args:
+        before: read as `meaning` says.
+        after: read as the standard says.
+        meaning: of the first model.
+        sizes: for names of unknown sizes; others are tried.
+
+    Raises:
+        UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
+    """
+    space = "output" if meaning.compat == "ort" and meaning.index_space == "auto" else meaning.index_space
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        first = InferenceSession(before, compat=meaning.compat, index_space=meaning.index_space, exact=True)
+        second = InferenceSession(after, index_space=space, exact=True)
+    is_exact = all(is_ours(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
+    for feed, expected in _runs(first, sizes):
+        try:
+            got = second.run(None, feed)
+        except UnpoolError as error:
+            raise UnsupportedError(
+                f"the rewritten model: expected it to run as the first one does, got: {error}"
+            ) from error
+        for info, one, other in zip(first.get_outputs(), expected, got, strict=True):
+            _compare(info.name, one, other, is_exact)
+
+
+def _runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+    """Feeds that the session accepts, with what it returns."""
+    rng = np.random.default_rng(SEED)
+    left, reason = RUNS, ""
+    for size in SIZES:
+        while left:
+            feed = {info.name: _random(info, sizes, size, rng) for info in session.get_inputs()}
+            try:
+                made = session.run(None, feed)
+            except UnpoolError as error:
+                reason = str(error)
+                break
+            left -= 1
+            yield feed, made
+    if left == RUNS:
+        raise UnsupportedError(
+            f"the model: expected it to run on random inputs, to compare it with its new form; got: {reason} "
+            "Give the sizes of its inputs."
+        )
+
+
+def _random(info: ValueInfo, sizes: Mapping[str, int], size: int, rng: Generator) -> AnyArray:
+    kind = dtype(parse(info.type))
+    if kind is None or kind == np.dtype(object):
+        raise UnsupportedError(f"input {info.name!r}: expected tensors of numbers to verify with, got {info.type}.")
+    shape = tuple(_chosen(dim, axis, sizes, size) for axis, dim in enumerate(info.shape))
+    if kind.kind in "iub":
+        return rng.integers(0, 2, shape).astype(kind)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def _chosen(dim: int | str | None, axis: int, sizes: Mapping[str, int], size: int) -> int:
+    if isinstance(dim, int):
+        return dim
+    return sizes.get(dim or "", size if axis else min(size, BATCH))
+
+
+def _compare(name: str, expected: Any, got: Any, is_exact: bool) -> None:
+    if isinstance(expected, list):
+        for one, other in zip(expected, got, strict=True):
+            _compare(name, one, other, is_exact)
+        return
+    if expected.dtype != got.dtype or expected.shape != got.shape:
+        raise _mismatch(name, f"{expected.dtype.name}{list(expected.shape)}", f"{got.dtype.name}{list(got.shape)}")
+    tolerance = 0.0 if is_exact else TOLERANCE.get(expected.dtype.name, 0.0)
+    if expected.dtype == object:
+        is_equal = bool((expected == got).all())
+    else:
+        wide = expected.astype(np.complex128 if expected.dtype.kind == "c" else np.float64)
+        largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+        is_equal = np.allclose(got.astype(wide.dtype), wide, tolerance, tolerance * largest, equal_nan=True)
+    if not is_equal:
+        raise _mismatch(name, "the values of the first model", f"others on {expected.size} elements")
+
+
+def _mismatch(name: str, expected: str, got: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"output {name!r} of the rewritten model: expected {expected}, got {got}. Keep the first model."
+    )

@@ -1,0 +1,194 @@
+"""PyTorch's arguments: spread over the spatial axes, checked against PyTorch's limits, and the sizes that follow.
+
+Sizes may be symbolic while torch.compile or torch.export trace; nothing here converts them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from unpool.errors import IndicesError, UnpoolError
+from unpool.geometry import Window, grown_size, pooled_size
+
+Ints: TypeAlias = int | Sequence[int]
+"""One int for all spatial axes, or one per axis."""
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+class ArgumentError(UnpoolError, RuntimeError):
+    """A wrong argument of an operator on tensors; also the RuntimeError that PyTorch raises there."""
+
+
+class TensorIndicesError(IndicesError, ArgumentError):
+    """An element of an indices tensor points outside its plane."""
+
+
+def per_axis(where: str, name: str, value: Ints, rank: int) -> list[int]:
+    """An int, or a sequence of one or of `rank` ints, as `rank` ints."""
+    values: list[Any] = [value] if isinstance(value, (int, torch.SymInt)) else list(value)
+    if len(values) == 1:
+        return values * rank
+    if len(values) != rank:
+        raise ArgumentError(f"{where}: {name} needs an int or {rank} ints, got {values}. Give one per spatial axis.")
+    return values
+
+
+def window_lists(where: str, kernel_size: Ints, stride: Ints | None, rank: int) -> tuple[list[int], list[int]]:
+    """Window size and stride per spatial axis; None or an empty list for the stride means the window's size."""
+    kernel = per_axis(where, "kernel_size", kernel_size, rank)
+    if stride is None or (isinstance(stride, Sequence) and len(stride) == 0):
+        return kernel, kernel
+    return kernel, per_axis(where, "stride", stride, rank)
+
+
+def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.dtype]) -> None:
+    """The type and device of a tensor."""
+    if x.dtype not in types:
+        raise ArgumentError(f"{where}: {name} expects one of {_names(types)}; got {_names([x.dtype])}. Convert it.")
+    if x.device.type not in ("cpu", "meta"):
+        raise ArgumentError(f"{where}: {name} needs memory on the CPU, got device {x.device}. Use {name}.cpu().")
+
+
+def batched(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]:
+    """A view of the input with a batch axis, and whether it had none.
+
+    Raises:
+        ArgumentError: it has neither `rank` + 1 nor `rank` + 2 axes.
+    """
+    if x.dim() not in (rank + 1, rank + 2):
+        raise ArgumentError(
+            f"{where}: input needs {rank + 1} axes, or {rank + 2} with a batch, got shape {list(x.shape)}. Reshape it."
+        )
+    return (x.unsqueeze(0), True) if x.dim() == rank + 1 else (x, False)
+
+
+def check_filled(where: str, shape: Sequence[int]) -> None:
+    """All axes but the batch have elements."""
+    if any(size == 0 for size in shape[1:]):
+        raise ArgumentError(
+            f"{where}: input needs one element or more on every axis but the batch, got shape {list(shape)}. "
+            "Leave empty tensors out."
+        )
+
+
+def pooled_sizes(
+    where: str, large: Sequence[int], windows: Sequence[Window], padding: Sequence[int], ceil: bool
+) -> list[int]:
+    """Spatial sizes after pooling.
+
+    Raises:
+        ArgumentError: a setting is out of PyTorch's range, or a size would be below 1.
+    """
+    for window, pad in zip(windows, padding, strict=True):
+        _check_window(where, window)
+        if not 0 <= pad <= window.size // 2:
+            raise ArgumentError(
+                f"{where}: padding needs values from 0 to half of kernel_size {window.size}, got {pad}. Correct it."
+            )
+    small = [
+        pooled_size(size, window, pad, pad, ceil=ceil)
+        for size, window, pad in zip(large, windows, padding, strict=True)
+    ]
+    if any(size < 1 for size in small):
+        raise ArgumentError(
+            f"{where}: spatial sizes {list(large)} give the output sizes {small}, which need to be 1 or more. "
+            "Use a smaller kernel_size or dilation."
+        )
+    return small
+
+
+def unpooled_sizes(
+    where: str,
+    small: Sequence[int],
+    windows: Sequence[Window],
+    padding: Sequence[int],
+    output_size: Sequence[int] | None,
+) -> list[int]:
+    """Spatial sizes after unpooling: `output_size` where given, with or without N and C in front.
+
+    Raises:
+        ArgumentError: `output_size` has another length, or is a stride or more away from the size that follows from
+            the window; or that size is negative.
+    """
+    rank = len(small)
+    inferred = [
+        grown_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
+    ]
+    asked = inferred if output_size is None else list(output_size)
+    asked = asked[2:] if len(asked) == rank + 2 else asked
+    if len(asked) != rank:
+        raise ArgumentError(
+            f"{where}: output_size needs {rank} or {rank + 2} sizes, got {list(output_size or ())}. "
+            "Give one per spatial axis."
+        )
+    for axis, (size, likely, window) in enumerate(zip(asked, inferred, windows, strict=True)):
+        is_near = output_size is None or likely - window.stride < size < likely + window.stride
+        if size < 0 or not is_near:
+            raise ArgumentError(
+                f"{where}: output_size needs a size of 0 or more and less than stride {window.stride} away from "
+                f"{likely} on spatial axis {axis}, got {size}. Pass the input size of the pool."
+            )
+    return asked
+
+
+def grown_sizes(
+    where: str, small: Sequence[int], windows: Sequence[Window], padding: Sequence[int], extra: Sequence[int]
+) -> list[int]:
+    """Spatial sizes after a transposed convolution; `extra` is output_padding.
+
+    Raises:
+        ArgumentError: a setting is out of PyTorch's range, or a size would be below 1.
+    """
+    for window, pad, more in zip(windows, padding, extra, strict=True):
+        _check_window(where, window)
+        if pad < 0:
+            raise ArgumentError(f"{where}: padding needs values of 0 or more, got {pad}. Correct it.")
+        if not 0 <= more < max(window.stride, window.dilation):
+            raise ArgumentError(
+                f"{where}: output_padding needs values from 0 to below the larger of stride {window.stride} and "
+                f"dilation {window.dilation}, got {more}. Correct it."
+            )
+    large = [
+        grown_size(size, window, extra=more, padding=2 * pad)
+        for size, window, pad, more in zip(small, windows, padding, extra, strict=True)
+    ]
+    if any(size < 1 for size in large):
+        raise ArgumentError(
+            f"{where}: spatial sizes {list(small)} give the output sizes {large}, which need to be 1 or more. "
+            "Reduce the padding."
+        )
+    return large
+
+
+def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int]) -> None:
+    """Every index lies in a plane of the given sizes.
+
+    Raises:
+        TensorIndicesError: one does not.
+    """
+    plane = math.prod(spatial)
+    if indices.numel() == 0:
+        return
+    low, high = indices.aminmax()
+    if low < 0 or high >= plane:
+        place = ((indices < 0) | (indices >= plane)).nonzero()[0].tolist()
+        raise TensorIndicesError(
+            f"{where}: indices need values from 0 to {plane - 1}, inside a plane of {list(spatial)}, "
+            f"got {int(indices[tuple(place)])} at {place}. Pass the indices of the pool that made input, and its "
+            "input size as output_size."
+        )
+
+
+def _check_window(where: str, window: Window) -> None:
+    named = {"kernel_size": window.size, "stride": window.stride, "dilation": window.dilation}
+    for name, value in named.items():
+        if value < 1:
+            raise ArgumentError(f"{where}: {name} needs values of 1 or more, got {value}. Correct it.")
+
+
+def _names(types: Sequence[torch.dtype]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in types)

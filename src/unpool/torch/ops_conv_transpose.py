@@ -1,0 +1,141 @@
+"""Transposed convolution on tensors, with torch.nn.functional's signatures, answers and gradients."""
+
+import torch
+from torch import Tensor
+
+from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
+from unpool.torch.ops_arguments import Ints, batched, per_axis
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """Transposed convolution along one axis.
+
+        size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+
+    Args:
+        input: (N, C, L), or without N; float16, bfloat16, float32 or float64; under autocast it and
+            the weights are cast first, as torch does.
+        weight: (C, M/groups, k), type of input.
+        bias: (M,), type of input; zeros by default.
+        stride: step between windows of the output in elements; an int.
+        padding: elements cut from both sides of the output.
+        output_padding: elements added at the end, below the larger of stride and dilation.
+        groups: channels are split into so many groups that do not see each other.
+        dilation: step between the taps of a window.
+
+    Returns:
+        (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.conv_transpose1d.
+
+    >>> conv_transpose1d(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[[1.0, 10.0, 100.0]]]), stride=2).tolist()
+    [[1.0, 10.0, 102.0, 20.0, 203.0, 30.0, 300.0]]
+    """
+    return _conv_transpose(1, input, weight, bias, (stride, padding, output_padding, dilation), groups)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """Transposed convolution of an image.
+
+        size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+
+    Args:
+        input: (N, C, H, W), or without N; float16, bfloat16, float32 or float64; under autocast it and
+            the weights are cast first, as torch does.
+        weight: (C, M/groups, kH, kW), type of input.
+        bias: (M,), type of input; zeros by default.
+        stride: step between windows of the output in elements; an int, or one per spatial axis.
+        padding: elements cut from both sides of the output.
+        output_padding: elements added at the end, below the larger of stride and dilation.
+        groups: channels are split into so many groups that do not see each other.
+        dilation: step between the taps of a window.
+
+    Returns:
+        (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.conv_transpose2d.
+
+    >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2), torch.tensor([0.5])).tolist()
+    [[[[1.5, 2.5, 1.5]]]]
+    """
+    return _conv_transpose(2, input, weight, bias, (stride, padding, output_padding, dilation), groups)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """Transposed convolution of a volume.
+
+        size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+
+    Args:
+        input: (N, C, D, H, W), or without N; float16, bfloat16, float32 or float64; under autocast it and
+            the weights are cast first, as torch does.
+        weight: (C, M/groups, kD, kH, kW), type of input.
+        bias: (M,), type of input; zeros by default.
+        stride: step between windows of the output in elements; an int, or one per spatial axis.
+        padding: elements cut from both sides of the output.
+        output_padding: elements added at the end, below the larger of stride and dilation.
+        groups: channels are split into so many groups that do not see each other.
+        dilation: step between the taps of a window.
+
+    Returns:
+        (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.conv_transpose3d.
+
+    >>> conv_transpose3d(torch.ones(1, 1, 1, 1, 1), torch.ones(1, 2, 2, 3, 4), stride=2).shape
+    torch.Size([1, 2, 2, 3, 4])
+    """
+    return _conv_transpose(3, input, weight, bias, (stride, padding, output_padding, dilation), groups)
+
+
+def _conv_transpose(
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
+) -> Tensor:
+    where = f"conv_transpose{rank}d"
+    batch, is_unbatched = batched(where, x, rank)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        batch, weight = batch.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    names = ("stride", "padding", "output_padding", "dilation")
+    stride, padding, output_padding, dilation = (
+        per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
+    )
+    y: Tensor = torch.ops.unpool.conv_transpose(batch, weight, bias, stride, padding, output_padding, groups, dilation)
+    return y.squeeze(0) if is_unbatched else y

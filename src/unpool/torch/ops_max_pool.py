@@ -1,0 +1,141 @@
+"""Max pooling on tensors, with torch.nn.functional's signatures, answers and gradients."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
+from unpool.torch.ops_arguments import Ints, batched, per_axis, window_lists
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Largest element of every window along one axis, and where it was found.
+
+    Args:
+        input: (N, C, L), or without N; float16, bfloat16, float32, float64, or integers.
+        kernel_size: window size in elements; an int.
+        stride: step between windows; kernel_size by default.
+        padding: elements on both sides that never win; at most half of kernel_size.
+        dilation: step between the taps of a window.
+        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
+        return_indices: whether to return the indices too.
+
+    Returns:
+        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_pool1d.
+
+    >>> y, indices = max_pool1d(torch.tensor([[1.0, 5.0, 2.0, 4.0]]), 2, return_indices=True)
+    >>> y.tolist(), indices.tolist()
+    ([[5.0, 4.0]], [[1, 3]])
+    """
+    return _max_pool(1, input, kernel_size, stride, (padding, dilation), ceil_mode, return_indices)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Largest element of every window of an image, and where it was found.
+
+    Args:
+        input: (N, C, H, W), or without N; float16, bfloat16, float32, float64, or integers.
+        kernel_size: window size in elements; an int, or one per spatial axis.
+        stride: step between windows; kernel_size by default.
+        padding: elements on both sides that never win; at most half of kernel_size.
+        dilation: step between the taps of a window.
+        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
+        return_indices: whether to return the indices too.
+
+    Returns:
+        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_pool2d.
+
+    >>> max_pool2d(torch.arange(16.0).view(1, 1, 4, 4), 2).flatten().tolist()
+    [5.0, 7.0, 13.0, 15.0]
+    """
+    return _max_pool(2, input, kernel_size, stride, (padding, dilation), ceil_mode, return_indices)
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Largest element of every window of a volume, and where it was found.
+
+    Args:
+        input: (N, C, D, H, W), or without N; float16, bfloat16, float32, float64, or integers.
+        kernel_size: window size in elements; an int, or one per spatial axis.
+        stride: step between windows; kernel_size by default.
+        padding: elements on both sides that never win; at most half of kernel_size.
+        dilation: step between the taps of a window.
+        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
+        return_indices: whether to return the indices too.
+
+    Returns:
+        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
+
+    Raises:
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_pool3d.
+
+    >>> max_pool3d(torch.arange(8.0).view(1, 1, 2, 2, 2), 2).item()
+    7.0
+    """
+    return _max_pool(3, input, kernel_size, stride, (padding, dilation), ceil_mode, return_indices)
+
+
+def _max_pool(
+    rank: int,
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding_and_dilation: tuple[Ints, Ints],
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    where = f"max_pool{rank}d"
+    batch, is_unbatched = batched(where, x, rank)
+    kernel, step = window_lists(where, kernel_size, stride, rank)
+    padding, dilation = padding_and_dilation
+    settings = (
+        kernel,
+        step,
+        per_axis(where, "padding", padding, rank),
+        per_axis(where, "dilation", dilation, rank),
+        ceil_mode,
+    )
+    if not return_indices and not (torch.is_grad_enabled() and x.requires_grad):
+        y = torch.ops.unpool.max_pool(batch, *settings)
+        return y.squeeze(0) if is_unbatched else y
+    y, indices = torch.ops.unpool.max_pool_with_indices(batch, *settings)
+    if is_unbatched:
+        y, indices = y.squeeze(0), indices.squeeze(0)
+    return (y, indices) if return_indices else y

@@ -1,0 +1,138 @@
+"""Max unpooling on tensors, with torch.nn.functional's signatures, answers and gradients."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unpool.geometry import Window
+from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
+from unpool.torch.ops_arguments import Ints, batched, per_axis, unpooled_sizes, window_lists
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Zeros along one axis, with every element at the place that its index names.
+
+        size = (d - 1) * stride + kernel_size - 2 * padding, unless output_size is given
+
+    Args:
+        input: (N, C, L), or without N; float16, bfloat16, float32 or float64.
+        indices: int64 in the shape of input, counting inside the plane of their own (n, c); of equal ones the last
+            in row-major order wins.
+        kernel_size: window size of the pool in elements; an int.
+        stride: step between its windows; kernel_size by default.
+        padding: its padding.
+        output_size: spatial sizes, with or without N and C in front; less than a stride away from the formula.
+
+    Returns:
+        The input size of the pool, in the type of input.
+
+    Raises:
+        TensorIndicesError: an index outside its plane.
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_unpool1d.
+
+    >>> max_unpool1d(torch.tensor([[7.0, 9.0]]), torch.tensor([[1, 2]]), 2).tolist()
+    [[0.0, 7.0, 9.0, 0.0]]
+    """
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Zeros of an image, with every element at the place that its index names.
+
+        size = (d - 1) * stride + kernel_size - 2 * padding, unless output_size is given
+
+    Args:
+        input: (N, C, H, W), or without N; float16, bfloat16, float32 or float64.
+        indices: int64 in the shape of input, counting inside the plane of their own (n, c); of equal ones the last
+            in row-major order wins.
+        kernel_size: window size of the pool in elements; an int, or one per spatial axis.
+        stride: step between its windows; kernel_size by default.
+        padding: its padding.
+        output_size: spatial sizes, with or without N and C in front; less than a stride away from the formula.
+
+    Returns:
+        The input size of the pool, in the type of input.
+
+    Raises:
+        TensorIndicesError: an index outside its plane.
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_unpool2d.
+
+    >>> max_unpool2d(torch.tensor([[[7.0]]]), torch.tensor([[[2]]]), 2).tolist()
+    [[[0.0, 0.0], [7.0, 0.0]]]
+    """
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Zeros of a volume, with every element at the place that its index names.
+
+        size = (d - 1) * stride + kernel_size - 2 * padding, unless output_size is given
+
+    Args:
+        input: (N, C, D, H, W), or without N; float16, bfloat16, float32 or float64.
+        indices: int64 in the shape of input, counting inside the plane of their own (n, c); of equal ones the last
+            in row-major order wins.
+        kernel_size: window size of the pool in elements; an int, or one per spatial axis.
+        stride: step between its windows; kernel_size by default.
+        padding: its padding.
+        output_size: spatial sizes, with or without N and C in front; less than a stride away from the formula.
+
+    Returns:
+        The input size of the pool, in the type of input.
+
+    Raises:
+        TensorIndicesError: an index outside its plane.
+        ArgumentError: a type, shape or setting that torch refuses too.
+
+    Source: torch.nn.functional.max_unpool3d.
+
+    >>> max_unpool3d(torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 6), 2).flatten().tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    """
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
+
+
+def _max_unpool(
+    rank: int,
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding: Ints,
+    output_size: Sequence[int] | None,
+) -> Tensor:
+    where = f"max_unpool{rank}d"
+    batch, is_unbatched = batched(where, x, rank)
+    lists = window_lists(where, kernel_size, stride, rank)
+    windows = [Window(*each) for each in zip(*lists, strict=True)]
+    pads = per_axis(where, "padding", padding, rank)
+    size = unpooled_sizes(where, batch.shape[2:], windows, pads, output_size)
+    places = indices.unsqueeze(0) if is_unbatched else indices
+    y: Tensor = torch.ops.unpool.max_unpool(batch, places, size)
+    return y.squeeze(0) if is_unbatched else y

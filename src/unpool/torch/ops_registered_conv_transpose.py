@@ -1,0 +1,113 @@
+"""Transposed convolution on tensors; its gradient is torch's own convolution, to any order."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from unpool.geometry import Window
+from unpool.operators import resolve
+from unpool.operators.resolve import Spec
+from unpool.torch import ops_tensors as tensors
+from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
+
+
+@custom_op("unpool::conv_transpose", mutates_args=(), device_types="cpu")
+def conv_transpose(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """Every element of a batched tensor spread over a window by the weights, summed; float32 sums for 16-bit types."""
+    _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    lists = (tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation))
+    return tensors.run(_spec(tensors.domain_of(x), lists, groups), [x, weight, bias])[0]
+
+
+@conv_transpose.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    return tensors.empty(x, _shape(x, weight, bias, stride, padding, output_padding, groups, dilation))
+
+
+def _shape(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> list[int]:
+    """The shape of the result; checks everything that can be wrong."""
+    where = f"conv_transpose{len(stride)}d"
+    _check_operands(where, x, weight, bias, groups)
+    windows = [Window(*each) for each in zip(weight.shape[2:], stride, dilation, strict=True)]
+    return [x.shape[0], weight.shape[1] * groups, *grown_sizes(where, x.shape[2:], windows, padding, output_padding)]
+
+
+def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
+    check_tensor(where, "input", x, FLOATS)
+    for name, each in (("weight", weight), ("bias", bias)):
+        if each is not None:
+            check_tensor(where, name, each, (x.dtype,))
+    channels = x.shape[1]
+    if weight.dim() != x.dim() or weight.shape[0] != channels or 0 in weight.shape or 0 in x.shape[2:]:
+        raise ArgumentError(
+            f"{where}: weight needs the shape ({channels}, M/groups, k1..kn) without empty axes for an input of "
+            f"{list(x.shape)}, got {list(weight.shape)}. Pass the weight of a layer with so many channels."
+        )
+    if groups < 1 or channels % groups:
+        raise ArgumentError(f"{where}: groups needs to divide the {channels} channels, got {groups}. Correct it.")
+    maps = weight.shape[1] * groups
+    if bias is not None and list(bias.shape) != [maps]:
+        raise ArgumentError(f"{where}: bias needs the shape [{maps}], got {list(bias.shape)}. Give one per output map.")
+
+
+@lru_cache(maxsize=256)
+def _spec(domain: str, lists: tuple[tuple[int, ...], ...], groups: int) -> Spec:
+    stride, padding, output_padding, dilation = lists
+    attributes = {
+        "strides": stride,
+        "pads": padding * 2,
+        "output_padding": output_padding,
+        "dilations": dilation,
+        "group": groups,
+    }
+    return resolve.spec("ConvTranspose", attributes, domain=domain)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+    x, weight, bias, *ctx.settings = inputs
+    ctx.save_for_backward(x, weight)
+    ctx.bias_sizes = None if bias is None else list(bias.shape)
+
+
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, weight = ctx.saved_tensors
+    stride, padding, output_padding, groups, dilation = ctx.settings
+    wanted = [*ctx.needs_input_grad[:2], ctx.bias_sizes is not None and ctx.needs_input_grad[2]]
+    found = torch.ops.aten.convolution_backward.default(
+        grad, x, weight, ctx.bias_sizes, stride, padding, dilation, True, output_padding, groups, wanted
+    )
+    return *found, None, None, None, None, None
+
+
+conv_transpose.register_autograd(_gradient, setup_context=_keep)

@@ -1,0 +1,185 @@
+"""Max pooling on tensors: two operators, with and without indices, and the gradient of both.
+
+Indices count inside their own (n, c) plane; of equal elements the first is found, of several NaN the last. A window
+that sees only padding gives minus infinity, or the smallest integer, index -1, and passes no gradient.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from unpool import gradients
+from unpool import indices as flat_indices
+from unpool.geometry import Window
+from unpool.operators import resolve
+from unpool.operators.resolve import Spec
+from unpool.torch import ops_tensors as tensors
+from unpool.torch.ops_arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
+
+_NATIVE = (*FLOATS, torch.int8, torch.uint8)
+
+
+@custom_op("unpool::max_pool", mutates_args=(), device_types="cpu")
+def max_pool(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """Largest element of every window of a batched tensor; one int per spatial axis in every list."""
+    _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
+    if x.dtype not in _NATIVE:
+        return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
+    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode), [x])[0]
+
+
+@custom_op("unpool::max_pool_with_indices", mutates_args=(), device_types="cpu")
+def max_pool_with_indices(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `max_pool`, and where each maximum was found."""
+    _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
+    if x.dtype not in _NATIVE:
+        return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)
+    spec = _spec(x, kernel_size, stride, padding, dilation, ceil_mode)
+    y, whole = tensors.run(spec, [x], outputs=2)
+    bases = flat_indices.plane_bases(tuple(x.shape), x.shape[2:].numel())
+    whole -= torch.from_numpy(bases)
+    if any(padding) and max(dilation) > 1:
+        whole.clamp_(min=-1)
+    return y, whole
+
+
+@custom_op("unpool::max_pool_backward", mutates_args=(), device_types="cpu")
+def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+    """Every element of `grad` added to zeros at its index in a plane of the given spatial size."""
+    arrays = tensors.view("grad", grad), tensors.view("indices", indices)
+    found = gradients.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
+    return tensors.tensor(found, grad)
+
+
+@max_pool.register_fake
+def _(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    return tensors.empty(x, _sizes(x, kernel_size, stride, padding, dilation, ceil_mode))
+
+
+@max_pool_with_indices.register_fake
+def _(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> tuple[Tensor, Tensor]:
+    shape = _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
+    return tensors.empty(x, shape), tensors.empty(x, shape, torch.int64)
+
+
+@max_pool_backward.register_fake
+def _(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+    return tensors.empty(indices, [*grad.shape[:2], *size], grad.dtype)
+
+
+def _sizes(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> list[int]:
+    """The shape of the result; checks everything that can be wrong."""
+    where = f"max_pool{len(kernel_size)}d"
+    check_tensor(where, "input", x, FLOATS + INTEGERS)
+    check_filled(where, x.shape)
+    windows = [Window(*each) for each in zip(kernel_size, stride, dilation, strict=True)]
+    return [*x.shape[:2], *pooled_sizes(where, x.shape[2:], windows, padding, ceil_mode)]
+
+
+def _spec(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Spec:
+    lists = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
+    return _cached_spec(tensors.domain_of(x), lists, ceil_mode)
+
+
+@lru_cache(maxsize=256)
+def _cached_spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: bool) -> Spec:
+    kernel_size, stride, padding, dilation = lists
+    attributes = {
+        "kernel_shape": kernel_size,
+        "strides": stride,
+        "pads": padding * 2,
+        "dilations": dilation,
+        "ceil_mode": int(ceil_mode),
+    }
+    return resolve.spec("MaxPool", attributes, domain=domain)
+
+
+def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    """Pool integers that the kernels do not know through float64 that order them alike, and read them back."""
+    keys = x.double()
+    if x.dtype == torch.int64:
+        keys = torch.unique(x, return_inverse=True)[1].double()
+    indices: Tensor = max_pool_with_indices(keys.contiguous(), *settings)[1]
+    found = x.flatten(2).gather(2, indices.flatten(2).clamp(min=0)).view_as(indices)
+    return found.masked_fill_(indices < 0, torch.iinfo(x.dtype).min), indices
+
+
+def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+    ctx.save_for_backward(inputs[0])
+    ctx.settings = inputs[1:]
+
+
+def _pool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    (x,) = ctx.saved_tensors
+    indices = max_pool_with_indices(x.detach(), *ctx.settings)[1]
+    return max_pool_backward(grad, indices, x.shape[2:]), None, None, None, None, None
+
+
+def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+    ctx.size = inputs[0].shape[2:]
+
+
+def _indexed_pool_gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+    (indices,) = ctx.saved_tensors
+    return max_pool_backward(grad, indices, ctx.size), None, None, None, None, None
+
+
+def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+    ctx.save_for_backward(inputs[1])
+
+
+def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    (indices,) = ctx.saved_tensors
+    return torch.ops.unpool.max_unpool_backward(grad, indices), None, None
+
+
+max_pool.register_autograd(_pool_gradient, setup_context=_keep_input)
+max_pool_with_indices.register_autograd(_indexed_pool_gradient, setup_context=_keep_indices)
+max_pool_backward.register_autograd(_transposed, setup_context=_keep_places)

@@ -1,0 +1,44 @@
+"""Arrays that touch memory nobody may touch: a read or write of one byte too many ends the process."""
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+PAGE = mmap.PAGESIZE
+_C = ctypes.CDLL(None)
+_NO_ACCESS = 0
+
+
+def beside_guard(x: np.ndarray, *, at_end: bool) -> np.ndarray:
+    """A copy of x whose last element ends at a protected page, or whose first begins after one."""
+    size = max(1, -(-x.nbytes // PAGE)) * PAGE
+    memory = mmap.mmap(-1, size + 2 * PAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    start = PAGE + (size - x.nbytes if at_end else 0)
+    copy = whole[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    for page in (0, size + PAGE):
+        place = ctypes.c_void_p(whole.ctypes.data + page)
+        assert _C.mprotect(place, ctypes.c_size_t(PAGE), _NO_ACCESS) == 0, "mprotect"
+    return copy
+
+
+def survives(work: Callable[[], object]) -> bool:
+    """Whether a child process comes back from `work`; what it stepped on ends with it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            faulthandler.disable()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0

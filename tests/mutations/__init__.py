@@ -1,0 +1,14 @@
+"""One-line faults, one or more per rule of the contract: each has to make the tests fail.
+
+`python -m tests.mutations` applies them one by one to a copy of the checkout and says which test notices.
+"""
+
+from tests.mutations import channels_last, conv_transpose, max_pool, max_unpool
+from tests.mutations.record import Mutation
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *max_unpool.MUTATIONS,
+    *max_pool.MUTATIONS,
+    *conv_transpose.MUTATIONS,
+    *channels_last.MUTATIONS,
+)

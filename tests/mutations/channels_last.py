@@ -1,0 +1,136 @@
+"""Faults against section 6 of the contract: the domain com.ms.internal.nhwc and its activations."""
+
+from tests.mutations.record import Mutation
+
+VERSIONS = "operators/contract.py"
+NAMES = "operators/activation.py"
+FORMULAS = "kernels/cpu/activation.py"
+
+DOMAIN = (
+    Mutation(
+        "6.1",
+        VERSIONS,
+        "row.since_version < 22",
+        "row.since_version <= 22",
+        "the domain has a version 22",
+    ),
+    Mutation(
+        "6.1",
+        VERSIONS,
+        "row.since_version <= opset]",
+        "row.since_version < opset]",
+        "an opset selects the version below its own",
+    ),
+    Mutation(
+        "6.2",
+        VERSIONS,
+        "attributes = MappingProxyType({**last.attributes, **_ACTIVATION})",
+        "attributes = MappingProxyType({**last.attributes, **(_ACTIVATION if channels_last else {})})",
+        "channels-first functions refuse activations",
+    ),
+    Mutation(
+        "6.2",
+        VERSIONS,
+        "_pool(22, _POOL_10,",
+        "_pool(22, _POOL_10 | _ACTIVATION,",
+        "ONNX's own MaxPool 22 takes activations",
+    ),
+    Mutation(
+        "6.3",
+        "execute.py",
+        "np.moveaxis(x, -1, 1)",
+        "np.swapaxes(x, -1, 1)",
+        "X is read with its first and last spatial axes exchanged",
+    ),
+    Mutation(
+        "6.3",
+        "execute.py",
+        "np.moveaxis(work, 1, -1)",
+        "np.swapaxes(work, 1, -1)",
+        "Y is written with its first and last spatial axes exchanged",
+    ),
+    Mutation(
+        "6.3",
+        "operators/max_unpool.py",
+        "return output_shape[2:]",
+        "return output_shape[1:-1] if spec.row.is_channels_last else output_shape[2:]",
+        "output_shape is read channels-last",
+    ),
+    Mutation(
+        "6.4",
+        "execute.py",
+        "view = np.moveaxis(places, -1, 1)",
+        "view = np.swapaxes(places, -1, 1)",
+        "Indices come with their first and last spatial axes exchanged",
+    ),
+    Mutation(
+        "6.4",
+        "operators/max_unpool.py",
+        "if indices_shape != small.in_onnx_order():",
+        "if indices_shape != small.in_layout(spec.row):",
+        "I needs the shape of X",
+    ),
+    Mutation(
+        "6.4",
+        "execute.py",
+        "channels = call.small.channels if row.is_channels_last else 1",
+        "channels = 1",
+        "indices count in memory order",
+    ),
+    Mutation(
+        "6.6",
+        VERSIONS,
+        "return replace(row, domain=NHWC, attributes=",
+        "return replace(row, domain=NHWC, switches=frozenset(), attributes=",
+        "ConvTranspose 1 of the domain cuts as 11",
+    ),
+    Mutation(
+        "6.6",
+        "execute.py",
+        "if call.spec.is_column_major:",
+        "if call.spec.is_column_major and not call.spec.row.is_channels_last:",
+        "storage_order has no effect on channels-last data",
+    ),
+)
+
+ACTIVATIONS = (
+    Mutation(
+        "6.5",
+        NAMES,
+        "params[1] >= float(np.finfo(np.float32).max)",
+        "params[1] > float(np.finfo(np.float32).max)",
+        "Relu up to the largest float32 is refused",
+    ),
+    Mutation(
+        "6.5",
+        NAMES,
+        "if len(params) != len(expected):",
+        "if len(params) < len(expected):",
+        "surplus parameters are not refused",
+    ),
+    Mutation(
+        "6.5",
+        NAMES,
+        'activation.name not in ("Relu", "Clip")',
+        'activation.name not in ("Relu", "Clip", "LeakyRelu")',
+        "int8 and uint8 know LeakyRelu",
+    ),
+    Mutation(
+        "6.5",
+        FORMULAS,
+        "return np.minimum(np.maximum(values, low), high)",
+        "return np.maximum(np.minimum(values, high), low)",
+        "min wins over max where they cross",
+    ),
+    Mutation("6.5", FORMULAS, "values.dtype.type(1 / 6)", "values.dtype.type(1 / 5)", "HardSwish is steeper"),
+    Mutation("6.5", FORMULAS, "np.rint(value)", "np.trunc(value)", "integer bounds are cut instead of rounded"),
+    Mutation(
+        "6.5",
+        "execute.py",
+        "wide = work.astype(storage.compute, copy=False) if storage.is_float else work",
+        "wide = work",
+        "16-bit pools are activated in 16 bits",
+    ),
+)
+
+MUTATIONS = DOMAIN + ACTIVATIONS

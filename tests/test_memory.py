@@ -1,0 +1,130 @@
+"""Large outputs are made of memory that is used again, and never while somebody still sees it."""
+
+import subprocess
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import unpool
+from unpool import memory
+
+LARGE = (memory.RECYCLED_FROM // 4 + 8,)
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    """Every test starts and ends with an empty list and the default limit."""
+    memory.limit_recycling(0)
+    memory.limit_recycling(memory.DEFAULT_LIMIT)
+    yield
+    memory.limit_recycling(0)
+    memory.limit_recycling(memory.DEFAULT_LIMIT)
+
+
+def address(array):
+    """Where an array's memory is."""
+    return array.__array_interface__["data"][0]
+
+
+def test_a_block_is_used_again_once_it_is_free():
+    """The next output of the same size takes the block of one that is gone, whatever its type and shape."""
+    first = memory.allocate(LARGE, FLOAT, "test")
+    place = address(first)
+    del first
+    second = memory.allocate((2, LARGE[0]), np.dtype(ml_dtypes.bfloat16), "test")
+
+    assert address(second) == place
+    assert second.dtype == ml_dtypes.bfloat16
+    assert second.flags.writeable
+    assert second.flags.c_contiguous
+
+
+@pytest.mark.parametrize("keep", [lambda a: a[3:5], memoryview, lambda a: a.view(np.int32).reshape(2, -1).T])
+def test_a_view_keeps_the_block(keep):
+    """As long as any view lives, nobody else gets the memory."""
+    first = memory.allocate(LARGE, FLOAT, "test")
+    place, view = address(first), keep(first)
+    del first
+
+    assert address(memory.allocate(LARGE, FLOAT, "test")) != place
+    del view
+
+
+def test_torch_keeps_the_block():
+    """A tensor on an output is a view like any other."""
+    import torch
+
+    first = memory.allocate(LARGE, FLOAT, "test")
+    place, tensor = address(first), torch.from_numpy(first)
+    del first
+
+    assert address(memory.allocate(LARGE, FLOAT, "test")) != place
+    assert tensor.data_ptr() == place
+
+
+def test_limits():
+    """Nothing is kept under a limit of 0, and never more than the limit."""
+    memory.limit_recycling(0)
+    del (made := [memory.allocate(LARGE, FLOAT, "test")])[:]
+    assert not memory._kept.blocks
+    memory.limit_recycling(3 * memory.RECYCLED_FROM)
+    made.extend(memory.allocate(LARGE, FLOAT, "test") for _ in range(5))
+    made.clear()
+
+    assert 0 < sum(block.nbytes for block in memory._kept.blocks) <= 3 * memory.RECYCLED_FROM
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, None])
+def test_wrong_limits_are_refused(size):
+    """A limit is a number of bytes."""
+    with pytest.raises(unpool.UnpoolError, match=r"limit_recycling: size .* got"):
+        memory.limit_recycling(size)
+
+
+def test_the_environment_turns_it_off():
+    """UNPOOL_RECYCLE_BYTES=0 keeps nothing from the start."""
+    code = (
+        "from unpool import memory; import numpy as np;"
+        "memory.allocate((1 << 23,), np.dtype('float32'), 'x'); print(memory._kept.limit, len(memory._kept.blocks))"
+    )
+    environment = {"UNPOOL_RECYCLE_BYTES": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["0", "0"]
+
+
+def test_many_threads_never_share_a_block():
+    """Concurrent outputs are different memory, however often blocks come and go."""
+    wrong = []
+
+    def work(number):
+        for _ in range(30):
+            mine = memory.allocate(LARGE, FLOAT, "test")
+            mine[:] = number
+            if not (mine[::4096] == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+
+
+def test_results_on_used_memory_are_the_same():
+    """What was in a block before does not show in an output: unpooled zeros are zeros."""
+    x = np.random.default_rng(0).standard_normal((1, 8, 512, 512)).astype(np.float32)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    y, indices = unpool.max_pool(x, **window, return_indices=True)
+    first = unpool.max_unpool(y, indices, **window).copy()
+    dirty = memory.allocate(first.shape, first.dtype, "test")
+    dirty[...] = np.nan
+    del dirty
+
+    np.testing.assert_array_equal(unpool.max_unpool(y, indices, **window), first)

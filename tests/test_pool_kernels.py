@@ -1,0 +1,238 @@
+"""Every pooling kernel, chosen by force, on sizes around its blocks of lanes, its strips and its threads."""
+
+import math
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numba import njit, types
+
+import kernel_cases
+import oracle
+import unpool
+from guarded import beside_guard, survives
+from kernel_cases import KERNELS, NAN_LAST_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import conv_transpose, conv_transpose_rows, max_pool
+from unpool.kernels.cpu.order import key_of_bits
+from unpool.kernels.cpu.vector import load, splat, store
+
+CHUNKS = 12
+PER_CHUNK = 48
+
+
+def differences(cases: list[PoolCase]) -> list[str]:
+    """What is wrong with the cases, alone and with two threads."""
+    found = (kernel_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_agrees_with_the_reference(chunk: int) -> None:
+    """Values and indices are right to the bit, and nothing beside them is written."""
+    wrong = differences([pool_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("kernels", [NAN_LAST_KERNELS, WIDE_KERNELS], ids=["nan last", "int64 places"])
+def test_rare_kernels(kernels: tuple[Kernel, ...]) -> None:
+    """The last NaN of a window, and places that need 64 bits."""
+    wrong = differences([pool_case(number, kernels) for number in range(5000, 5000 + 10 * len(kernels))])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_reads_nothing_beside_x() -> None:
+    """With x between protected pages, every kernel comes back."""
+    cases = [pool_case(number) for number in range(2 * len(KERNELS))]
+    for case in cases[: len(KERNELS)]:
+        kernel_cases.run(case, case.x, 1)
+
+    def is_safe(chosen: list[PoolCase]) -> bool:
+        guarded = [(case, beside_guard(case.x, at_end=is_end)) for case in chosen for is_end in (False, True)]
+        return survives(lambda: [kernel_cases.run(case, x, 1) for case, x in guarded])
+
+    assert is_safe(cases), [case.name for case in cases if not is_safe([case])]
+
+
+def test_reference_is_the_oracle() -> None:
+    """On small sizes the fast reference of these tests gives what the oracle gives."""
+    for number in range(120):
+        case = pool_case(number, widest=7)
+        expected = oracle.max_pool(case.x, **case.attributes, return_indices=True, layout=case.layout)
+        got = kernel_cases.reference(replace(case, kernel=case.kernel._replace(has_indices=True)))
+        assert [each.tobytes() for each in got] == [each.tobytes() for each in expected], case.name
+
+
+def test_cases_are_hard() -> None:
+    """The random cases reach more than one block of lanes, cut strips, and meet empty windows and NaN."""
+    cases = [pool_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    outputs = [kernel_cases.reference(case) for case in cases]
+    lanes = [y[0].shape[-1] for y in outputs]
+    empty = [np.any(y[1] < 0) for y in outputs if len(y) == 2]
+    nan = [np.any(y[0] != y[0]) for y in outputs]
+    assert sum(count > 64 for count in lanes) > 100
+    assert sum(count < 8 for count in lanes) > 25
+    assert sum(empty) > 20
+    assert sum(nan) > 50
+    assert sum(case.strip_bytes < 1 << 12 and case.kernel.by_doubling for case in cases) > 100
+    assert {case.layout for case in cases} == {"NHWC", "NCHW"}
+    assert {case.x.ndim for case in cases} == {3, 4, 5, 6}
+    assert {case.kernel for case in cases} == set(KERNELS)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int8, np.uint8])
+@pytest.mark.parametrize("by_doubling", [False, True])
+def test_windows_of_the_lowest(kind: type, by_doubling: bool) -> None:
+    """A window of only -inf, or of only the smallest integer, has its first element's index, beside padding too."""
+    lowest = np.iinfo(kind).min if np.dtype(kind).kind in "iu" else -np.inf
+    x = np.full((1, 2, 5, 70), lowest, kind)
+    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, 1], "dilations": [1, 1]}
+    kernel = Kernel(kind, 1, has_indices=True, by_doubling=by_doubling)
+    case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
+    assert kernel_cases.difference(case, 1) is None
+
+
+@pytest.mark.parametrize("stride", [1_000_000, 4, 2])
+def test_blocks_may_be_wider_than_the_line(stride: int) -> None:
+    """Two windows at the end of a line: a block of lanes, each a stride apart, must not be read in full."""
+    window = 2 * stride
+    x = np.random.default_rng(3).integers(0, 2000, (1, 1, window + stride)).astype(np.float16)
+    kernel = Kernel(np.float16, stride if stride in (2, 4) else 0, has_indices=True, by_doubling=True)
+    attributes = {"kernel_shape": [window], "strides": [stride], "dilations": [1], "pads": [0, 0], "ceil_mode": 0}
+    case = PoolCase(f"stride {stride}", kernel, x, attributes | {"storage_order": 0}, "NCHW", 1 << 18, (0, 0, 0))
+    assert survives(lambda: kernel_cases.run(case, x, 1))
+    y, indices = kernel_cases.run(case, x, 1)
+    assert indices.ravel().tolist() == [int(np.argmax(x[0, 0, :window])), stride + int(np.argmax(x[0, 0, stride:]))]
+    assert y.ravel().tolist() == x[0, 0, indices.ravel()].tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_keys_of_all_16_bit_floats(kind: type) -> None:
+    """Among all 65,536 bit patterns integer keys order numbers as numbers; zeros are equal, and NaN is the largest."""
+    lanes = 32
+
+    @njit
+    def keys_of(x, out, count, infinity):
+        for at in range(0, 2 * count, 2 * lanes):
+            store(out + at, key_of_bits(load(x + at, types.int16, lanes), splat(infinity, lanes)))
+
+    values = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    keys = np.empty(values.size, np.int16)
+    keys_of(values.ctypes.data, keys.ctypes.data, values.size, np.array(np.inf, kind).view(np.int16)[()])
+    wide = values.astype(np.float32)
+    is_nan = np.isnan(wide)
+    assert np.all(keys[is_nan] == np.iinfo(np.int16).max)
+    assert keys[~is_nan].max() < np.iinfo(np.int16).max
+    assert keys.min() > np.iinfo(np.int16).min
+    order = np.argsort(wide[~is_nan], kind="stable")
+    steps = np.diff(wide[~is_nan][order])
+    assert np.array_equal(steps > 0, np.diff(keys[~is_nan][order].astype(int)) > 0)
+    assert keys[0] == keys[1 << 15] == 0
+
+
+def test_routing_knows_both_kernels() -> None:
+    """Overlapping windows double, windows that tile the plane do not."""
+
+    def plane(window: int, stride: int) -> max_pool.Plane:
+        axis = Axis(224, (224 - window) // stride + 1, Window(window, stride))
+        return max_pool.Plane((axis,), axis, 1)
+
+    assert max_pool._is_doubling_cheaper(plane(13, 1), 4)
+    assert not max_pool._is_doubling_cheaper(plane(2, 2), 4)
+
+
+UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))
+
+
+def scattered(x: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros with x at the indices; of repeated indices NumPy keeps the last."""
+    flat = np.zeros(math.prod(shape), x.dtype)
+    flat[indices.reshape(-1)] = x.reshape(-1)
+    return flat.reshape(shape)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("shape", UNPOOL_SHAPES, ids=str)
+@pytest.mark.parametrize("where", ["own window", "own plane", "anywhere"])
+def test_unpool(kind: type, shape: tuple[int, ...], where: str) -> None:
+    """Genuine indices, duplicates in a plane, and duplicates across planes; the last wins with any threads."""
+    rng = np.random.default_rng(11)
+    large = (*shape[:2], *(2 * size + 1 for size in shape[2:]))
+    x = rng.normal(size=shape).astype(kind)
+    count = math.prod(large)
+    indices = rng.integers(0, count // 7 + 1, shape)
+    if where == "own plane":
+        plane = math.prod(large[2:])
+        indices = (
+            indices % (plane // 2) + np.arange(shape[0] * shape[1]).reshape(shape[:2] + (1,) * (x.ndim - 2)) * plane
+        )
+    elif where == "own window":
+        places = np.indices(shape)
+        places[2:] = 2 * places[2:] + rng.integers(0, 2, (x.ndim - 2, *shape))
+        indices = np.ravel_multi_index(tuple(places), large)
+    expected = scattered(x, indices, large)
+    window = {"kernel_shape": [2] * (x.ndim - 2), "strides": [2] * (x.ndim - 2)}
+    for threads in (1, 2, 3):
+        out, memory = kernel_cases.placed(np.ones(large, kind), 5)
+        with kernel_cases.eager_threads():
+            unpool.max_unpool(x, indices, np.array(large), **window, index_space="output", threads=threads, out=out)
+        assert out.tobytes() == expected.tobytes(), threads
+        assert np.all(memory[: 5 * out.itemsize] == kernel_cases.CANARY)
+        assert np.all(memory[5 * out.itemsize + out.nbytes :] == kernel_cases.CANARY)
+        nhwc = unpool.max_unpool(
+            np.ascontiguousarray(np.moveaxis(x, 1, -1)), indices, np.array(large), **window, index_space="output",
+            threads=threads, layout="NHWC",
+        )  # fmt: skip
+        assert np.ascontiguousarray(np.moveaxis(nhwc, -1, 1)).tobytes() == expected.tobytes(), threads
+
+
+def test_unpool_finds_the_wrong_index() -> None:
+    """Whichever thread meets it, the first index out of range is named, and nothing is written."""
+    x = np.ones((2, 3, 41, 43), np.float32)
+    out = np.full((2, 3, 82, 86), 7, np.float32)
+    for position in (0, x.size // 2, x.size - 1):
+        for index in (-1, out.size, -(2**62)):
+            indices = np.arange(x.size).reshape(x.shape)
+            indices.reshape(-1)[position] = index
+            where = ", ".join(map(str, np.unravel_index(position, x.shape)))
+            with kernel_cases.eager_threads(), pytest.raises(unpool.IndicesError, match=f"{index}") as caught:
+                unpool.max_unpool(x, indices, kernel_shape=[2, 2], strides=[2, 2], threads=2, out=out)
+            assert where in str(caught.value)
+    assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("lanes", [63, 64, 65, 129, 200])
+def test_deconvolution_of_long_rows(monkeypatch: pytest.MonkeyPatch, stride: int, lanes: int) -> None:
+    """Rows of more lanes than any register: small integers sum exactly, with any stride, dilation and threads."""
+    monkeypatch.setattr(conv_transpose, "_is_tiled", lambda *_: False)
+    assert conv_transpose.rows is conv_transpose_rows
+    rng = np.random.default_rng(stride * 1000 + lanes)
+    dilation, pads = int(rng.integers(1, 4)), [int(pad) for pad in rng.integers(0, 3, 4)]
+    x = rng.integers(-3, 4, (1, 2, 3, lanes)).astype(np.float32)
+    w = rng.integers(-3, 4, (2, 2, 2, 3)).astype(np.float32)
+    b = rng.integers(-3, 4, 2).astype(np.float32)
+    window = {"strides": [2, stride], "dilations": [1, dilation], "pads": pads}
+    expected = deconvolved(x, w, b, **window)
+    for threads in (1, 2):
+        with kernel_cases.eager_threads():
+            got = unpool.conv_transpose(x, w, b, **window, threads=threads)
+        np.testing.assert_array_equal(got, expected)
+
+
+def deconvolved(
+    x: np.ndarray, w: np.ndarray, b: np.ndarray, strides: list[int], dilations: list[int], pads: list[int]
+) -> np.ndarray:
+    """Every tap's product placed a stride apart, and the padding cut off."""
+    sizes = [
+        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
+    ]
+    full = np.zeros((x.shape[0], w.shape[1], *sizes), x.dtype)
+    for row, column in np.ndindex(*w.shape[2:]):
+        products = np.einsum("nchw,cm->nmhw", x, w[:, :, row, column])
+        top, left = row * dilations[0], column * dilations[1]
+        bottom, right = top + (x.shape[2] - 1) * strides[0] + 1, left + (x.shape[3] - 1) * strides[1] + 1
+        full[:, :, top : bottom : strides[0], left : right : strides[1]] += products
+    cut = full[:, :, pads[0] : sizes[0] - pads[2], pads[1] : sizes[1] - pads[3]]
+    return cut + b.reshape(-1, 1, 1)
