@@ -24,8 +24,9 @@ ALLOWED = {
     "gradients": FOUNDATION | {"operators", "kernels", "execute"},
     "torch": FOUNDATION | {"operators", "execute", "functional", "gradients", "torch"},
     "runtime": FOUNDATION | {"operators", "execute", "functional", "runtime"},
+    "warmup": {"errors", "dtypes", "functional"},
     "data": set(),
-    "cli": {"errors", "functional", "runtime", "data", "cli"},
+    "cli": {"errors", "functional", "warmup", "runtime", "data", "cli"},
     "": {"errors", "functional", "runtime"},
 }
 HEAVY = ("numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")

@@ -209,3 +209,18 @@ def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False
         console.set_up_log(verbose)
         for line in run_demo(Path.cwd(), threads):
             console.say(line, quiet)
+
+
+@app.command()
+def warmup(
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Element type; several times for several.", show_default="float32"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compile the common kernels now, rather than in the first call."""
+    with guard():
+        from unpool.cli.warmup import warm_up
+
+        warm_up(types or ["float32"], quiet)

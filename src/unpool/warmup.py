@@ -1,0 +1,63 @@
+"""Compiles the common kernels ahead of time, into Numba's cache on disk."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from unpool import functional
+from unpool.dtypes import TYPES, AnyArray
+from unpool.errors import UnpoolError
+
+COMMON_TYPES = ("float32",)
+
+
+def steps(types: Sequence[str] = COMMON_TYPES) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What there is to compile, as pairs of a description and a call that compiles it, or loads it from the cache.
+
+    Args:
+        types: names of element types, such as float32.
+
+    Raises:
+        UnpoolError: an unknown type.
+
+    >>> [name for name, _ in steps(["int8"])][:2]
+    ['int8 MaxPool, window 2, stride 2', 'int8 MaxPool, window 2, stride 2, indices']
+    """
+    for name in types:
+        if name not in TYPES:
+            raise UnpoolError(f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. Correct it.")
+    for name in types:
+        x = np.zeros((1, 2, 72, 72), TYPES[name].dtype)
+        yield from _pools(name, x)
+        if TYPES[name].is_float:
+            yield from _growth(name, x)
+
+
+def _pools(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]]:
+    for window, stride in ((2, 2), (3, 2), (3, 1)):
+        for wants_indices in (False, True):
+            suffix = ", indices" if wants_indices else ""
+
+            def call(window: int = window, stride: int = stride, wants: bool = wants_indices) -> object:
+                shape, strides = [window] * 2, [stride] * 2
+                return functional.max_pool(x, kernel_shape=shape, strides=strides, return_indices=wants)
+
+            yield f"{name} MaxPool, window {window}, stride {stride}{suffix}", call
+
+
+def _growth(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]]:
+    def unpool() -> object:
+        y, indices = functional.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+        shape = (*x.shape[:2], 73, 73)
+        return functional.max_unpool(y, indices, shape, kernel_shape=[2, 2], strides=[2, 2])
+
+    def dense() -> object:
+        features = np.zeros((1, 8, 48, 48), x.dtype)
+        return functional.conv_transpose(features, np.zeros((8, 16, 2, 2), features.dtype), strides=[2, 2])
+
+    def depthwise() -> object:
+        return functional.conv_transpose(x, np.zeros((2, 1, 3, 3), x.dtype), group=2)
+
+    yield f"{name} MaxUnpool", unpool
+    yield f"{name} ConvTranspose", dense
+    yield f"{name} ConvTranspose, depthwise", depthwise
