@@ -80,7 +80,7 @@ def _report(standings: Standings, given: argparse.Namespace) -> int:
 
     for path in draw(standings, given.pictures):
         say(f"wrote {path}")
-    write_between(given.readme, section(standings, given.pictures))
+    write_between(given.readme, section(standings, given.pictures, given.readme))
     say(f"wrote {given.readme}")
     return 0
 

@@ -1,6 +1,7 @@
 """A network as an ONNX graph, layer by layer, with random weights that keep values near 1."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -93,7 +94,7 @@ class Layers:
         graph = helper.make_graph(self._nodes, "network", [x], [made], self._constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
-    def _add(self, operator: str, inputs: Sequence[str], channels: int, **attributes: object) -> str:
+    def _add(self, operator: str, inputs: Sequence[str], channels: int, **attributes: Any) -> str:
         name = f"{operator}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(operator, inputs, [f"{name}_y"], name, **attributes))
         self._channels[f"{name}_y"] = channels

@@ -10,17 +10,14 @@ from pathlib import Path
 from subprocess import run
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import float32, njit, types
-from numba.core import cgutils
+from llvmlite import binding
 
 from benchmarks.case import Case
+from benchmarks.machine_kernels import CHAINS, read_all, spinner, write_all
 from unpool.kernels.cpu.host import vector_bytes
-from unpool.kernels.cpu.vector import Vector, intrinsic, splat, store
 
 MEGABYTES = 256  # read or written by each thread, far more than any cache
 TURNS = 4
-CHAINS = 12  # multiply-adds in flight: more than latency times throughput of any CPU known
 STEPS = 4_000_000
 
 
@@ -62,9 +59,8 @@ def _given_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     if sys.platform == "darwin":
-        return run(
-            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return run(command, capture_output=True, text=True, check=True).stdout.strip()
     return platform.processor() or platform.machine()
 
 
@@ -86,15 +82,15 @@ def measured(threads: int, megabytes: int = MEGABYTES, steps: int = STEPS) -> Ma
         def per_second(amount: float, work: Callable[[int], object]) -> float:
             return max(amount / _seconds(pool, threads, work) for _ in range(TURNS))
 
-        _sum(arrays[0][:64])
-        _fill(arrays[0][:64], np.float32(1))
-        spin = _spinner(lanes)
+        read_all(arrays[0][:64])
+        write_all(arrays[0][:64], np.float32(1))
+        spin = spinner(lanes)
         spin(sinks[0].ctypes.data, 1)
         return Machine(
             cpu_name(),
             threads,
-            per_second(moved, lambda number: _sum(arrays[number])),
-            per_second(moved, lambda number: _fill(arrays[number], np.float32(number + 0.5))),
+            per_second(moved, lambda number: read_all(arrays[number])),
+            per_second(moved, lambda number: write_all(arrays[number], np.float32(number + 0.5))),
             per_second(operations, lambda number: spin(sinks[number].ctypes.data, steps)),
         )
 
@@ -103,64 +99,3 @@ def _seconds(pool: ThreadPoolExecutor, threads: int, work: Callable[[int], objec
     begin = time.perf_counter()
     list(pool.map(work, range(threads)))
     return time.perf_counter() - begin
-
-
-@njit(fastmath=True, nogil=True)  # type: ignore[untyped-decorator]
-def _sum(array: np.ndarray) -> float:
-    total = np.float32(0)
-    for position in range(array.size):
-        total += array[position]
-    return total
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _fill(array: np.ndarray, value: float) -> None:
-    for position in range(array.size):
-        array[position] = value
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _load_chains(context, address, element, lanes, count):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, ARG001
-    """A tuple of `count` vectors that lie one behind the other."""
-    kind = Vector(element.dtype, lanes.literal_value)
-    size = 4 * kind.lanes
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, ARG001
-        places = [
-            builder.add(arguments[0], ir.Constant(ir.IntType(64), size * one)) for one in range(count.literal_value)
-        ]
-        pointers = [builder.inttoptr(place, ir.PointerType(kind.llvm)) for place in places]
-        return cgutils.pack_array(builder, [builder.load(pointer, align=4) for pointer in pointers])
-
-    return types.UniTuple(kind, count.literal_value)(address, element, lanes, count), emit
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_add(context, chains, factor, term):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, ARG001
-    """Every vector of the tuple times `factor` plus `term`, rounded once."""
-    kind = factor.llvm
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, ARG001
-        name = f"llvm.fma.{factor.suffix}"
-        fused = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        before = cgutils.unpack_tuple(builder, arguments[0])
-        return cgutils.pack_array(builder, [builder.call(fused, [one, *arguments[1:]]) for one in before])
-
-    return chains(chains, factor, term), emit
-
-
-def _spinner(lanes: int) -> Callable[[int, int], None]:
-    """A function that keeps every multiplier busy and stores something at an address."""
-
-    @njit(nogil=True)  # type: ignore[untyped-decorator]
-    def spin(address, steps):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-        chains = _load_chains(address, float32, lanes, CHAINS)
-        factor, term = splat(types.float32(0.5), lanes), splat(types.float32(1), lanes)
-        for _ in range(steps):
-            chains = _multiply_add(chains, factor, term)
-        total = chains[0]
-        for one in chains:
-            total = total + one
-        store(address, total)
-
-    return spin

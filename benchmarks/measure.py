@@ -18,6 +18,7 @@ from benchmarks.worker import Refused
 from unpool.runtime.timing import Effort
 
 SETTLE = 0.05  # seconds in which the threads of the engine before fall asleep
+FAR_SLOWER = 4.0  # times the fastest peer
 REFERENCES = ("torch", "onnxruntime", UNPOOL, "openvino")  # the first one that answers is compared with
 
 Pools = Mapping[str, ProcessPoolExecutor]
@@ -66,6 +67,7 @@ def run(request: Request) -> Measured:
                 chosen = {name: pools[name] for name in offered[case.path]}
                 found = list(_rows(request, chosen, versions, case, number))
                 rows[case.suite] += found
+                offered[case.path] = _contenders(found)
                 say(f"round {number + 1}: {case.path} {case.title}: {_summary(found)}")
     return rows, machines
 
@@ -79,11 +81,11 @@ def say(text: str) -> None:
 @contextmanager
 def _pools(request: Request) -> Iterator[dict[str, ProcessPoolExecutor]]:
     with ExitStack() as stack:
-        yield {name: stack.enter_context(_process(worker.start, (name, request.threads))) for name in request.engines}
+        yield {name: stack.enter_context(_process(name, request.threads)) for name in request.engines}
 
 
-def _process(initializer: object = None, arguments: tuple[object, ...] = ()) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, get_context("spawn"), initializer, arguments)  # type: ignore[arg-type]
+def _process(engine: str, threads: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=worker.start, initargs=(engine, threads))
 
 
 def _agreeing(threads: int, pools: Pools, case: Case) -> list[str]:
@@ -104,6 +106,12 @@ def _agreeing(threads: int, pools: Pools, case: Case) -> list[str]:
     return [name for name in answers if name not in wrong]
 
 
+def _contenders(rows: Sequence[Row]) -> list[str]:
+    """Ours and the peers that may be the fastest; one that is far slower is not timed again."""
+    best = min((row.median for row in rows if row.engine != UNPOOL), default=0.0)
+    return list(dict.fromkeys(row.engine for row in rows if row.engine == UNPOOL or row.median <= FAR_SLOWER * best))
+
+
 def _rows(request: Request, pools: Pools, versions: Mapping[str, str], case: Case, number: int) -> Iterator[Row]:
     for name, pool in pools.items():
         for outputs in BY_NAME[name].outputs(case):
@@ -119,7 +127,7 @@ def _rows(request: Request, pools: Pools, versions: Mapping[str, str], case: Cas
 
 
 def _machine_row(threads: int, number: int) -> MachineRow:
-    with _process() as pool:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         found = pool.submit(machine.measured, threads).result()
     say(
         f"round {number + 1}: {found.cpu}, {threads} threads: reads {found.read / 1e9:.1f} GB/s, "

@@ -11,7 +11,7 @@ from benchmarks.case import Case
 from benchmarks.layers import Layers
 from benchmarks.one_node import Arrays
 
-VGG_16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+VGG_16: tuple[tuple[int, ...], ...] = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 CLASSES = 12
 
 
@@ -51,7 +51,7 @@ def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:
 
 
 def enet(layers: Layers, spatial: tuple[int, ...]) -> str:
-    """Like ENet: an eighth of the size after two pools with indices, dilated and asymmetric bottlenecks, two unpools."""
+    """Like ENet: two pools with indices, dilated and asymmetric bottlenecks at an eighth of the size, two unpools."""
     value = layers.concat(layers.conv("x", 13, 3, stride=2), layers.pool("x"))
     places = []
     spatial = tuple(size // 2 for size in spatial)

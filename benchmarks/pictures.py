@@ -1,10 +1,10 @@
 """Standings as pictures: bars on a log scale, and how cost grows with sizes, windows and channels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.case import POOLED, Call
+from benchmarks.case import FRESH, Call
 from benchmarks.engines import ENGINES, UNPOOL
 from benchmarks.standings import Standing, Standings
 
@@ -30,10 +30,8 @@ def bars(axes: Any, found: Sequence[Standing]) -> None:
         if one.limit:
             ends = [position - height / 2, position + BAR - height / 2]
             axes.plot([1e3 * one.limit] * 2, ends, color="black", linewidth=1, label="_" if position else "limit")
-    labels = [
-        f"{one.case.name}\n{one.case.title} {one.case.dtype}" + " fresh" * (one.outputs != POOLED) for one in found
-    ]
-    axes.set_yticks([position + BAR / 2 - height / 2 for position in range(len(found))], labels, fontsize=7)
+    labels = [f"{one.case.name}\n{one.case.title} {one.case.dtype}{' fresh' * (one.outputs == FRESH)}" for one in found]
+    axes.set_yticks([position + (BAR - height) / 2 for position in range(len(found))], labels, fontsize=7)
     axes.set_xscale("log")
     axes.set_xlabel("milliseconds (log scale, less is better)")
     axes.invert_yaxis()
@@ -112,19 +110,24 @@ _DRAWINGS: dict[str, Drawing] = {
         ("conv_transpose_k2", "conv_transpose_k4"),
     ),
 }
-PICTURES = {name: (suites, words) for name, (_, words, suites) in _DRAWINGS.items()}
 
 
-def draw(standings: Standings, folder: Path) -> Iterable[Path]:
-    """Write every picture whose suites were measured; gives the paths."""
+def drawn(standings: Standings) -> dict[str, str]:
+    """The pictures that `draw` writes for these standings, with what each one shows: those whose suites are there."""
+    return {
+        name: words for name, (_, words, suites) in _DRAWINGS.items() if all(standings.of(suite) for suite in suites)
+    }
+
+
+def draw(standings: Standings, folder: Path) -> Iterator[Path]:
+    """Write every picture whose suites were measured; gives the paths as they are written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    for name, (fill, _, suites) in _DRAWINGS.items():
-        if all(standings.of(suite) for suite in suites):
-            figure = Figure(layout="constrained")
-            FigureCanvasAgg(figure)
-            fill(figure, standings)
-            folder.mkdir(parents=True, exist_ok=True)
-            figure.savefig(folder / name, dpi=DPI, metadata={"Software": None})
-            yield folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in drawn(standings):
+        figure = Figure(layout="constrained")
+        FigureCanvasAgg(figure)
+        _DRAWINGS[name][0](figure, standings)
+        figure.savefig(folder / name, dpi=DPI, metadata={"Software": None})
+        yield folder / name

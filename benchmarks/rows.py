@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from benchmarks.machine import Machine
 
-Record = TypeVar("Record", "Row", "MachineRow")
+Record = TypeVar("Record", bound="Row | MachineRow")
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def best_machine(rows: Sequence[MachineRow]) -> Machine:
     )
 
 
-def _parsed(kind: Any, text: str) -> str | int | float:
+def _parsed(kind: Any, text: str) -> Any:
     by_name = {"int": int, "float": float, "str": str}
-    return by_name.get(getattr(kind, "__name__", kind), str)(text)  # type: ignore[no-any-return]
+    return by_name.get(getattr(kind, "__name__", kind), str)(text)
 
 
 def _written(value: str | float) -> str | int:

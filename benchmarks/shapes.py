@@ -61,7 +61,7 @@ MAX_POOL = (
     _values(_SPP_13, _goals(6, 8)),
     _pool("3-D U-Net pool 1", (1, 16, 64, 64, 64), (2, 2, 0), _goals(8, 15)),
     _pool("M5 audio pool, 16 clips", (16, 64, 8192), (4, 4, 0), _goals(8, 15)),
-    replace(_pool("DRN dilated pool, 8 images", (8, 64, 56, 56), (3, 1, 2), _goals(8, 15)), dilation=2),
+    replace(_pool("DRN dilated pool, 8 images", (8, 64, 56, 56), (3, 1, 1), _goals(8, 15)), dilation=2),
     replace(_VGG, dtype="uint8", goals=_goals(8, 15)),
     *(_half(call, dtype) for call in (_STEM_8, _VGG) for dtype in ("float16", "bfloat16")),
     replace(_values(_VGG, {}), dtype="float16"),

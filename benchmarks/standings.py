@@ -104,10 +104,9 @@ def standings_of(folder: Path, threads: int) -> Standings:
         ValueError: there are no results.
     """
     machines = [row for row in read(folder / "machine.csv", MachineRow) if row.threads == threads]
-    machines = [row for row in machines if row.cpu == machines[-1].cpu]
     if not machines:
         raise ValueError(f"{folder}: expected results with {threads} threads, got none. Run python -m benchmarks run.")
-    machine = best_machine(machines)
+    machine = best_machine([row for row in machines if row.cpu == machines[-1].cpu])
     rows = {suite: read(folder / f"{suite}.csv", Row) for suite in {case.suite for case in CASES}}
     here = {suite: [row for row in found if _is_of(machine, row)] for suite, found in rows.items()}
     every = [one for case in CASES for one in standing(case, here[case.suite], machine)]

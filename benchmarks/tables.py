@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.case import FRESH
 from benchmarks.engines import BY_NAME, ENGINES
-from benchmarks.pictures import PICTURES
+from benchmarks.pictures import drawn
 from benchmarks.standings import Standing, Standings
 from unpool.runtime.table import table
 
@@ -48,21 +48,21 @@ def label(one: Standing) -> str:
     return ", ".join(filter(None, words))
 
 
-def section(standings: Standings, pictures: Path) -> str:
-    """What stands between the README's markers: conditions, a table per operator, and the pictures' links.
+def section(standings: Standings, pictures: Path, page: Path) -> str:
+    """What stands between the README's markers: conditions, a table per operator, and links to the pictures.
 
     Args:
         standings: of one machine.
-        pictures: folder that the pictures are in, relative to the README or absolute.
+        pictures: folder that the pictures are in.
+        page: file that links to them.
     """
     parts = [conditions(standings)]
     for suite, title in TITLES.items():
         found = standings.of(suite)
         if found:
             parts.append(f"**{title}**, milliseconds\n\n{markdown(found)}")
-    for name, (_, words) in PICTURES.items():
-        if (pictures / name).exists():
-            parts.append(f"![{words}]({(Path(pictures.name) / name).as_posix()})")
+    folder = Path(os.path.relpath(pictures, page.parent))
+    parts += [f"![{words}]({(folder / name).as_posix()})" for name, words in drawn(standings).items()]
     return "\n\n".join(parts)
 
 
@@ -73,12 +73,12 @@ def conditions(standings: Standings) -> str:
     engines = ", ".join(f"{BY_NAME[name].title} {version}" for name, version in standings.versions.items())
     return (
         f"{machine.cpu}, {_counted(machine.threads)}, {first if first == last else f'{first} to {last}'}: {engines}. "
-        "Each engine runs in a process of its own, one at a time, on random inputs, with constant weights; every result "
-        "was compared before it was timed. Times are medians of the best of several rounds. *× best* is the fastest "
+        "Each engine runs in a process of its own, one at a time, on random inputs, with constant weights; its results "
+        "are compared before they are timed. Times are medians of the best of several rounds. *× best* is the fastest "
         "peer's time over ours: below 1 is a loss. *limit* is the time that this machine needs to move the data "
         f"({machine.read / 1e9:.0f} GB/s read, {machine.written / 1e9:.0f} GB/s written) or to multiply "
-        f"({machine.flops / 1e9:.0f} GFLOP/s), over ours: above 100 % where data stays in a cache or multiplications are "
-        "saved. Outputs are written into memory that was used before, unless they are fresh."
+        f"({machine.flops / 1e9:.0f} GFLOP/s), over ours: above 100 % where data stays in a cache or multiplications "
+        "are saved. Our outputs go into memory that was used before, unless they are called fresh."
     )
 
 
@@ -123,7 +123,7 @@ def goal_table(standings: Standings) -> str:
         rows.append([label(one), best, times(one.goal.must), further, reached, state if one.ratio else "no peer"])
     titles = ("case", "best peer", "must", "stretch", "reached", "state")
     missed = sum(one.has_missed for one in standings.every)
-    return f"{table(titles, rows)}{os.linesep}{missed} of {len(rows)} goals missed" if rows else "no goals measured"
+    return f"{table(titles, rows)}\n{missed} of {len(rows)} goals missed" if rows else "no goals measured"
 
 
 def _counted(threads: int) -> str:

@@ -62,6 +62,9 @@ TYPES = {
 }
 
 
+_BY_DTYPE = {storage.dtype: storage for storage in TYPES.values()}
+
+
 def storage_type(dtype: np.dtype[Any], where: str) -> StorageType:
     """The storage type of a NumPy dtype.
 
@@ -71,11 +74,11 @@ def storage_type(dtype: np.dtype[Any], where: str) -> StorageType:
     >>> storage_type(np.dtype("float16"), "x").compute
     dtype('float32')
     """
+    if dtype in _BY_DTYPE:
+        return _BY_DTYPE[dtype]
     if not dtype.isnative:
         native = dtype.newbyteorder("=")
         raise UnpoolError(
             f"{where}: expected native byte order, got {dtype.str!r} (big-endian here). Use x.astype({native.name!r})."
         )
-    if dtype.name not in TYPES:
-        raise UnpoolError(f"{where}: expected one of {', '.join(TYPES)}; got {dtype.name}. Convert it first.")
-    return TYPES[dtype.name]
+    raise UnpoolError(f"{where}: expected one of {', '.join(TYPES)}; got {dtype.name}. Convert it first.")

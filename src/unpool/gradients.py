@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpool.memory import allocate
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
+from unpool.memory import allocate
 from unpool.operators.tensors import index_type, text
 
 

@@ -7,6 +7,7 @@ UNPOOL_RECYCLE_BYTES in the environment, or by `limit_recycling`; 0 keeps nothin
 
 import os
 from collections import deque
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,7 @@ def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
     return needed
 
 
+@cache
 def _physical_memory() -> int:
     """Bytes of memory of this machine; 2**47, the usual address space, where the system does not tell."""
     try:

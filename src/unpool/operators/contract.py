@@ -7,10 +7,15 @@ Source: the ONNX operator schemas, and the schemas of `com.ms.internal.nhwc` in 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache, cached_property
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+
+from unpool.dtypes import TYPES, StorageType
 from unpool.errors import UnpoolError, UnsupportedError
 
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
@@ -34,14 +39,17 @@ class Switch(Enum):
     OUTPUT_PADDING_UNBOUNDED = "output_padding has no upper bound"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Row:
-    """One operator in one version of one domain; `since_version` None accepts what the newest version accepts."""
+    """One operator in one version of one domain; `since_version` None accepts what the newest version accepts.
+
+    There is one object per row, so rows are compared by identity.
+    """
 
     operator: str
     domain: str
     since_version: int | None
-    attributes: Mapping[str, AttributeType] = field(hash=False)
+    attributes: Mapping[str, AttributeType]
     required: frozenset[str]
     value_types: tuple[str, ...]
     min_inputs: int
@@ -50,12 +58,17 @@ class Row:
     switches: frozenset[Switch] = frozenset()
     min_outputs: int = 1
 
-    @property
+    @cached_property
     def label(self) -> str:
         """How error messages call this row, such as `MaxPool-12`."""
         version = "" if self.since_version is None else f"-{self.since_version}"
         domain = f" ({self.domain})" if self.domain and self.since_version is not None else ""
         return f"{self.operator}{version}{domain}"
+
+    @cached_property
+    def dtypes(self) -> Mapping[np.dtype[Any], StorageType]:
+        """The value types by NumPy dtype."""
+        return {TYPES[name].dtype: TYPES[name] for name in self.value_types}
 
     @property
     def is_channels_last(self) -> bool:
@@ -149,6 +162,7 @@ def row(operator: str, domain: str, opset: int) -> Row:
     return chosen[-1]
 
 
+@cache
 def newest(operator: str, *, channels_last: bool) -> Row:
     """What a call without an opset obeys: the newest version, with activations, in either layout."""
     last = rows_of(operator, "")[-1]

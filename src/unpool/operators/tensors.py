@@ -64,12 +64,12 @@ def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:
         UnsupportedError: another version accepts the type; the message says which.
         UnpoolError: no version does, or the byte order is foreign.
     """
+    if dtype in row.dtypes:
+        return row.dtypes[dtype]
     where = f"{row.label}: {name}"
     if dtype.isnative and dtype.name not in TYPES:
         raise UnpoolError(f"{where} expects one of {', '.join(row.value_types)}; got {dtype.name}. Convert the tensor.")
     storage = storage_type(dtype, where)
-    if storage.name in row.value_types:
-        return storage
     rows = [other for other in ROWS if other.operator == row.operator and storage.name in other.value_types]
     expected = f"{where} expects one of {', '.join(row.value_types)}; got {storage.name}"
     if rows:

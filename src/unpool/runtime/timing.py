@@ -17,7 +17,7 @@ class Effort:
     """How often a call is repeated.
 
     Attributes:
-        warmup: calls that do not count, the first one left out.
+        warmup: calls that do not count, the first one left out; fewer where they take longer than `limit`.
         repetitions: at least so many samples,
         seconds: and samples for at least so long,
         limit: but no new sample after so many seconds, once there is one.
@@ -72,7 +72,7 @@ def measure(call: Callable[[], object], effort: Effort) -> Timing:
     warm = first
     end = time.perf_counter() + effort.limit
     for _ in range(effort.warmup):
-        if time.perf_counter() > end:
+        if time.perf_counter() + warm > end:
             break
         warm = _seconds(call)
     return summarize(_samples(call, max(1, math.ceil(SHORTEST_SAMPLE / warm)), effort), first)

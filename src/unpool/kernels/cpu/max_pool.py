@@ -20,7 +20,16 @@ from unpool.kernels.cpu.rows import padded_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
 _POINT = Window(1)
-_ELEMENTS = {"int32": "float32", "int64": "float64", "int16": "int16", "int8": "int8", "uint8": "uint8"}
+_ELEMENTS = {
+    np.dtype(bits): element
+    for bits, element in {
+        np.int32: "float32",
+        np.int64: "float64",
+        np.int16: "int16",
+        np.int8: "int8",
+        np.uint8: "uint8",
+    }.items()
+}
 _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
@@ -111,7 +120,7 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     lanes, window = plane.lanes, plane.lanes.window
     steps, table, width = _row_plan(plane)
     rows = math.prod(axis.small for axis in plane.leading)
-    dtype = _ELEMENTS[x.dtype.name]
+    dtype = _ELEMENTS[x.dtype]
     kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last)
     number = np.dtype(dtype).type
     split(
@@ -138,7 +147,7 @@ def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, l
     lanes = plane.lanes
     strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
     kernel = doubling.kernel(
-        _ELEMENTS[x.dtype.name], _known_step(lanes.window), indices is not None, _is_wide(x), mode.nan_last
+        _ELEMENTS[x.dtype], _known_step(lanes.window), indices is not None, _is_wide(x), mode.nan_last
     )
     padded = doubling.padded_size(lanes)
     lane_weight = places if plane.unit > 1 else 0

@@ -40,11 +40,12 @@ def split(kernel: Callable[..., Result], jobs: int, work: int, threads: int | No
     Returns:
         What the kernel returned for each part, in order.
     """
-    limit = available() if threads is None else threads
-    parts = max(1, min(limit, jobs, work // _WORTH_A_THREAD))
-    edges = [jobs * part // parts for part in range(parts + 1)]
-    if parts == 1:
+    parts = min(jobs, work // _WORTH_A_THREAD)
+    if parts > 1:
+        parts = min(parts, available() if threads is None else threads)
+    if parts <= 1:
         return [kernel(*args, 0, jobs)]
+    edges = [jobs * part // parts for part in range(parts + 1)]
     pool = _executor(parts - 1)
     futures = [pool.submit(kernel, *args, *edges[part : part + 2]) for part in range(1, parts)]
     first = kernel(*args, *edges[:2])

@@ -1,0 +1,117 @@
+"""Calls every compiled kernel once and prints, as JSON, what Numba compiled and what it found in its cache."""
+
+import ast
+import gc
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+import unpool
+from unpool.geometry import Axis, Window
+from unpool.kernels import cpu
+from unpool.kernels.cpu import conv_transpose_rows, max_pool_backward, max_unpool_backward
+
+FOLDER = Path(cpu.__path__[0])
+
+
+def pool() -> None:
+    """Max pooling directly and by doubling."""
+    x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
+    y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
+    assert np.array_equal(y, x[:, :, 1::2, 1::2])
+    y, _ = unpool.max_pool(x, kernel_shape=[13, 13], return_indices=True)
+    assert np.array_equal(y, x[:, :, 12:, 12:])
+
+
+def unpool_again() -> None:
+    """Max unpooling, in both layouts."""
+    x, indices = np.ones((1, 2, 3, 3), np.float32), np.arange(18).reshape(1, 2, 3, 3) * 4
+    for layout in ("NCHW", "NHWC"):
+        given = x if layout == "NCHW" else np.ones((1, 3, 3, 2), np.float32)
+        y = unpool.max_unpool(given, indices, kernel_shape=[2, 2], strides=[2, 2], layout=layout)
+        assert y.sum() == 18
+    unpool.max_unpool(x, indices, np.array([1, 2, 7, 7]), kernel_shape=[2, 2], strides=[2, 2])
+
+
+def deconvolve() -> None:
+    """Transposed convolution by phases and by rows."""
+    x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
+    y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+    assert y[0, 0, 15, 15] == 128
+    axis = Axis(6, 3, Window(2, 2))
+    y = np.empty((1, 1, 6, 6), np.float32)
+    ones = np.ones((1, 1, 3, 3), np.float32)
+    conv_transpose_rows.conv_transpose(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], (axis, axis), 1, y, 1)
+    assert np.all(y == 2)
+
+
+def backward() -> None:
+    """Both gradients."""
+    grad, indices = np.ones((2, 3, 1), np.float32), np.array([0, 1, 5, 2, 2, -1]).reshape(2, 3, 1)
+    y = np.empty((2, 6, 1), np.float32)
+    assert max_pool_backward.spread(grad, indices, y, 1, 1) == -1
+    assert y.ravel().tolist() == [1, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0]
+    collected = np.empty_like(grad)
+    assert max_unpool_backward.collect(y, indices, collected, 1, 1) == -1
+    assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
+
+
+WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward)}
+
+
+def written() -> set[str]:
+    """Names, with their file, of all functions that the sources hand to Numba to be cached."""
+    found = set()
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(is_compiler(each) for each in node.decorator_list):
+                found.add(f"{path.stem}.{node.name}")
+    return found
+
+
+def is_compiler(decorator: ast.expr) -> bool:
+    """Whether a decorator compiles a kernel: a call of `njit`, or our own."""
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(name, ast.Name) and name.id in ("njit", "compiled")
+
+
+def dispatchers() -> Iterator[tuple[str, Any]]:
+    """Every living compiled function of the folder, called or not."""
+    for each in gc.get_objects():
+        if isinstance(each, Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
+            yield f"{each.py_func.__module__.split('.')[-1]}.{each.py_func.__name__}", each
+
+
+def borrows(function: FunctionType) -> bool:
+    """Whether compiled code contains functions of another file of the folder."""
+    names = [function.__globals__.get(name) for name in function.__code__.co_names]
+    helpers = [getattr(each, "py_func", each) for each in names if not isinstance(each, ModuleType)]
+    homes = {getattr(each, "__module__", None) or "" for each in helpers}
+    return any(home.startswith(cpu.__name__ + ".") and home != function.__module__ for home in homes)
+
+
+def report() -> dict[str, Any]:
+    """What came of every compiled function."""
+    known = list(dispatchers())
+    return {
+        "package": str(Path(unpool.__file__).parent),
+        "written": sorted(written()),
+        "compiled": sorted({name for name, each in known if each.stats.cache_misses}),
+        "found": sorted({name for name, each in known if each.stats.cache_hits}),
+        "signatures": sorted({name for name, each in known if each.signatures}),
+        "borrowing": sorted({name for name, each in known if borrows(each.py_func)}),
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    for name in sys.argv[1:] or WORK:
+        WORK[name]()
+    print(json.dumps(report()))  # noqa: T201

@@ -1,0 +1,93 @@
+"""The kernels at every vector width of this machine, each in a process whose Numba compiles for an older CPU.
+
+`python -m pytest -m widths` runs all kernel tests at every width; by default a sample runs at the narrower ones.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from llvmlite import binding
+
+from unpool.kernels.cpu import host
+
+TESTS = Path(__file__).parent
+ALL = ("test_vector.py", "test_pool_kernels.py", "test_semantics.py", "test_random.py")
+ONLY_FUNCTIONS = "not test_example or function"
+NEEDED = {
+    "x86-64-v4": (64, ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+    "x86-64-v3": (32, ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
+    "x86-64": (16, ()),
+}
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+
+
+def supported() -> dict[str, int]:
+    """CPU names that this machine can stand in for, and their register's bytes; the machine's own off x86."""
+    if not IS_X86:
+        return {"host": host.vector_bytes()}
+    features = binding.get_host_cpu_features()
+    return {name: size for name, (size, needed) in NEEDED.items() if all(features.get(each) for each in needed)}
+
+
+WIDTHS = supported()
+NARROWER = [name for name, size in WIDTHS.items() if size < host.vector_bytes()] or list(WIDTHS)[:1]
+
+
+def environment(cpu: str, cache: Path) -> dict[str, str]:
+    """This process' environment, with Numba compiling for a CPU into a cache of its own.
+
+    Without an empty list of features Numba would add those of the machine to the named CPU.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    chosen = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""} if IS_X86 else {}
+    return kept | chosen | {"NUMBA_CACHE_DIR": str(cache)}
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """The samples of the narrower widths, running side by side."""
+    command = [sys.executable, "-X", "faulthandler", str(TESTS / "width_sample.py")]
+    started = {
+        cpu: subprocess.Popen(
+            command, env=environment(cpu, tmp_path_factory.mktemp(cpu)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for cpu in NARROWER
+    }
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("cpu", NARROWER)
+def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Two hundred cases are right at a narrower width, which both our lanes and Numba's code have."""
+    output, errors = samples[cpu].communicate()
+    assert samples[cpu].returncode == 0, errors.decode()[-3000:]
+    report = json.loads(output)
+    assert not report["wrong"], "\n\n".join(report["wrong"])
+    assert report["cases"] == 200
+    assert report["vector_bytes"] == WIDTHS[cpu]
+    assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
+
+
+@pytest.mark.widths
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_everything(cpu: str, tmp_path: Path) -> None:
+    """The vector language, every pooling kernel, the contract's examples and the random cases pass at this width."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", ONLY_FUNCTIONS]
+    run = subprocess.run(
+        [*command, *(str(TESTS / name) for name in ALL)],
+        env=environment(cpu, tmp_path), cwd=TESTS.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+def test_this_process_has_the_widest() -> None:
+    """The width of this process is one that the machine supports."""
+    assert host.vector_bytes() in WIDTHS.values()

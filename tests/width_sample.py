@@ -1,0 +1,39 @@
+"""A sample of the kernels' cases, at the vector width that Numba's environment variables ask for; prints JSON."""
+
+import json
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from kernel_cases import SAMPLE_KERNELS, difference, pool_case
+from unpool.kernels.cpu.host import vector_bytes
+from unpool.kernels.cpu.vector import load, store
+
+CASES = 200
+REGISTERS = {"zmm": 64, "ymm": 32, "xmm": 16}
+
+
+def compiled_bytes() -> int:
+    """Bytes of the widest x86 register that Numba uses for a wide vector; 0 for other machines."""
+    lanes = max(REGISTERS.values()) // np.dtype(np.float32).itemsize
+
+    @njit("void(int64, int64)")
+    def double(x, out):
+        value = load(x, types.float32, lanes)
+        store(out, value + value)
+
+    text = "\n".join(double.inspect_asm().values())
+    return max((size for name, size in REGISTERS.items() if name in text), default=0)
+
+
+def report() -> dict[str, Any]:
+    """What differs, and the widths that the kernels were written and compiled for."""
+    cases = [pool_case(number, SAMPLE_KERNELS) for number in range(CASES)]
+    found = (difference(case, 1 + number % 2) for number, case in enumerate(cases))
+    wrong = [each for each in found if each]
+    return {"cases": len(cases), "wrong": wrong, "vector_bytes": vector_bytes(), "compiled_bytes": compiled_bytes()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))  # noqa: T201
