@@ -206,7 +206,7 @@ def _conv_transpose(
     work = y if in_place else allocate(shape, storage.compute, row.label)
     kernel.conv_transpose(
         _contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute),
-        _contiguous(w, row, storage.compute), _contiguous(bias, row, storage.compute),
+        _contiguous(w, row), _contiguous(bias, row, storage.compute),
         call.axes, spec.group, work, threads,
     )  # fmt: skip
     return _deliver(np.moveaxis(work, 1, -1) if row.is_channels_last else work, y, spec.activation, storage)

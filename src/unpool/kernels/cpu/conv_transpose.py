@@ -30,8 +30,8 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
 
     Args:
         x: C-contiguous (N, C, d1..dk), float32 or float64.
-        w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
-            cannot change: read-only, and not a view of another array.
+        w: C-contiguous (C, M/group, k1..kk), any float type; it is widened to the type of x. What is derived from it is
+            kept while the array lives if it cannot change: read-only, and not a view of another array.
         b: C-contiguous (M,), type of x.
         axes: one per spatial axis.
         group: number of independent groups of channels.
@@ -42,14 +42,14 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     if y.size == 0:
         return
     if group == 1 and _is_matmul(axes) and x.size:
-        _grow_points(x, w, b, axes, y)
+        _grow_points(x, w.astype(x.dtype, copy=False), b, axes, y)
         return
     if _is_tiled(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize):
-        packed = _packed_weights(w, axes, group)
+        packed = _packed_weights(w, x.dtype, axes, group)
         if packed is not None:
             phases.conv_transpose(x, packed, b, axes, group, y, threads)
             return
-    rows.conv_transpose(x, w, b, axes, group, y, threads)
+    rows.conv_transpose(x, w.astype(x.dtype, copy=False), b, axes, group, y, threads)
 
 
 def _is_matmul(axes: tuple[Axis, ...]) -> bool:
@@ -86,10 +86,10 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
 
 
-def _packed_weights(w, axes: tuple[Axis, ...], group: int) -> Packed:
+def _packed_weights(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
     """The weights in tile order; None if they are not all finite."""
     if w.flags.writeable or isinstance(w.base, np.ndarray):
-        return _pack(w, axes, group)
+        return _pack(w, dtype, axes, group)
     entry = _packed.get(id(w))
     if entry is None or entry[0]() is not w:
         key = id(w)
@@ -97,11 +97,12 @@ def _packed_weights(w, axes: tuple[Axis, ...], group: int) -> Packed:
         _packed[key] = entry
     known = entry[1]
     if (axes, group) not in known:
-        known[axes, group] = _pack(w, axes, group)
+        known[axes, group] = _pack(w, dtype, axes, group)
     return known[axes, group]
 
 
-def _pack(w, axes: tuple[Axis, ...], group: int) -> Packed:
+def _pack(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
+    w = w.astype(dtype, copy=False)
     if not np.isfinite(w).all():
         return None
     plan = phases.grid(axes)
