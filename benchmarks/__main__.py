@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
 from benchmarks.engines import BY_NAME
-from benchmarks.measure import DisagreementError, Request, run, say
+from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.rows import MachineRow, Record, Row, merged, read, write
 from benchmarks.shapes import SUITES, matching
 from benchmarks.standings import Standings, standings_of
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DisagreementError as error:
         say(f"benchmarks: {error}")
         return 1
-    except ValueError as error:
+    except (EngineError, ValueError) as error:
         say(f"benchmarks: {error}")
         return 2
 

@@ -42,6 +42,7 @@ class Case:
         shape: (N, C, spatial); of X, for max_unpool of the output, in the order of NCHW whatever the layout.
         dtype: storage type of the values.
         goals: by kind of outputs: "pooled" into memory that was written before, "fresh" into memory that was not.
+        peers: names of the engines beside unpool; empty for all.
     """
 
     suite: str
@@ -49,6 +50,7 @@ class Case:
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    peers: tuple[str, ...] = ()
     goals: Mapping[str, Goal] = field(default_factory=dict)
 
     @property

@@ -36,10 +36,11 @@ def model(call: Call, given: Arrays) -> onnx.ModelProto:
     return one_node(call, "ConvTranspose", attributes(call), given, ["Y"], constant="W")
 
 
-def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[Any], Any]:
-    """Our function of `out`."""
-    x, w, keywords = given["X"], given["W"], attributes(call)
-    return lambda out: unpool.conv_transpose(x, w, **keywords, threads=threads, out=out)
+def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[], Any]:
+    """Our function; read-only weights are packed once, as a session's are."""
+    x, w, keywords = given["X"], given["W"].copy(), attributes(call)
+    w.flags.writeable = False
+    return lambda: unpool.conv_transpose(x, w, **keywords, threads=threads)
 
 
 def by_torch(call: Call, given: Arrays) -> Callable[[], Any]:

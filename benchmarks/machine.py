@@ -84,7 +84,7 @@ def measured(threads: int, megabytes: int = MEGABYTES, steps: int = STEPS) -> Ma
 
         read_all(arrays[0][:64])
         write_all(arrays[0][:64], np.float32(1))
-        spin = spinner(lanes)
+        spin = spinner(lanes)  # type: ignore[no-untyped-call]
         spin(sinks[0].ctypes.data, 1)
         return Machine(
             cpu_name(),

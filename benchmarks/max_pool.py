@@ -33,11 +33,11 @@ def model(call: Call, given: Arrays) -> onnx.ModelProto:
     return one_node(call, "MaxPool", attributes(call), given, ["Y", "Indices"] if call.indices else ["Y"])
 
 
-def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[Any], Any]:
-    """Our function of `out`."""
+def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[], Any]:
+    """Our function."""
     x, keywords = given["X"], attributes(call)
     keywords |= {"return_indices": call.indices, "layout": call.layout, "threads": threads}
-    return lambda out: unpool.max_pool(x, **keywords, out=out)
+    return lambda: unpool.max_pool(x, **keywords)
 
 
 def by_torch(call: Call, given: Arrays) -> Callable[[], Any]:

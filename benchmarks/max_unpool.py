@@ -32,10 +32,10 @@ def model(call: Call, given: Arrays) -> onnx.ModelProto:
     return one_node(call, "MaxUnpool", attributes(call), given, ["Y"])
 
 
-def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[Any], Any]:
-    """Our function of `out`."""
+def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[], Any]:
+    """Our function."""
     x, indices, keywords = given["X"], given["I"], attributes(call)
-    return lambda out: unpool.max_unpool(x, indices, **keywords, threads=threads, out=out)
+    return lambda: unpool.max_unpool(x, indices, **keywords, threads=threads)
 
 
 def by_torch(call: Call, given: Arrays) -> Callable[[], Any]:

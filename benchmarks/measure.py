@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -27,6 +28,10 @@ Measured = tuple[dict[str, list[Row]], list[MachineRow]]
 
 class DisagreementError(RuntimeError):
     """Unpool's result differs from that of a peer: there is nothing to time."""
+
+
+class EngineError(RuntimeError):
+    """The process of an engine does not start."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ def run(request: Request) -> Measured:
 
     Raises:
         DisagreementError: unpool differs from the reference.
+        EngineError: an engine is not installed.
     """
     rows: dict[str, list[Row]] = {case.suite: [] for case in request.cases}
     machines = []
@@ -60,7 +66,7 @@ def run(request: Request) -> Measured:
     for number in range(request.rounds):
         machines.append(_machine_row(request.threads, number))
         with _pools(request) as pools:
-            versions = {name: pool.submit(worker.version, name).result() for name, pool in pools.items()}
+            versions = {name: _version(name, pool) for name, pool in pools.items()}
             for case in request.cases:
                 if number == 0:
                     offered[case.path] = _agreeing(request.threads, pools, case)
@@ -88,11 +94,20 @@ def _process(engine: str, threads: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=worker.start, initargs=(engine, threads))
 
 
+def _version(engine: str, pool: ProcessPoolExecutor) -> str:
+    try:
+        return pool.submit(worker.version, engine).result()
+    except BrokenProcessPool as error:
+        title = BY_NAME[engine].title
+        raise EngineError(f"{title}: expected a process that starts, it ended. Install unpool[bench].") from error
+
+
 def _agreeing(threads: int, pools: Pools, case: Case) -> list[str]:
     """The engines that offer the case and give its result."""
-    asked = {name: pool.submit(worker.answer, name, case, threads).result() for name, pool in pools.items()}
+    wanted = [name for name in pools if name == UNPOOL or name in case.peers or not case.peers]
     answers = {}
-    for name, answer in asked.items():
+    for name in wanted:
+        answer = pools[name].submit(worker.answer, name, case, threads).result()
         if isinstance(answer, Refused):
             say(f"{case.path}: {BY_NAME[name].title} does not offer it: {answer.why}")
         else:

@@ -27,10 +27,10 @@ def model(case: Case, given: Arrays) -> onnx.ModelProto:
     return layers.model(NETWORKS[case.name](layers, spatial))
 
 
-def by_unpool(case: Case, given: Arrays, threads: int) -> Callable[[Any], Any]:
-    """A run of our session; there is no `out`."""
+def by_unpool(case: Case, given: Arrays, threads: int) -> Callable[[], Any]:
+    """A run of our session."""
     session = unpool.InferenceSession(model(case, given).SerializeToString(), threads=threads)
-    return lambda _: session.run(None, dict(given))
+    return lambda: session.run(None, dict(given))
 
 
 def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:

@@ -1,5 +1,6 @@
 """Standings as pictures: bars on a log scale, and how cost grows with sizes, windows and channels."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from benchmarks.engines import ENGINES, UNPOOL
 from benchmarks.standings import Standing, Standings
 
 COLOURS = {"unpool": "#009E73", "onnxruntime": "#E69F00", "torch": "#D55E00", "openvino": "#0072B2"}
+Law = tuple[Callable[[float], float], str]
+LINEAR: Law = (float, "linear in the elements")
+LOGARITHMIC: Law = (math.log2, "log2 of the side")
 BAR = 0.8  # of the distance between two cases
 DPI = 110
 
@@ -38,14 +42,19 @@ def bars(axes: Any, found: Sequence[Standing]) -> None:
     axes.legend(fontsize=8, loc="lower right")
 
 
-def growth(axes: Any, found: Sequence[Standing], value: Callable[[Call], int], title: str) -> None:
-    """Our time and the peers' over a number of the case, both on log scales."""
+def growth(axes: Any, found: Sequence[Standing], value: Callable[[Call], int], law: Law, title: str) -> None:
+    """Our time and the peers' over a number of the case, both on log scales, and the law that ours should follow."""
+    shape, words = law
     calls = [one.case for one in found if isinstance(one.case, Call)]
     for engine in ENGINES:
         rows = [one.ours if engine.name == UNPOOL else one.peers.get(engine.name) for one in found]
         points = [(value(call), 1e3 * row.median) for call, row in zip(calls, rows, strict=True) if row is not None]
         if points:
             axes.loglog(*zip(*points, strict=True), marker="o", color=COLOURS[engine.name], label=engine.title)
+    if calls:
+        marks = [value(call) for call in calls]
+        ours = 1e3 * found[0].ours.median
+        axes.loglog(marks, [ours * shape(m) / shape(marks[0]) for m in marks], ":", color="black", label=words)
     axes.set_xlabel(title)
     axes.set_ylabel("milliseconds")
     axes.legend(fontsize=8)
@@ -64,12 +73,12 @@ def draw_bars(suite: str) -> Callable[[Any, Standings], None]:
 
 
 def draw_growth(figure: Any, standings: Standings) -> None:
-    """MaxPool over sizes, with a line of constant cost per element, and over windows at stride 1."""
+    """MaxPool over sizes, and over windows at stride 1."""
     figure.set_size_inches(10, 4)
     left, right = figure.subplots(1, 2)
     sizes, windows = standings.of("max_pool_sizes"), standings.of("max_pool_windows")
-    growth(left, sizes, lambda call: call.shape[0] * call.shape[1] * call.shape[2] ** 2, "elements, window 3, stride 2")
-    growth(right, windows, lambda call: call.window, "side of the window, stride 1")
+    growth(left, sizes, lambda call: math.prod(call.shape), LINEAR, "elements, window 3, stride 2")
+    growth(right, windows, lambda call: call.window, LOGARITHMIC, "side of the window, stride 1")
     right.set_xscale("log", base=2)
 
 

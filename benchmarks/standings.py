@@ -36,16 +36,27 @@ class Standing:
 
     @property
     def best_peer(self) -> Row | None:
-        """The fastest peer, or the one that the goal names."""
+        """The fastest peer."""
+        return min(self.peers.values(), key=lambda row: row.median, default=None)
+
+    @property
+    def rival(self) -> Row | None:
+        """The peer that the goal is about: one that it names, or the fastest."""
         named = self.goal.against if self.goal is not None else ""
-        rows = [row for name, row in self.peers.items() if name == named or not named]
-        return min(rows, key=lambda row: row.median, default=None)
+        return self.peers.get(named) if named else self.best_peer
 
     @property
     def ratio(self) -> float | None:
         """Times faster than the best peer, median over median; below 1 is a loss."""
-        best = self.best_peer
-        return None if best is None else best.median / self.ours.median
+        return self._ratio(self.best_peer)
+
+    @property
+    def reached(self) -> float | None:
+        """Times faster than the rival."""
+        return self._ratio(self.rival)
+
+    def _ratio(self, peer: Row | None) -> float | None:
+        return None if peer is None else peer.median / self.ours.median
 
     @property
     def limit_share(self) -> float | None:
@@ -55,16 +66,16 @@ class Standing:
     @property
     def has_missed(self) -> bool:
         """Whether a goal is there and not reached."""
-        return self.goal is not None and self.ratio is not None and self.ratio < self.goal.must
+        return self.goal is not None and self.reached is not None and self.reached < self.goal.must
 
     @property
     def has_stretched(self) -> bool:
         """Whether the further goal is reached."""
-        if self.goal is None or self.ratio is None or self.has_missed:
+        if self.goal is None or self.reached is None or self.has_missed:
             return False
         if self.goal.limit_share is not None:
             return self.limit_share is not None and self.limit_share >= self.goal.limit_share
-        return self.goal.stretch is not None and self.ratio >= self.goal.stretch
+        return self.goal.stretch is not None and self.reached >= self.goal.stretch
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ def conditions(standings: Standings) -> str:
         f"{machine.cpu}, {_counted(machine.threads)}, {first if first == last else f'{first} to {last}'}: {engines}. "
         "Each engine runs in a process of its own, one at a time, on random inputs, with constant weights; its results "
         "are compared before they are timed. Times are medians of the best of several rounds. *× best* is the fastest "
-        "peer's time over ours: below 1 is a loss. *limit* is the time that this machine needs to move the data "
+        "peer's time over ours: below 1 is a loss. *goal* is what it should be, against one peer where one is named. "
+        "*limit* is the time that this machine needs to move the data "
         f"({machine.read / 1e9:.0f} GB/s read, {machine.written / 1e9:.0f} GB/s written) or to multiply "
         f"({machine.flops / 1e9:.0f} GFLOP/s), over ours: above 100 % where data stays in a cache or multiplications "
         "are saved. Our outputs go into memory that was used before, unless they are called fresh."
@@ -90,8 +91,7 @@ def markdown(found: Sequence[Standing]) -> str:
     for one in found:
         theirs = [milliseconds(one.peers[peer.name].median) if peer.name in one.peers else "–" for peer in peers]
         share = "–" if one.limit_share is None else f"{one.limit_share:.0%}".replace("%", " %")
-        goal = times(one.goal.must) if one.goal is not None else "–"
-        lines.append(_line([label(one), milliseconds(one.ours.median), *theirs, times(one.ratio), goal, share]))
+        lines.append(_line([label(one), milliseconds(one.ours.median), *theirs, times(one.ratio), _goal(one), share]))
     return "\n".join(lines)
 
 
@@ -117,13 +117,20 @@ def goal_table(standings: Standings) -> str:
             continue
         share = one.goal.limit_share
         further = times(one.goal.stretch) if share is None else f"{share:.0%} of the limit"
-        reached = times(one.ratio) if share is None else f"{times(one.ratio)}, {one.limit_share or 0:.0%}"
-        best = "–" if one.best_peer is None else BY_NAME[one.best_peer.engine].title
+        reached = times(one.reached) if share is None else f"{times(one.reached)}, {one.limit_share or 0:.0%}"
+        best = "–" if one.rival is None else BY_NAME[one.rival.engine].title
         state = "missed" if one.has_missed else "stretch" if one.has_stretched else "reached"
-        rows.append([label(one), best, times(one.goal.must), further, reached, state if one.ratio else "no peer"])
-    titles = ("case", "best peer", "must", "stretch", "reached", "state")
-    missed = sum(one.has_missed for one in standings.every)
-    return f"{table(titles, rows)}\n{missed} of {len(rows)} goals missed" if rows else "no goals measured"
+        rows.append([label(one), best, times(one.goal.must), further, reached, state if one.reached else "no peer"])
+    titles = ("case", "peer", "must", "stretch", "reached", "state")
+    states = [row[-1] for row in rows]
+    held = len(states) - states.count("no peer")
+    return f"{table(titles, rows)}\n{states.count('missed')} of {held} goals missed" if rows else "no goals measured"
+
+
+def _goal(one: Standing) -> str:
+    if one.goal is None:
+        return "–"
+    return f"{times(one.goal.must)} {BY_NAME[one.goal.against].title}" if one.goal.against else times(one.goal.must)
 
 
 def _counted(threads: int) -> str:

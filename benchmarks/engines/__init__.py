@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import FRESH, OWN, POOLED, Case
+from benchmarks.case import OWN, POOLED, Case
 
 UNPOOL = "unpool"
 
@@ -32,10 +32,8 @@ class Engine:
     module: str
 
     def outputs(self, case: Case) -> tuple[str, ...]:
-        """Into which kinds of memory it is measured; peers allocate as they do."""
-        if self.name != UNPOOL:
-            return (OWN,)
-        return (FRESH, POOLED) if FRESH in case.goals else (POOLED,)
+        """Into which kinds of memory it is measured: those of the goals; peers allocate as they do."""
+        return (tuple(case.goals) or (POOLED,)) if self.name == UNPOOL else (OWN,)
 
 
 ENGINES = (

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import FRESH, Call, Case
+from benchmarks.case import POOLED, Call, Case
 from benchmarks.engines import Ready, operator
 from benchmarks.one_node import Arrays
+from unpool.memory import DEFAULT_LIMIT, limit_recycling
 
 
 def version() -> str:
@@ -20,7 +21,10 @@ def start(threads: int) -> None:
 
 
 def prepare(case: Case, arrays: Arrays, outputs: str, threads: int) -> Ready:
-    """A call that allocates ("fresh"), or that writes where its first result was written ("pooled")."""
+    """A call whose outputs are made of memory that is used again ("pooled"), or of new memory each time ("fresh")."""
+    limit_recycling(0)
+    if outputs == POOLED:
+        limit_recycling(DEFAULT_LIMIT)
     call = operator(case).by_unpool(case, arrays, threads)
 
     def read(made: Any) -> tuple[np.ndarray, ...]:
@@ -28,7 +32,4 @@ def prepare(case: Case, arrays: Arrays, outputs: str, threads: int) -> Ready:
         is_last = isinstance(case, Call) and case.layout == "NHWC"
         return (np.moveaxis(every[0], -1, 1) if is_last else every[0], *every[1:])
 
-    if outputs == FRESH or not isinstance(case, Call):
-        return Ready(lambda: call(None), read)
-    memory = call(None)
-    return Ready(lambda: call(memory), read)
+    return Ready(call, read)
