@@ -17,6 +17,7 @@ import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
 from unpool.kernels.cpu import conv_transpose_rows, max_pool_backward, max_unpool_backward
+from unpool.warmup import steps
 
 FOLDER = Path(cpu.__path__[0])
 
@@ -63,7 +64,13 @@ def backward() -> None:
     assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
 
 
-WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward)}
+def listed() -> None:
+    """All that `unpool warmup` compiles."""
+    for _, call in steps():
+        call()
+
+
+WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, listed)}
 
 
 def written() -> set[str]:
@@ -82,17 +89,31 @@ def is_compiler(decorator: ast.expr) -> bool:
     return isinstance(name, ast.Name) and name.id in ("njit", "compiled")
 
 
+def full_name(dispatcher: Any) -> str:
+    """File and name of a compiled function."""
+    return f"{dispatcher.py_func.__module__.split('.')[-1]}.{dispatcher.py_func.__name__}"
+
+
 def dispatchers() -> Iterator[tuple[str, Any]]:
     """Every living compiled function of the folder, called or not."""
     for each in gc.get_objects():
         if isinstance(each, Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
-            yield f"{each.py_func.__module__.split('.')[-1]}.{each.py_func.__name__}", each
+            yield full_name(each), each
+
+
+def mentions(function: FunctionType) -> list[Any]:
+    """Global objects that a function names."""
+    return [function.__globals__.get(name) for name in function.__code__.co_names]
+
+
+def calls(function: FunctionType) -> set[str]:
+    """The compiled functions that become part of this one."""
+    return {full_name(each) for each in mentions(function) if isinstance(each, Dispatcher)}
 
 
 def borrows(function: FunctionType) -> bool:
     """Whether compiled code contains functions of another file of the folder."""
-    names = [function.__globals__.get(name) for name in function.__code__.co_names]
-    helpers = [getattr(each, "py_func", each) for each in names if not isinstance(each, ModuleType)]
+    helpers = [getattr(each, "py_func", each) for each in mentions(function) if not isinstance(each, ModuleType)]
     homes = {getattr(each, "__module__", None) or "" for each in helpers}
     return any(home.startswith(cpu.__name__ + ".") and home != function.__module__ for home in homes)
 
@@ -105,7 +126,7 @@ def report() -> dict[str, Any]:
         "written": sorted(written()),
         "compiled": sorted({name for name, each in known if each.stats.cache_misses}),
         "found": sorted({name for name, each in known if each.stats.cache_hits}),
-        "signatures": sorted({name for name, each in known if each.signatures}),
+        "inner": sorted(set().union(*(calls(each.py_func) for _, each in known))),
         "borrowing": sorted({name for name, each in known if borrows(each.py_func)}),
     }
 

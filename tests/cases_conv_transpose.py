@@ -265,6 +265,13 @@ REST: list[Case] = [
     *deconv("4.16", "W of another rank", X, block((1, 1, 1, 3), W), None),
     *deconv("4.17", "infinity times a kernel zero", [1, INF], [0, 1], [0, 1, NAN, INF], strides=[2], opsets=EVERY),
     *deconv("4.17", "infinite weight meets no inserted zero", [1, 2], [INF, 1], [INF, 1, INF, 2], strides=[2]),
+    *deconv(
+        "4.17",
+        "infinite weights meet no padding",
+        np.ones((1, 1, 5, 5), np.float32),
+        np.full((1, 4, 2, 2), INF, np.float32),
+        np.full((1, 4, 6, 6), INF, np.float32),
+    ),
     *deconv("4.17", "gaps are exactly zero", [INF, INF], [INF], [INF, 0, 0, INF], strides=[3]),
 ]
 

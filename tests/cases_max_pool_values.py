@@ -76,6 +76,7 @@ WINDOWS: list[Case] = [
         pads=[1, 1],
         opsets=INDEXED,
     ),
+    *pool("3.11", "all -inf side by side", [-INF] * 4, [-INF] * 2, [0, 2], kernel_shape=[2], strides=[2]),
     *pool(
         "3.11",
         "all -inf without Indices",
@@ -234,6 +235,7 @@ VALUES: list[Case] = [
     *pool("3.16", "long dilations", [1, 2], None, kernel_shape=[2], dilations=[1, 1]),
     *pool("3.16", "kernel 0", [1, 2], None, kernel_shape=[0]),
     *pool("3.16", "the largest stride", [[1, 2]], [[1, 2]], [[0, 1]], kernel_shape=[1, 1], strides=[2**31 - 1, 1]),
+    *pool("3.16", "one window under the largest stride", [1, 2], [1], [0], kernel_shape=[1], strides=[2**31 - 1]),
     *pool("3.16", "a larger stride", [[1, 2]], None, kernel_shape=[1, 1], strides=[2**31, 1]),
     *pool("3.16", "long kernel_shape", [1, 2], None, kernel_shape=[1, 1]),
     *pool("3.16", "stride 0", [1, 2], None, kernel_shape=[2], strides=[0]),

@@ -14,7 +14,7 @@ import unpool
 from guarded import beside_guard, survives
 from kernel_cases import KERNELS, NAN_LAST_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu import conv_transpose, conv_transpose_rows, max_pool
+from unpool.kernels.cpu import max_pool
 from unpool.kernels.cpu.order import key_of_bits
 from unpool.kernels.cpu.vector import load, splat, store
 
@@ -200,39 +200,3 @@ def test_unpool_finds_the_wrong_index() -> None:
                 unpool.max_unpool(x, indices, kernel_shape=[2, 2], strides=[2, 2], threads=2, out=out)
             assert where in str(caught.value)
     assert np.all(out == 7)
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("lanes", [63, 64, 65, 129, 200])
-def test_deconvolution_of_long_rows(monkeypatch: pytest.MonkeyPatch, stride: int, lanes: int) -> None:
-    """Rows of more lanes than any register: small integers sum exactly, with any stride, dilation and threads."""
-    monkeypatch.setattr(conv_transpose, "_is_tiled", lambda *_: False)
-    assert conv_transpose.rows is conv_transpose_rows
-    rng = np.random.default_rng(stride * 1000 + lanes)
-    dilation, pads = int(rng.integers(1, 4)), [int(pad) for pad in rng.integers(0, 3, 4)]
-    x = rng.integers(-3, 4, (1, 2, 3, lanes)).astype(np.float32)
-    w = rng.integers(-3, 4, (2, 2, 2, 3)).astype(np.float32)
-    b = rng.integers(-3, 4, 2).astype(np.float32)
-    window = {"strides": [2, stride], "dilations": [1, dilation], "pads": pads}
-    expected = deconvolved(x, w, b, **window)
-    for threads in (1, 2):
-        with kernel_cases.eager_threads():
-            got = unpool.conv_transpose(x, w, b, **window, threads=threads)
-        np.testing.assert_array_equal(got, expected)
-
-
-def deconvolved(
-    x: np.ndarray, w: np.ndarray, b: np.ndarray, strides: list[int], dilations: list[int], pads: list[int]
-) -> np.ndarray:
-    """Every tap's product placed a stride apart, and the padding cut off."""
-    sizes = [
-        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
-    ]
-    full = np.zeros((x.shape[0], w.shape[1], *sizes), x.dtype)
-    for row, column in np.ndindex(*w.shape[2:]):
-        products = np.einsum("nchw,cm->nmhw", x, w[:, :, row, column])
-        top, left = row * dilations[0], column * dilations[1]
-        bottom, right = top + (x.shape[2] - 1) * strides[0] + 1, left + (x.shape[3] - 1) * strides[1] + 1
-        full[:, :, top : bottom : strides[0], left : right : strides[1]] += products
-    cut = full[:, :, pads[0] : sizes[0] - pads[2], pads[1] : sizes[1] - pads[3]]
-    return cut + b.reshape(-1, 1, 1)

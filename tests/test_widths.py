@@ -16,7 +16,8 @@ from llvmlite import binding
 from unpool.kernels.cpu import host
 
 TESTS = Path(__file__).parent
-ALL = ("test_vector.py", "test_pool_kernels.py", "test_semantics.py", "test_random.py")
+KERNELS = ("test_vector.py", "test_vector_memory.py", "test_pool_kernels.py", "test_growth_kernels.py")
+ALL = (*KERNELS, "test_semantics.py", "test_random.py")
 ONLY_FUNCTIONS = "not test_example or function"
 NEEDED = {
     "x86-64-v4": (64, ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
@@ -66,12 +67,12 @@ def samples(tmp_path_factory):
 
 @pytest.mark.parametrize("cpu", NARROWER)
 def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
-    """Two hundred cases are right at a narrower width, which both our lanes and Numba's code have."""
+    """Two hundred cases of either kind are right at a narrower width, which our lanes and Numba's code both have."""
     output, errors = samples[cpu].communicate()
     assert samples[cpu].returncode == 0, errors.decode()[-3000:]
     report = json.loads(output)
     assert not report["wrong"], "\n\n".join(report["wrong"])
-    assert report["cases"] == 200
+    assert report["cases"] == 400
     assert report["vector_bytes"] == WIDTHS[cpu]
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
 

@@ -1,4 +1,4 @@
-"""A sample of the kernels' cases, at the vector width that Numba's environment variables ask for; prints JSON."""
+"""A sample of pools and of transposed convolutions, at the width that Numba's environment asks for; prints JSON."""
 
 import json
 from typing import Any
@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kernel_cases import SAMPLE_KERNELS, difference, pool_case
+import growth_cases
+import kernel_cases
+from growth_cases import growth_case
+from kernel_cases import SAMPLE_KERNELS, pool_case
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.vector import load, store
 
-CASES = 200
+CASES = 200  # of either kind
 REGISTERS = {"zmm": 64, "ymm": 32, "xmm": 16}
 
 
@@ -29,10 +32,11 @@ def compiled_bytes() -> int:
 
 def report() -> dict[str, Any]:
     """What differs, and the widths that the kernels were written and compiled for."""
-    cases = [pool_case(number, SAMPLE_KERNELS) for number in range(CASES)]
-    found = (difference(case, 1 + number % 2) for number, case in enumerate(cases))
-    wrong = [each for each in found if each]
-    return {"cases": len(cases), "wrong": wrong, "vector_bytes": vector_bytes(), "compiled_bytes": compiled_bytes()}
+    pools = (kernel_cases.difference(pool_case(number, SAMPLE_KERNELS), 1 + number % 2) for number in range(CASES))
+    growths = (growth_cases.difference(growth_case(number), 1 + number // 4 % 2) for number in range(CASES))
+    results = [*pools, *growths]
+    wrong = [each for each in results if each]
+    return {"cases": len(results), "wrong": wrong, "vector_bytes": vector_bytes(), "compiled_bytes": compiled_bytes()}
 
 
 if __name__ == "__main__":

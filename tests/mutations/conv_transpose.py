@@ -235,9 +235,16 @@ REST = (
     Mutation(
         "4.17",
         "execute.py",
-        "_contiguous(w, row, storage.compute), _contiguous(bias",
-        "np.nan_to_num(_contiguous(w, row, storage.compute)), _contiguous(bias",
-        "infinite and NaN weights become numbers",
+        "_contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute)",
+        "np.nan_to_num(_contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute))",
+        "infinity and NaN in X become numbers",
+    ),
+    Mutation(
+        "4.17",
+        "kernels/cpu/conv_transpose.py",
+        "if not np.isfinite(w).all():",
+        "if np.isnan(w).any():",
+        "infinite weights are multiplied with padding",
     ),
 )
 

@@ -21,7 +21,7 @@ SUITE: tuple[tuple[str, ...], ...] = (
     (EXAMPLES, "-k", "function or oracle"),
     tuple(f"tests/{name}.py" for name in FILES),
 )
-MINUTES = 5
+MINUTES = 15
 FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -85,7 +85,10 @@ class Workplace:
 
     def _first_failure(self, stages: Sequence[Sequence[str]], cache: Path) -> str | None:
         for arguments in stages:
-            done = subprocess.run([*PYTEST, *arguments], **self._settings(cache), check=False)
+            try:
+                done = subprocess.run([*PYTEST, *arguments], **self._settings(cache), check=False)
+            except subprocess.TimeoutExpired as cause:
+                raise UntriedError(f"pytest {' '.join(arguments)} ran for {MINUTES} minutes") from cause
             if done.returncode == 1:
                 return FAILED.findall(done.stdout)[0]
             if done.returncode != 0:

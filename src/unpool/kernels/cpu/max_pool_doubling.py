@@ -24,6 +24,7 @@ from unpool.kernels.cpu.vector import (
     address_of,
     convert,
     count_up,
+    gather,
     gather_at,
     load,
     load_every,
@@ -106,8 +107,8 @@ def _make(bits, key_type, payload_type, lanes, size, step, has_indices, nan_last
         plane, outer_weight, lane_weight, unit = shape
         small, large, begin, padded, stride = lane
         count, out_height, in_height, out_rest, in_rest, line_rows = strips
-        keys = np.empty(line_rows * padded + 2 * lanes, key_type)
-        payloads = np.empty(line_rows * padded + 2 * lanes, payload_type)
+        keys = np.empty(line_rows * padded + 4 * lanes, key_type)
+        payloads = np.empty(line_rows * padded + 4 * lanes, payload_type)
         key_line, payload_line, source = address_of(keys), address_of(payloads), address_of(x)
         nothing, limit = splat(key_type(smallest), lanes), splat(infinity, lanes)
         empty, zero = splat(lowest, lanes), splat(0, lanes)
@@ -149,6 +150,7 @@ def _make(bits, key_type, payload_type, lanes, size, step, has_indices, nan_last
                     store(near, select(wins, other_payload, payload))
             out_first = strip * out_height * out_rest
             out_stop = min(out_first + out_height * out_rest, rows_out.size)
+            is_output = ramp < splat(small, lanes)
             for row in range(out_first, out_stop):
                 line = (rows_out[row] - first_row) * padded
                 done = 0
@@ -156,12 +158,15 @@ def _make(bits, key_type, payload_type, lanes, size, step, has_indices, nan_last
                     block = min(done, max(0, small - lanes))
                     done = block + lanes
                     at = line + block * stride
-                    key = load_every(key_line + at * key_size, key_type, lanes, step, stride * key_size)
-                    near = payload_line + at * payload_size
-                    payload = load_every(near, payload_type, lanes, step, stride * payload_size)
+                    key_at, payload_at = key_line + at * key_size, payload_line + at * payload_size
+                    if step:
+                        key = load_every(key_at, key_type, lanes, step, 0)
+                        payload = load_every(payload_at, payload_type, lanes, step, 0)
+                    else:
+                        key = gather(key_at, stride * key_size, is_output, nothing)
+                        payload = gather(payload_at, stride * payload_size, is_output, splat(payload_type(0), lanes))
                     is_empty = key == nothing
                     target = (outer * rows_out.size + row) * small + block
-                    is_output = ramp < splat(small, lanes)
                     if has_indices:
                         place = select(is_empty, zero, convert(payload, types.int64))
                         lane_number = ramp + splat(block, lanes)

@@ -1,0 +1,116 @@
+"""Transposed convolutions for one chosen kernel, longer than its blocks, and a fast reference for them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import unpool
+from kernel_cases import CANARY, eager_threads, placed
+from unpool.kernels.cpu import conv_transpose as kernels
+from unpool.kernels.cpu import conv_transpose_phases as phases
+
+TYPES = (np.float32, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthCase:
+    """One call; all numbers are small integers, so that every order of sums is exact.
+
+    Attributes:
+        name: the whole call in one line.
+        tiled: whether the kernel of phases computes it, or that of rows.
+        inputs: X, W and B.
+        attributes: of ConvTranspose.
+        panel_bytes: of the input that the kernel of phases lays out at once.
+        result_bytes: of results that it keeps before it stores them.
+        gap: elements in front of x and y in their memory.
+    """
+
+    name: str
+    tiled: bool
+    inputs: tuple[np.ndarray, np.ndarray, np.ndarray]
+    attributes: dict[str, Any]
+    panel_bytes: int
+    result_bytes: int
+    gap: int
+
+
+def growth_case(number: int) -> GrowthCase:
+    """A case for both kernels and both types in turn; the number seeds the rest."""
+    rng = np.random.default_rng(number)
+    tiled, kind = number % 2 == 1, TYPES[number // 2 % 2]
+    rank = int(rng.choice((1, 2, 3), p=(0.3, 0.5, 0.2)))
+    widest = (8, 6, 4)[rank - 1]
+    window = [int(size) for size in rng.integers(1, widest, rank)]
+    stride, dilation = ([int(step) for step in rng.integers(1, top, rank)] for top in (6, 4))
+    sizes = [int(size) for size in rng.integers(1, widest, rank)]
+    sizes[-1] = int(rng.integers(2, 201 if rank == 1 else 67))
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 6))
+    maps = int(rng.integers(1, 20))
+    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
+    x = rng.integers(-3, 4, (int(rng.integers(1, 3)), channels * group, *sizes)).astype(kind)
+    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
+    b = rng.integers(-3, 4, maps * group).astype(kind)
+    name = f"{number}: tiled={tiled} {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
+    return GrowthCase(name, tiled, (x, w, b), attributes, panel_bytes, result_bytes, int(rng.integers(0, 64)))
+
+
+def reference(case: GrowthCase) -> np.ndarray:
+    """Every tap's products placed a stride apart, the padding cut off, the bias added."""
+    x, w, b = case.inputs
+    stride, dilation, cuts, group = case.attributes.values()
+    rank = len(stride)
+    sizes = [
+        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], stride, w.shape[2:], dilation, strict=True)
+    ]
+    parts = []
+    for xs, ws in zip(np.split(x, group, axis=1), np.split(w, group), strict=True):
+        full = np.zeros((x.shape[0], w.shape[1], *sizes), x.dtype)
+        for tap in np.ndindex(*w.shape[2:]):
+            products = np.einsum("nc...,cm->nm...", xs, ws[(..., *tap)])
+            places = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(tap, dilation, x.shape[2:], stride, strict=True)
+            )
+            full[(..., *places)] += products
+        parts.append(full)
+    cut = tuple(slice(cuts[axis], sizes[axis] - cuts[rank + axis]) for axis in range(rank))
+    return np.concatenate(parts, axis=1)[(..., *cut)] + b.reshape(-1, *[1] * rank)
+
+
+@contextmanager
+def forced(case: GrowthCase) -> Iterator[None]:
+    """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
+    with (
+        patch.object(kernels, "_is_tiled", lambda *_: case.tiled),
+        patch.object(kernels, "_is_matmul", lambda _: False),
+        patch.object(phases, "PANEL_BYTES", case.panel_bytes),
+        patch.object(phases, "RESULT_BYTES", case.result_bytes),
+        eager_threads(),
+    ):
+        yield
+
+
+def difference(case: GrowthCase, threads: int) -> str | None:
+    """What is wrong with the case, run on misplaced arrays; None if nothing is."""
+    right = reference(case)
+    inputs = [placed(each, case.gap)[0] for each in case.inputs]
+    out, memory = placed(np.zeros_like(right), case.gap)
+    with forced(case):
+        unpool.conv_transpose(*inputs, **case.attributes, threads=threads, out=out)
+    if not np.array_equal(out, right):
+        wrong = np.argwhere(out != right)
+        at = tuple(wrong[0])
+        return f"{case.name}\n{len(wrong)} of {right.size} differ, first at {at}: {out[at]}, not {right[at]}"
+    start = case.gap * out.itemsize
+    if np.any(memory[:start] != CANARY) or np.any(memory[start + out.nbytes :] != CANARY):
+        return f"{case.name}\nwritten beside its memory"
+    return None
