@@ -5,6 +5,7 @@ from torch import Tensor
 
 from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
 from unpool.torch.ops_arguments import Ints, batched, per_axis
+from unpool.torch.ops_modes import lowered, refuse_tangents
 
 
 def conv_transpose1d(
@@ -128,14 +129,20 @@ def _conv_transpose(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
 ) -> Tensor:
     where = f"conv_transpose{rank}d"
-    batch, is_unbatched = batched(where, x, rank)
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        batch, weight = batch.to(dtype), weight.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
+    refuse_tangents(where, x, weight, bias)
+    batch, is_unbatched = batched(where, lowered(x), rank)
     names = ("stride", "padding", "output_padding", "dilation")
     stride, padding, output_padding, dilation = (
         per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
     )
-    y: Tensor = torch.ops.unpool.conv_transpose(batch, weight, bias, stride, padding, output_padding, groups, dilation)
+    y: Tensor = torch.ops.unpool.conv_transpose(
+        batch,
+        lowered(weight),
+        None if bias is None else lowered(bias),
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
     return y.squeeze(0) if is_unbatched else y

@@ -142,12 +142,12 @@ def _cached_spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: boo
 
 def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     """Pool integers that the kernels do not know through float64 that order them alike, and read them back."""
-    keys = x.double()
-    if x.dtype == torch.int64:
-        keys = torch.unique(x, return_inverse=True)[1].double()
-    indices: Tensor = max_pool_with_indices(keys.contiguous(), *settings)[1]
-    found = x.flatten(2).gather(2, indices.flatten(2).clamp(min=0)).view_as(indices)
-    return found.masked_fill_(indices < 0, torch.iinfo(x.dtype).min), indices
+    ordered = torch.unique(x, return_inverse=True)[1] if x.dtype == torch.int64 else x
+    keys = tensors.empty(x, x.shape, torch.float64).copy_(ordered)
+    indices: Tensor = max_pool_with_indices(keys, *settings)[1]
+    found = x.flatten(2).gather(2, indices.flatten(2).clamp(min=0)).view(indices.shape)
+    found.masked_fill_(indices < 0, torch.iinfo(x.dtype).min)
+    return tensors.empty(x, indices.shape).copy_(found), indices
 
 
 def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
@@ -164,11 +164,13 @@ def _pool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(output[1])
     ctx.size = inputs[0].shape[2:]
+    ctx.set_materialize_grads(False)  # no zeros for the indices, which have no gradient
 
 
-def _indexed_pool_gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
-    return max_pool_backward(grad, indices, ctx.size), None, None, None, None, None
+    found = None if grad is None else max_pool_backward(grad, indices, ctx.size)
+    return found, None, None, None, None, None
 
 
 def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it

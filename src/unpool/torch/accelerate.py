@@ -1,0 +1,190 @@
+"""Swaps the pooling, unpooling and transposed convolution modules of a model for ours, in place.
+
+A module keeps its identity, parameters, hooks and settings: only its class changes, to a subclass of torch's own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn.modules import conv, pooling
+
+from unpool.torch import ops_conv_transpose as conv_transposes
+from unpool.torch import ops_max_pool as max_pools
+from unpool.torch import ops_max_unpool as max_unpools
+from unpool.torch.ops_arguments import FLOATS
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What became of one module.
+
+    Attributes:
+        name: as in `model.named_modules()`; empty for the model itself.
+        kind: the class that the module had.
+        reason: why it was left; None where it was swapped.
+    """
+
+    name: str
+    kind: str
+    reason: str | None
+
+    def __str__(self) -> str:
+        """One line for people."""
+        place = f"{self.name or '(model)'}: {self.kind}"
+        return f"{place} runs on unpool" if self.reason is None else f"{place} left: {self.reason}"
+
+
+def accelerate(model: nn.Module) -> list[Swap]:
+    """Let every MaxPool, MaxUnpool and ConvTranspose module of a model run on our operators.
+
+    Values, indices and gradients stay torch's; state_dict, parameters and hooks stay the same objects, so that
+    optimisers keep working. Calls of torch.nn.functional inside a forward are not modules and are not seen.
+
+    Args:
+        model: changed in place; on the CPU.
+
+    Returns:
+        One record per module of these families, in the order of `named_modules`, each with why it was left if it was.
+
+    >>> for swap in accelerate(nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.AdaptiveMaxPool2d(1))):
+    ...     print(swap)
+    1: MaxPool2d runs on unpool
+    2: AdaptiveMaxPool2d left: its windows differ from place to place
+    """
+    found = []
+    for name, module in model.named_modules():
+        if isinstance(module, _FAMILIES):
+            kind, reason = type(module).__name__, _obstacle(module)
+            if reason is None:
+                object.__setattr__(module, "__class__", OURS[type(module)])
+            found.append(Swap(name, kind, reason))
+    return found
+
+
+class _Pooling:
+    """A pooling module whose forward is `function`."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def forward(self: Any, input: Tensor) -> Any:
+        """As torch's module."""
+        return type(self).function(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        )
+
+
+class _Unpooling:
+    """An unpooling module whose forward is `function`."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def forward(self: Any, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Any:
+        """As torch's module."""
+        return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class _ConvTransposing:
+    """A transposed convolution whose forward is `function`."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Any:
+        """As torch's module."""
+        rank = len(self.kernel_size)
+        extra = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, rank, self.dilation
+        )
+        return type(self).function(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+
+class MaxPool1d(_Pooling, nn.MaxPool1d):
+    """torch.nn.MaxPool1d on our operator."""
+
+    function = staticmethod(max_pools.max_pool1d)
+
+
+class MaxPool2d(_Pooling, nn.MaxPool2d):
+    """torch.nn.MaxPool2d on our operator."""
+
+    function = staticmethod(max_pools.max_pool2d)
+
+
+class MaxPool3d(_Pooling, nn.MaxPool3d):
+    """torch.nn.MaxPool3d on our operator."""
+
+    function = staticmethod(max_pools.max_pool3d)
+
+
+class MaxUnpool1d(_Unpooling, nn.MaxUnpool1d):
+    """torch.nn.MaxUnpool1d on our operator."""
+
+    function = staticmethod(max_unpools.max_unpool1d)
+
+
+class MaxUnpool2d(_Unpooling, nn.MaxUnpool2d):
+    """torch.nn.MaxUnpool2d on our operator."""
+
+    function = staticmethod(max_unpools.max_unpool2d)
+
+
+class MaxUnpool3d(_Unpooling, nn.MaxUnpool3d):
+    """torch.nn.MaxUnpool3d on our operator."""
+
+    function = staticmethod(max_unpools.max_unpool3d)
+
+
+class ConvTranspose1d(_ConvTransposing, nn.ConvTranspose1d):
+    """torch.nn.ConvTranspose1d on our operator."""
+
+    function = staticmethod(conv_transposes.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTransposing, nn.ConvTranspose2d):
+    """torch.nn.ConvTranspose2d on our operator."""
+
+    function = staticmethod(conv_transposes.conv_transpose2d)
+
+
+class ConvTranspose3d(_ConvTransposing, nn.ConvTranspose3d):
+    """torch.nn.ConvTranspose3d on our operator."""
+
+    function = staticmethod(conv_transposes.conv_transpose3d)
+
+
+OURS: dict[type[nn.Module], type[nn.Module]] = {
+    ours.__mro__[2]: ours
+    for ours in (
+        MaxPool1d, MaxPool2d, MaxPool3d,
+        MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
+        ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+    )
+}  # fmt: skip
+
+_OTHER_WINDOWS = (pooling._AdaptiveMaxPoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+_FAMILIES = (pooling._MaxPoolNd, pooling._MaxUnpoolNd, conv._ConvTransposeNd, *_OTHER_WINDOWS)
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Why a module of these families cannot be swapped."""
+    if isinstance(module, _OTHER_WINDOWS):
+        return "its windows differ from place to place"
+    if type(module) in OURS.values():
+        return "it already runs on unpool"
+    if type(module) not in OURS:
+        return "it is a subclass, whose forward may differ"
+    for parameter in module.parameters(recurse=False):
+        if parameter.device.type != "cpu":
+            return f"its parameters are on {parameter.device}, not on the CPU"
+        if parameter.dtype not in FLOATS:
+            return f"its parameters are {str(parameter.dtype).removeprefix('torch.')}"
+    return None
