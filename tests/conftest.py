@@ -10,7 +10,7 @@ MOST_SECONDS = 300
 
 
 class CompileMeter(event.Listener):
-    """Distinct kernel specialisations, and the seconds spent on them."""
+    """Distinct kernel specialisations, and the seconds of processor time spent on them."""
 
     def __init__(self):
         self.seen = set()
@@ -21,17 +21,18 @@ class CompileMeter(event.Listener):
     def on_start(self, happened):
         """A dispatcher begins to compile, perhaps inside another one."""
         if self._depth == 0:
-            self._started = time.perf_counter()
+            self._started = time.process_time()
         self._depth += 1
 
     def on_end(self, happened):
         """A dispatcher is done; only the outermost one adds its time."""
         self._depth -= 1
-        dispatcher = happened.data["dispatcher"].py_func
-        if dispatcher.__module__.startswith("unpool."):
-            self.seen.add((dispatcher.__module__, dispatcher.__qualname__, happened.data["args"]))
+        kernel = happened.data["dispatcher"].py_func
+        if kernel.__module__.startswith("unpool."):
+            captured = tuple(str(cell.cell_contents) for cell in kernel.__closure__ or ())
+            self.seen.add((kernel.__module__, kernel.__qualname__, captured, happened.data["args"]))
         if self._depth == 0:
-            self.seconds += time.perf_counter() - self._started
+            self.seconds += time.process_time() - self._started
 
 
 METER = CompileMeter()

@@ -16,9 +16,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.rows import padded_rows, readonly
 from unpool.kernels.cpu.threads import split
@@ -249,7 +250,7 @@ def _kernel(dtype: str):
 def _make(element, lanes, size, rows, vectors, digest):
     wide, registers = lanes * vectors, rows * vectors
 
-    @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+    @compiled(fastmath={"contract"})
     def grow(x, packed, b, y, cuts, lane, planes, starts, targets, kinds, offsets, sizes, first, stop):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
@@ -258,7 +259,7 @@ def _make(element, lanes, size, rows, vectors, digest):
         groups, channels, maps, blocks, chunks, block, chunk, length, margin, group_weights = cuts
         lane_phases = lane[5]
         line = block + margin + wide
-        line += 16 - line % 32 if line % 32 else 16
+        line += (16 - line) % 32
         panel = np.empty(channels * line, element)
         phase_count = targets.shape[0] * lane_phases
         results = np.empty((phase_count * chunk + rows) * block, element)
@@ -303,7 +304,7 @@ def _make(element, lanes, size, rows, vectors, digest):
     return grow
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _fill_panel(panel, line, x, base, plane, channels, at, length, starts, lane):
     """Copy the elements of [at, at + length) of every channel's line, zero where there is padding."""
     small, padded, begin = lane[0], lane[1], lane[2]
@@ -327,7 +328,7 @@ def _fill_panel(panel, line, x, base, plane, channels, at, length, starts, lane)
         target[length:] = 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _store_phase(y, base, values, at, targets, phase, bias, lane):
     """Write the results of one phase to every `stride`-th element of its output rows."""
     padded, large, stride = lane[1], lane[3], lane[4]
@@ -344,7 +345,7 @@ def _store_phase(y, base, values, at, targets, phase, bias, lane):
         done = until
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _store_strided(y, values, bias, stride):
     if stride == 1:
         for place in range(values.size):

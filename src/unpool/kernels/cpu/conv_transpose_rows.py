@@ -8,12 +8,13 @@ one multiply-add of contiguous vectors, and no product with an inserted zero is 
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
-from numba import njit
 
 from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
@@ -38,7 +39,7 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     sizes = (x.shape[1] // group, w.shape[1], math.prod(x.shape[2:]), math.prod(w.shape[2:]))
     work = y.size * max(1, sizes[0] * width * lanes.window.size // lanes.window.stride)
     split(
-        _grow_rows, y.shape[0] * y.shape[1] * rows, work, threads,
+        _kernel(), y.shape[0] * y.shape[1] * rows, work, threads,
         readonly(x), readonly(w), readonly(b), y.reshape(-1), sizes, rows, lanes.large, lanes.window.stride,
         steps, table, width, spans,
     )  # fmt: skip
@@ -60,43 +61,52 @@ def _tables(axes: tuple[Axis, ...]):
     return *plan, np.column_stack([spans[:, :3], phase, shift])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, spans, first, stop):
-    """Memory order: batch and output channel, leading position, lane. Each output row visits the channels of its
-    group, the input rows that reach it, the taps along the lanes, then the lanes: the innermost loop is a vector loop.
-    """
-    channels, maps, x_plane, w_plane = sizes
-    others = np.empty(width, np.int64)
-    taps = np.empty(width, np.int64)
-    phase_size = large // stride + 1
-    phases = np.empty((min(stride, large), phase_size), x.dtype)
-    for job in range(first, stop):
-        outer, row = job // rows, job % rows
-        batch, out_map = outer // b.size, outer % b.size
-        group = out_map // maps
-        phases[:] = 0
-        count = list_rows(steps, table, row, others, taps)
-        for channel in range(group * channels, (group + 1) * channels):
-            plane = (batch * (b.size // maps) * channels + channel) * x_plane
-            window = (channel * maps + out_map % maps) * w_plane
-            for place in range(count):
-                for span in range(spans.shape[0]):
-                    low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
-                    if low < high:
-                        start = plane + others[place] + low
-                        weight = w[window + taps[place] + spans[span, 0]]
-                        _add_row(phases[phase, low + shift : high + shift], x[start : start + high - low], weight)
-        _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
+@cache
+def _kernel():
+    return _make(source_digest())
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _make(digest):
+    @compiled(fastmath={"contract"})
+    def grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, spans, first, stop):
+        """Memory order: batch and output channel, leading position, lane. Each output row visits the channels of its
+        group, the input rows that reach it, the taps along the lanes, then the lanes: the innermost loop is a vector's.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        channels, maps, x_plane, w_plane = sizes
+        others = np.empty(width, np.int64)
+        taps = np.empty(width, np.int64)
+        phase_size = large // stride + 1
+        phases = np.empty((min(stride, large), phase_size), x.dtype)
+        for job in range(first, stop):
+            outer, row = job // rows, job % rows
+            batch, out_map = outer // b.size, outer % b.size
+            group = out_map // maps
+            phases[:] = 0
+            count = list_rows(steps, table, row, others, taps)
+            for channel in range(group * channels, (group + 1) * channels):
+                plane = (batch * (b.size // maps) * channels + channel) * x_plane
+                window = (channel * maps + out_map % maps) * w_plane
+                for place in range(count):
+                    for span in range(spans.shape[0]):
+                        low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
+                        if low < high:
+                            start = plane + others[place] + low
+                            weight = w[window + taps[place] + spans[span, 0]]
+                            _add_row(phases[phase, low + shift : high + shift], x[start : start + high - low], weight)
+            _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
+
+    return grow_rows
+
+
+@compiled(fastmath={"contract"})
 def _add_row(line, x, weight):
     """One tap of one channel."""
     for lane in range(line.size):
         line[lane] += x[lane] * weight
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _store_row(y, phases, stride, bias):
     """Interleave the phases, adding the bias once."""
     for phase in range(phases.shape[0]):

@@ -15,10 +15,11 @@ _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1"
 def vector_bytes() -> int:
     """Bytes in one register: 64 with AVX-512, 32 with AVX2, otherwise 16 (SSE, NEON).
 
-    Follows the CPU that Numba compiles for, so that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES hold here too.
+    Follows Numba: it uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or
+    NUMBA_CPU_FEATURES is set.
     """
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
-    if name in (None, "host") and features is None:
+    if features is None and name != "generic":
         found = binding.get_host_cpu_features()
         return 64 if found.get("avx512bw") and found.get("avx512vl") else 32 if found.get("avx2") else 16
     if "+avx512bw" in (features or "") or str(name).startswith(_WIDE):

@@ -4,8 +4,8 @@ y[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i
 """
 
 import numpy as np
-from numba import njit
 
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 
@@ -34,7 +34,7 @@ def spread(grad, indices, y, lanes: int, threads: int | None) -> int:
     return int(max(parts))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _spread_planes(grad, indices, y, sizes, first, stop):
     """Memory order: outer, place, lane. A plane is cleared just before it is added to, while it is in the cache."""
     small, large, lanes, blocks = sizes

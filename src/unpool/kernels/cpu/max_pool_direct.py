@@ -8,8 +8,9 @@ Any rank, stride, dilation and padding; lanes are positions of the last axis, or
 from functools import cache
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.order import beats, order
 from unpool.kernels.cpu.rows import list_rows
@@ -59,7 +60,7 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
 
 
 def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
-    @njit(cache=True, nogil=True, error_model="numpy")
+    @compiled()
     def pool_rows(x, y, indices, shape, lane, steps, table, width, lowest, infinity, ahead, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
         vectors; the others gather under a mask. A last block moves back over its neighbour rather than ending short.

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.order import KEY_TYPES, beats, key_of
 from unpool.kernels.cpu.vector import (
@@ -98,7 +99,7 @@ def _make(bits, key_type, payload_type, lanes, size, step, has_indices, nan_last
     key_size, payload_size = key_type.bitwidth // 8, payload_type.bitwidth // 8
     smallest = -(2 ** (key_type.bitwidth - 1))
 
-    @njit(cache=True, nogil=True, error_model="numpy")
+    @compiled()
     def pool_strips(x, y, indices, shape, lane, strips, starts, rows_out, doublings, lowest, infinity, first, stop):
         """Memory order: outer, strip of the first axis, then the line three times: laid out row by row, combined once
         per offset, and read at the output positions. All loops over lanes are whole vectors, the last one masked.

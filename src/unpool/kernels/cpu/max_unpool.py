@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 
@@ -66,7 +66,7 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _check_planes(indices, small, large, limit, first, stop):
     """Memory order: plane, position. One pass, two unsigned comparisons per index."""
     is_local = True
@@ -79,7 +79,7 @@ def _check_planes(indices, small, large, limit, first, stop):
     return -1, is_local
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _in_windows(indices, small, sizes, first, stop):
     """Memory order: plane, position, axis from last to first; both the position and its index are decoded."""
     for position in range(first * small, stop * small):
@@ -100,7 +100,7 @@ def _in_windows(indices, small, sizes, first, stop):
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _scatter_planes(x, indices, y, small, large, channels, clears, first, stop):
     """Memory order: plane, position of the indices. A plane of its own is cleared just before it is written, while it
     is in the cache. Channels-last arrays swap plane and position on both sides.
@@ -116,7 +116,7 @@ def _scatter_planes(x, indices, y, small, large, channels, clears, first, stop):
             y[index] = x[place]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _channels_last(index, plane, channels):
     """From the flat index of (n, c, q) to that of (n, q, c)."""
     batch_and_channel, inside = index // plane, index % plane

@@ -4,8 +4,8 @@ y[n, c, p] = grad[n, c, indices[n, c, p]]
 """
 
 import numpy as np
-from numba import njit
 
+from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 
@@ -34,7 +34,7 @@ def collect(grad, indices, y, lanes: int, threads: int | None) -> int:
     return int(max(parts))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _collect_planes(grad, indices, y, sizes, first, stop):
     """Memory order: outer, place, lane; one pass over indices and y."""
     small, large, lanes, blocks = sizes

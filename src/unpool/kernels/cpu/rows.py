@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from unpool.geometry import Walk
+from unpool.kernels.cpu.compiled import compiled
 
 Steps = tuple[npt.NDArray[np.int64], int]
 
@@ -70,7 +70,7 @@ def readonly(x):
     return flat
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def list_rows(steps, table, row, others, codes):
     """Fill `others` and `codes` with the offsets that leading position `row` is tied to; how many there are.
 

@@ -370,7 +370,7 @@ def tile_add_product(context, total, a, b, element, lanes, rows, vectors):
             left = _splat(builder, builder.load(pointer, align=size), vector.lanes)
             for part in range(count_vectors):
                 old = sums[row * count_vectors + part]
-                results.append(_call(builder, f"llvm.fma.{vector.suffix}", vector.llvm, [left, right[part], old]))
+                results.append(_call(builder, f"llvm.fmuladd.{vector.suffix}", vector.llvm, [left, right[part], old]))
         return ctx.make_tuple(builder, total, results)
 
     return total(total, a, b, element, lanes, rows, vectors), emit

@@ -1,0 +1,38 @@
+"""One decorator for all kernels: compiled serial, without the interpreter lock, and cached where that is possible."""
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba import njit
+
+_log = logging.getLogger("unpool")
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As `numba.njit`; Numba chooses the folder of its cache, and where none can be written there is no cache.
+
+    Args:
+        options: of `njit`, beside those that all kernels share.
+    """
+    shared = {"nogil": True, "error_model": "numpy", **options}
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(cache=True, **shared)(function)
+        except RuntimeError as cause:
+            if "no locator available" not in str(cause):
+                raise
+            _say_once()
+            return njit(**shared)(function)
+
+    return decorate
+
+
+@cache
+def _say_once() -> None:
+    _log.warning(
+        "kernels: no folder for Numba's cache can be written, so every process compiles anew. "
+        "Set NUMBA_CACHE_DIR to a folder that can."
+    )
