@@ -195,6 +195,27 @@ def test_offsets_of_other_planes_stay():
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], whole(model).run(None, {"x": x})[0])
 
 
+def test_offsets_of_another_arrangement_stay():
+    """After a Reshape the second axis may be half a plane: offsets along it are not those of the planes."""
+    model = models.model(
+        """arranged (float[1, 2, 8] x) => (float[1, 2, 4] y, int64[2, 2, 2] i) {
+            y, whole = MaxPool <kernel_shape = [2], strides = [2]> (x)
+            _, ones = MaxPool <kernel_shape = [1]> (x)
+            first = Slice (ones, zero, one, two)
+            halves = Reshape (whole, cube)
+            i = Sub (halves, first)
+        }""",
+        zero=np.int64([0]),
+        one=np.int64([1]),
+        two=np.int64([2]),
+        cube=np.int64([2, 2, 2]),
+    )
+    session = unpool.InferenceSession(model)
+    assert operators(session)["Sub"] == 1
+    x = models.random(1, 2, 8)
+    np.testing.assert_array_equal(session.run(["i"], {"x": x})[0], whole(model).run(["i"], {"x": x})[0])
+
+
 def test_windows_without_data_keep_the_second_pool():
     """Index -1 minus an offset is no remainder: where a window may meet padding only, nothing is replaced."""
     graph = """{d} (float[1, 2, {size}] x) => (float[1, 2, n] y, int64[1, 2, n] i) {{

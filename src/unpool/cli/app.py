@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import guard
+from unpool.cli.exits import FINDINGS, guard
 from unpool.cli.words import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
 
 app = typer.Typer(
@@ -232,6 +232,62 @@ def bench(
             console.say_json(to_json(times, model))
         for line in [] if as_json else report(times):
             console.say(line)
+
+
+@app.command()
+def check(
+    model: ModelPath,
+    size: Annotated[
+        list[str] | None, typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find what runtimes read differently, or all of them otherwise than was meant; exits 1 if there is something.
+
+    Example: unpool check segnet.onnx
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.check import check_file, print_findings, to_json
+        from unpool.cli.upgrade import sizes_of
+
+        findings = check_file(model, sizes_of(size or ()))
+        if as_json:
+            console.say_json(to_json(findings, model))
+        else:
+            print_findings(findings, model)
+    if findings:
+        raise typer.Exit(FINDINGS)
+
+
+@app.command()
+def fix(
+    model: ModelPath,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do and verify everything, write nothing.")] = False,
+    size: Size = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model with MaxUnpool in place of ScatterND, one pool in place of two, and indices that count rightly.
+
+    Example: unpool fix exported.onnx -o fixed.onnx
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.fix import fix_file, report, to_json
+        from unpool.cli.upgrade import sizes_of
+
+        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done = fix_file(model, output, dry_run, meaning)
+        if as_json:
+            console.say_json(to_json(done, model, output, dry_run))
+        for line in [] if as_json else report(done, output, dry_run):
+            console.say(line, quiet)
 
 
 @app.command()

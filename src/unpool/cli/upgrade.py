@@ -9,6 +9,8 @@ from unpool.cli.exits import UsageError
 from unpool.cli.outputs import Staging
 
 if TYPE_CHECKING:
+    import onnx
+
     from unpool.runtime.passes.rewrite import Rewritten
 
 
@@ -64,10 +66,15 @@ def check_output(output: Path) -> None:
         raise UsageError(f"-o {output}: expected a file for a binary model such as model.onnx. Name another.")
 
 
-def _written(done: "Rewritten", output: Path) -> "Rewritten":
+def write_model(model: "onnx.ModelProto", output: Path) -> None:
+    """Write a model, or nothing when that fails."""
     from unpool.runtime.pieces import serialize
 
-    content = serialize(done.model, str(output))
+    content = serialize(model, str(output))
     with Staging(output.parent, may_create=False) as staging, staging.open(output) as stream:
         stream.write(content)
+
+
+def _written(done: "Rewritten", output: Path) -> "Rewritten":
+    write_model(done.model, output)
     return done

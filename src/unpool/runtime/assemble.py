@@ -25,6 +25,8 @@ from unpool.runtime.plan import Plan, Step
 from unpool.runtime.reference import ReferencePiece
 from unpool.runtime.shapes import Types
 
+AS_RAISED = Meaning("spec", "output")  # a ScatterND counts in its output, however the model is read
+
 
 class Runner(Protocol):
     """A loaded step."""
@@ -71,7 +73,7 @@ class _Assembly:
         self._types = types
         self._settings = settings
         self._specs = {
-            position: bind(node, graph.opsets, settings.meaning)
+            position: bind(node, graph.opsets, AS_RAISED if node.output[0] in graph.raised else settings.meaning)
             for position, node in enumerate(graph.nodes)
             if is_ours(node)
         }

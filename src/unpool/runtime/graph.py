@@ -29,6 +29,7 @@ class Graph:
         opsets: version by domain, "" for ONNX.
         ir_version: of the model.
         folded: for the first output of a node, the labels of the nodes folded into it.
+        raised: for the first output of a node of ours that stands for others, what it was raised from.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -41,6 +42,7 @@ class Graph:
     opsets: Mapping[str, int]
     ir_version: int
     folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    raised: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def output_names(self) -> tuple[str, ...]:

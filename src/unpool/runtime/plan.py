@@ -158,7 +158,8 @@ def _step(graph: Graph, readers: Mapping[str, set[int]], runner: Runner, level: 
 def _records(graph: Graph, position: int, choice: Choice, step: int, level: int) -> Iterator[Record]:
     node = graph.nodes[position]
     folded = graph.folded.get(node.output[0], ())
-    reasons = [choice.reason, *([f"with {', '.join(folded)} folded in"] if folded else [])]
+    raised = graph.raised.get(node.output[0], "")
+    reasons = [choice.reason, raised, *([f"with {', '.join(folded)} folded in"] if folded else [])]
     yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
     for name, body in bodies(node):
         for inner in with_inner(body.node):

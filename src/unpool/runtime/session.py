@@ -29,6 +29,7 @@ from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.passes.raising import raise_all
 from unpool.runtime.plan import Plan
 from unpool.runtime.profile import Profile
 from unpool.runtime.schedule import Schedules
@@ -91,6 +92,8 @@ class InferenceSession:
     1     MaxUnpool->z  MaxUnpool-11  unpool   unpool runs every MaxUnpool
     """
 
+    _raises = True
+
     def __init__(
         self,
         path_or_bytes: Source,
@@ -111,7 +114,7 @@ class InferenceSession:
         settings = Settings(meaning, exact, budget, session_options(sess_options, budget), self._providers)
         model = load(path_or_bytes)
         self._metadata = _metadata(model)
-        graph, types = _prepare(model, meaning)
+        graph, types = _prepare(model, meaning, raises=self._raises)
         self._signature = Signature(graph, types)
         program = assemble(graph, types, settings)
         self._plan = program.plan
@@ -222,7 +225,13 @@ class InferenceSession:
         return "" if self._profile is None else self._profile.write()
 
 
-def _prepare(model: onnx.ModelProto, meaning: Meaning) -> tuple[Graph, Types]:
+class AsWritten(InferenceSession):
+    """A session that leaves a decomposed unpooling as it is, for comparing."""
+
+    _raises = False
+
+
+def _prepare(model: onnx.ModelProto, meaning: Meaning, *, raises: bool) -> tuple[Graph, Types]:
     """Check the model and bring it into the form that is planned, with what is known of its values."""
     model = shorten(model)
     imports = {one.domain: one.version for one in model.opset_import}
@@ -231,6 +240,8 @@ def _prepare(model: onnx.ModelProto, meaning: Meaning) -> tuple[Graph, Types]:
     graph = lift(read(lift_opset(inline(model), meaning)))
     bound.check(graph.nodes, graph.opsets, meaning)
     types = infer(graph, meaning).types
+    if raises:
+        graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
     bound.check_types(graph, types, meaning)
     return prune(fold(graph)), types
 

@@ -317,15 +317,21 @@ def _fill_panel(panel, line, x, base, plane, channels, at, length, starts, lane)
             start = starts[row] if row < starts.size else -1
             low, high = done + max(0, begin - column), done + max(0, min(until - done, begin + small - column))
             if start < 0 or low >= high:
-                target[done:until] = 0
+                _clear(target[done:until])
             else:
                 source = base + channel * plane + start + column - begin
-                target[done:low] = 0
+                _clear(target[done:low])
                 for place in range(high - low):
                     target[low + place] = x[source + low - done + place]
-                target[high:until] = 0
+                _clear(target[high:until])
             done = until
-        target[length:] = 0
+        _clear(target[length:])
+
+
+@compiled()
+def _clear(target):
+    for place in range(target.size):
+        target[place] = 0
 
 
 @compiled()

@@ -71,7 +71,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
         others, codes = np.empty(width, np.int64), np.empty(width, np.int64)
         source, end = address_of(x), address_of(x) + x.size * size
         nothing, limit = splat(lowest, lanes), splat(infinity, lanes)
-        nowhere = splat(place_type(-1), lanes)
+        lowest_key, nowhere = order(nothing, limit), splat(place_type(-1), lanes)
         ramp = count_up(types.int64, lanes, 1)
         weights = ramp * splat(np.int64(stride * lane_weight), lanes)
         span = (window - 1) * dilation
@@ -84,10 +84,10 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                 done = block + lanes
                 start = block * stride - begin
                 base = source + (outer * plane + start) * size
-                is_inside = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
-                if is_inside and base + (others[max(count, 1) - 1] + span + lanes * step) * size <= end:
-                    best = load_every(base + others[0] * size, element, lanes, step, stride * size)
-                    key, at = order(best, limit), splat(place_type(codes[0]), lanes)
+                is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
+                is_whole = is_whole and base + (others[max(count, 1) - 1] + span + lanes * step) * size <= end
+                if is_whole:
+                    best, key, at = nothing, lowest_key, splat(place_type(codes[0]), lanes)
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place]
                         if ahead:
@@ -101,7 +101,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                             address += dilation * size
                             code += dilation * lane_weight
                 else:
-                    best, key, at = nothing, order(nothing, limit), nowhere
+                    best, key, at = nothing, lowest_key, nowhere
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place]
                         position = ramp * splat(stride, lanes) + splat(np.int64(start), lanes)
@@ -118,7 +118,8 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                 target = job * small + block
                 base_index = splat(np.int64(outer * outer_weight + start * lane_weight), lanes)
                 index = convert(at, types.int64) + base_index + weights
-                index = select(at == nowhere, splat(np.int64(-1), lanes), index)
+                if not is_whole:
+                    index = select(at == nowhere, splat(np.int64(-1), lanes), index)
                 if small >= lanes:
                     store(address_of(y) + target * size, best)
                     if has_indices:

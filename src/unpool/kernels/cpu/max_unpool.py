@@ -107,7 +107,8 @@ def _scatter_planes(x, indices, y, small, large, channels, clears, first, stop):
     """
     for plane in range(first, stop):
         if clears:
-            y[plane * large : (plane + 1) * large] = 0
+            for place in range(plane * large, (plane + 1) * large):
+                y[place] = 0
         for position in range(plane * small, (plane + 1) * small):
             index, place = indices[position], position
             if channels != 1:

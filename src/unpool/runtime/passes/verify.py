@@ -26,7 +26,13 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-
 Feed = Mapping[str, AnyArray]
 
 
-def verify(before: onnx.ModelProto, after: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
+def verify(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    meaning: Meaning,
+    sizes: Mapping[str, int],
+    first_session: type[InferenceSession] = InferenceSession,
+) -> None:
     """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
 
     Args:
@@ -34,6 +40,7 @@ def verify(before: onnx.ModelProto, after: onnx.ModelProto, meaning: Meaning, si
         after: read as the standard says.
         meaning: of the first model.
         sizes: for names of unknown sizes; others are tried.
+        first_session: runs the first model.
 
     Raises:
         UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
@@ -41,10 +48,10 @@ def verify(before: onnx.ModelProto, after: onnx.ModelProto, meaning: Meaning, si
     space = "output" if meaning.compat == "ort" and meaning.index_space == "auto" else meaning.index_space
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        first = InferenceSession(before, compat=meaning.compat, index_space=meaning.index_space, exact=True)
+        first = first_session(before, compat=meaning.compat, index_space=meaning.index_space, exact=True)
         second = InferenceSession(after, index_space=space, exact=True)
     is_exact = all(is_ours(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
-    for feed, expected in _runs(first, sizes):
+    for feed, expected in runs(first, sizes):
         try:
             got = second.run(None, feed)
         except UnpoolError as error:
@@ -52,11 +59,15 @@ def verify(before: onnx.ModelProto, after: onnx.ModelProto, meaning: Meaning, si
                 f"the rewritten model: expected it to run as the first one does, got: {error}"
             ) from error
         for info, one, other in zip(first.get_outputs(), expected, got, strict=True):
-            _compare(info.name, one, other, is_exact)
+            compare(info.name, one, other, is_exact)
 
 
-def _runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
-    """Feeds that the session accepts, with what it returns."""
+def runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+    """Feeds that the session accepts, with what it returns.
+
+    Raises:
+        UnsupportedError: it accepts none of those that are tried.
+    """
     rng = np.random.default_rng(SEED)
     left, reason = RUNS, ""
     for size in SIZES:
@@ -92,10 +103,15 @@ def _chosen(dim: int | str | None, axis: int, sizes: Mapping[str, int], size: in
     return sizes.get(dim or "", size if axis else min(size, BATCH))
 
 
-def _compare(name: str, expected: Any, got: Any, is_exact: bool) -> None:
+def compare(name: str, expected: Any, got: Any, is_exact: bool) -> None:
+    """Compare an output of two models.
+
+    Raises:
+        UnsupportedError: they differ in type, shape or, beyond a tolerance, in values.
+    """
     if isinstance(expected, list):
         for one, other in zip(expected, got, strict=True):
-            _compare(name, one, other, is_exact)
+            compare(name, one, other, is_exact)
         return
     if expected.dtype != got.dtype or expected.shape != got.shape:
         raise _mismatch(name, f"{expected.dtype.name}{list(expected.shape)}", f"{got.dtype.name}{list(got.shape)}")

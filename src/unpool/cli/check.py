@@ -1,0 +1,53 @@
+"""The work of `unpool check`: findings as data and as a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from unpool.runtime.finding import Finding
+
+WIDE = 200
+TITLES = ("node", "rule", "what is wrong", "who is affected", "repair")
+
+
+def check_file(path: Path, sizes: Mapping[str, int]) -> "tuple[Finding, ...]":
+    """The findings of the library's `lint`."""
+    from unpool.runtime.lint import lint
+
+    return lint(path, sizes=sizes)
+
+
+def print_findings(findings: "Sequence[Finding]", path: Path) -> None:
+    """Print a table for people, or one line when there is nothing to say."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    if findings:
+        table = Table(*TITLES, box=SIMPLE_HEAD, show_lines=True)
+        for one in findings:
+            table.add_row(*map(Text, (one.node, one.rule, one.problem, one.affected, one.repair)))
+        console.print(table)
+    console.print(Text(f"{path}: {summary(len(findings))}"), soft_wrap=True)
+
+
+def summary(count: int) -> str:
+    """How much was found, in words; rules are those of docs/semantics.md.
+
+    >>> summary(0), summary(2)
+    ('nothing found', '2 findings; rules are those of docs/semantics.md')
+    """
+    if not count:
+        return "nothing found"
+    return f"{count} finding{'s' * (count > 1)}; rules are those of docs/semantics.md"
+
+
+def to_json(findings: "Sequence[Finding]", path: Path) -> dict[str, Any]:
+    """The same as JSON types."""
+    return {"model": str(path), "findings": [asdict(one) for one in findings]}

@@ -1,0 +1,95 @@
+"""What in a model some runtime reads differently, or every runtime reads otherwise than was meant.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 8, opset_import: ["" : 17]>
+...     shrink (float[1, 1, 5] x) => (float[1, 1, n] y) {
+...         y = MaxPool <auto_pad = "VALID", ceil_mode = 1, kernel_shape = [2], strides = [2]> (x)
+...     }''')
+>>> [(one.node, one.rule, one.repair) for one in lint(model)]
+[('MaxPool->y', '3.3', 'unpool canonicalise')]
+"""
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from unpool.errors import UnpoolError
+from unpool.runtime.bound import Meaning
+from unpool.runtime.finding import Finding
+from unpool.runtime.inference import infer
+from unpool.runtime.lint_indices import INDEX_RULES
+from unpool.runtime.lint_padding import padding_findings
+from unpool.runtime.load import Source, load
+from unpool.runtime.nodes import label
+from unpool.runtime.passes.opened import Opened, open_model
+from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.repair_indices import unpoolings
+from unpool.runtime.passes.size_flow import SizeFlow
+
+FIX = "unpool fix"
+
+
+def lint(source: Source, *, sizes: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
+    """What is wrong with a model, node by node, as far as it can be told from the model alone.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        sizes: for names of sizes that the inputs leave open; some rules need them.
+
+    Raises:
+        UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
+    """
+    opened, meaning = _opened(_with_sizes(load(source), sizes or {}))
+    return tuple(_findings(opened, meaning))
+
+
+def _opened(model: onnx.ModelProto) -> tuple[Opened, Meaning]:
+    """The model, read as the standard says or, if that refuses it, as ONNX Runtime does."""
+    try:
+        return open_model(model, Meaning()), Meaning()
+    except UnpoolError as error:
+        try:
+            return open_model(model, Meaning("ort")), Meaning("ort")
+        except UnpoolError:
+            raise error from None
+
+
+def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    if not sizes:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    dims = [dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim]
+    names = {dim.dim_param for dim in dims} - {""}
+    unknown = sorted(set(sizes) - names)
+    if unknown:
+        raise UnpoolError(
+            f"sizes: expected names from {', '.join(sorted(names)) or 'none'}, the sizes that the inputs leave open, "
+            f"got {', '.join(unknown)}. Correct them."
+        )
+    for dim in dims:
+        if dim.dim_param in sizes:
+            dim.dim_value = sizes[dim.dim_param]
+    return copy
+
+
+def _findings(opened: Opened, meaning: Meaning) -> Iterator[Finding]:
+    graph, types = opened.graph, opened.inference.types
+    flow = SizeFlow(graph, types)
+    for one in unpoolings(flow):
+        for rule in INDEX_RULES:
+            yield from rule(flow, one)
+    for ours in opened.inference.ours:
+        yield from padding_findings(opened, ours)
+    nodes = {name: node for node in graph.nodes for name in node.output}
+    for edit in raise_all(graph, types, lambda one: infer(one, meaning).types).edits:
+        node = nodes[edit.output]
+        yield Finding(
+            label(node),
+            node.op_type,
+            "7",
+            f"{edit.change.before}: this stands for {edit.change.after}",
+            "every runtime: more nodes and memory than needed; tools that look for MaxUnpool find none",
+            FIX,
+        )

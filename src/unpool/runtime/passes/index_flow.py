@@ -1,0 +1,248 @@
+"""Where indices come from, and which tensor they count in.
+
+A MaxPool counts in the whole (N, C, D1..Dk) tensor that it pools. PyTorch counts inside one (n, c) plane, so its
+exporters take the offset of every plane away, and add that of the tensor that is scattered into:
+
+    offset(n, c) = (n * C + c) * D1 * .. * Dk
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from unpool.geometry import shrinking_walk
+from unpool.operators import max_pool, resolve
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.runtime import shapes
+from unpool.runtime.nodes import attributes, domain, is_ours
+from unpool.runtime.passes.size_flow import Size, SizeFlow, number, product, slice_bounds
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A value that holds the offset of every plane, to be broadcast over it.
+
+    Attributes:
+        planes: how many.
+        axes: over how many of the first axes they vary.
+        step: elements of a plane; None where the only offset is 0.
+        tensor: the value whose planes these are, where they were read off a MaxPool with a window of 1.
+    """
+
+    planes: Size | None
+    axes: int
+    step: Size | None
+    tensor: str = ""
+
+
+@dataclass(frozen=True)
+class Indices:
+    """What is known of indices.
+
+    Attributes:
+        pool: the MaxPool that found them; None for indices of unknown origin with offsets added.
+        is_plane: whether they count inside a plane, else in a whole tensor.
+        planes: how many planes there are.
+        step: elements of a plane of the tensor that they count in.
+        tensor: that tensor, where it is the input of the pool.
+        is_whole: whether they are, unless `is_plane`, element for element the indices that the pool gives.
+    """
+
+    pool: onnx.NodeProto | None
+    is_plane: bool
+    planes: Size | None
+    step: Size | None
+    tensor: str = ""
+    is_whole: bool = False
+
+
+def trace(flow: SizeFlow, name: str) -> Indices | None:
+    """Where indices come from; None where that is not recognised."""
+    name = flow.unshaped(name)
+    node = flow.makers.get(name)
+    if node is None:
+        return None
+    if is_ours(node) and node.op_type == "MaxPool" and name == node.output[1]:
+        return _pooled(flow, node)
+    rule = _RULES.get(node.op_type) if domain(node) == "" else None
+    return None if rule is None else rule(flow, node)
+
+
+def offsets(flow: SizeFlow, name: str) -> Offsets | None:
+    """A value as offsets of planes; None where it is not recognised as such."""
+    array = flow.constant(name)
+    if array is None and name in flow.graph.constants:
+        return None
+    if array is not None:
+        return _constant_offsets(array)
+    return _sliced_offsets(flow, name) or _computed_offsets(flow, name)
+
+
+def _pooled(flow: SizeFlow, pool: onnx.NodeProto) -> Indices:
+    known = flow.dims(pool.input[0]) or ()
+    if pool.domain:
+        known = (*known[:1], *known[-1:], *known[1:-1])
+    rank = len(attributes(pool).get("kernel_shape", ()))
+    if len(known) != rank + 2:
+        return Indices(pool, False, None, None, pool.input[0], is_whole=True)
+    return Indices(pool, False, product(known[:2]), product(known[2:]), pool.input[0], is_whole=True)
+
+
+def _remainder(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+    source, divisor = trace(flow, node.input[0]), flow.values(node.input[1])
+    if source is None or source.step is None or divisor is None or len(divisor) != 1 or divisor[0] != source.step:
+        return None
+    return replace(source, is_plane=True, is_whole=source.is_whole and never_empty(flow, source.pool))
+
+
+def _taken_away(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+    source, taken = trace(flow, node.input[0]), offsets(flow, node.input[1])
+    if source is None or taken is None or source.is_plane or not _belong(source, taken):
+        return None
+    if not _is_aligned(flow, node.input[0], node.input[1], taken):
+        return None
+    return replace(source, is_plane=True)
+
+
+def _belong(source: Indices, taken: Offsets) -> bool:
+    """Whether offsets are those of the tensor that indices count in."""
+    if taken.tensor and taken.tensor == source.tensor:
+        return True
+    has_planes = source.planes is not None and source.planes == taken.planes
+    has_step = source.step is not None and source.step == taken.step
+    return has_planes and (has_step or number(taken.planes) == 1)
+
+
+def _added(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+    for name, other in (node.input, reversed(node.input)):
+        put = offsets(flow, other)
+        if put is not None:
+            return _moved(trace(flow, name), put) if _is_aligned(flow, name, other, put) else None
+    return None
+
+
+def _is_aligned(flow: SizeFlow, name: str, other: str, found: Offsets) -> bool:
+    """Whether indices and offsets are so shaped that each plane of the indices meets the offset of its own plane."""
+    known = flow.dims(name)
+    if known is None or flow.rank(other) != len(known) or found.planes is None:
+        return False
+    return product(known[: found.axes]) == found.planes
+
+
+def _moved(source: Indices | None, put: Offsets) -> Indices | None:
+    if source is None:
+        return Indices(None, False, put.planes, put.step)
+    if not source.is_plane:
+        return None
+    if _belong(source, put):
+        return replace(source, is_plane=False)
+    return replace(source, is_plane=False, step=put.step, planes=put.planes, tensor="", is_whole=False)
+
+
+def _cast(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+    return trace(flow, node.input[0]) if attributes(node)["to"] == onnx.TensorProto.INT64 else None
+
+
+_RULES: Mapping[str, Callable[[SizeFlow, onnx.NodeProto], Indices | None]] = {
+    "Add": _added,
+    "Cast": _cast,
+    "Mod": _remainder,
+    "Sub": _taken_away,
+}
+
+
+def _constant_offsets(array: np.ndarray[Any, np.dtype[Any]]) -> Offsets | None:
+    if array.dtype.kind != "i" or array.size == 0 or not _is_per_plane(array.shape):
+        return None
+    flat = array.reshape(-1)
+    step = int(flat[1] - flat[0]) if flat.size > 1 else 0
+    if not np.array_equal(flat, np.arange(flat.size) * step) or (flat.size > 1 and step < 1):
+        return None
+    return Offsets(Size(flat.size), _axes(array.shape), Size(step) if flat.size > 1 else None)
+
+
+def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
+    """The first index of every plane of a MaxPool that leaves its input as it is."""
+    node = flow.maker(flow.unshaped(name), "Slice")
+    pool = None if node is None else flow.maker(node.input[0], "MaxPool")
+    if node is None or pool is None or not is_identity(pool) or node.input[0] != pool.output[1]:
+        return None
+    bounds = slice_bounds(flow, node)
+    rank = len(attributes(pool)["kernel_shape"])
+    axes = () if bounds is None else tuple(sorted(axis % (rank + 2) for axis in bounds.axes))
+    if bounds is None or axes != tuple(range(2, rank + 2)):
+        return None
+    if set(bounds.starts) != {0} or set(bounds.ends) != {1} or set(bounds.steps) != {1}:
+        return None
+    source, known = _pooled(flow, pool), shapes.dims(flow.types.get(name)) or ()
+    if name in node.output:
+        return Offsets(source.planes, 2, source.step, pool.input[0])
+    return Offsets(source.planes, _axes(known), source.step, pool.input[0]) if _is_per_plane(known) else None
+
+
+def _computed_offsets(flow: SizeFlow, name: str) -> Offsets | None:
+    """Range(0, planes) and a product with the elements of a plane, in either order of reshaping."""
+    known = shapes.dims(flow.types.get(name))
+    mul = flow.maker(flow.unshaped(name), "Mul")
+    if mul is None or known is None or not _is_per_plane(known):
+        return None
+    for counted, factor in (mul.input, reversed(mul.input)):
+        planes, step = _count(flow, counted), flow.values(factor)
+        if planes is not None and step is not None and len(step) == 1:
+            return Offsets(planes, _axes(known), step[0])
+    return None
+
+
+def _count(flow: SizeFlow, name: str) -> Size | None:
+    """How many planes a value counts as 0, 1, 2 ..; None if it does something else."""
+    array = flow.constant(name)
+    if array is not None:
+        found = _constant_offsets(array)
+        return found.planes if found is not None and found.step in (None, Size(1)) else None
+    span = flow.maker(flow.unshaped(name), "Range")
+    if span is None:
+        return None
+    start, limit, delta = (flow.values(one) for one in span.input)
+    is_count = start == (Size(0),) and delta == (Size(1),) and limit is not None and len(limit) == 1
+    return limit[0] if is_count and limit is not None else None
+
+
+def _is_per_plane(shape: tuple[object, ...]) -> bool:
+    """Whether a shape is that of one number per plane: nothing varies behind the first two axes."""
+    return len(shape) > 2 and all(size == 1 for size in shape[2:])
+
+
+def _axes(shape: tuple[object, ...]) -> int:
+    """How many axes there are up to the last that is not 1."""
+    return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
+
+
+def never_empty(flow: SizeFlow, pool: onnx.NodeProto | None) -> bool:
+    """Whether every window of a MaxPool meets an element, so that no index is -1."""
+    if pool is None:
+        return False
+    where = domain(pool)
+    spec = resolve.spec("MaxPool", attributes(pool), domain=where, opset=flow.graph.opsets[where])
+    assert isinstance(spec, MaxPoolSpec)
+    known = shapes.sizes(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
+    spatial = known[1:-1] if spec.row.is_channels_last else known[2:]
+    return all(_meets_data(spec, number, size) for number, size in enumerate(spatial))
+
+
+def _meets_data(spec: MaxPoolSpec, number: int, size: int | None) -> bool:
+    if size is not None:
+        return bool((shrinking_walk(max_pool.axis(spec, number, size)).count > 0).all())
+    window, pads = spec.windows[number], spec.pads[number]
+    if spec.padding != "NOTSET" or not any(pads):
+        return window.dilation == 1 or spec.padding not in ("SAME_UPPER", "SAME_LOWER")
+    return window.dilation == 1 and max(pads) < window.size and sum(pads) < window.size
+
+
+def is_identity(pool: onnx.NodeProto) -> bool:
+    """Whether the values of a MaxPool are its input: windows and strides of 1, no padding."""
+    given = attributes(pool)
+    lists = [*given.get("kernel_shape", ()), *given.get("strides", ())]
+    return all(one == 1 for one in lists) and not any(given.get("pads", ())) and not given.get("storage_order", 0)

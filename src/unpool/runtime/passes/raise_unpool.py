@@ -1,0 +1,238 @@
+"""ScatterND into zeros becomes the MaxUnpool that it stands for.
+
+torch.onnx.export(dynamo=True) writes nn.MaxUnpool as
+
+    Reshape(ScatterND(Reshape(ConstantOfShape(S)), Unsqueeze(Reshape(I)), Reshape(X)), S)
+
+I counts in the whole output there, as the I of MaxUnpool does. Values are moved, none is computed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.operators import contract
+from unpool.runtime import shapes
+from unpool.runtime.nodes import attributes, domain, label
+from unpool.runtime.passes.edits import Edit, Names
+from unpool.runtime.passes.fitted import Fitted, as_attributes, fitted, windows_of
+from unpool.runtime.passes.index_flow import Indices, trace
+from unpool.runtime.passes.rewrite import Change
+from unpool.runtime.passes.size_flow import Size, SizeFlow, Sizes, number, numbers, product
+
+FIRST_MAX_UNPOOL = 9
+FIRST_AXES_INPUT = 13  # before it, the axes of Unsqueeze were an attribute
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A ScatterND that is an unpooling.
+
+    Attributes:
+        node: the ScatterND.
+        end: the Reshape behind it.
+        x: the values, of the rank of the output.
+        i: the indices, of that rank.
+        source: where they come from.
+        shape: the value that holds the output's shape; "" if it is only known in numbers.
+        sizes: the output's shape.
+        lead: how many axes are before the spatial ones: 2, or 1 without a batch.
+    """
+
+    node: onnx.NodeProto
+    end: onnx.NodeProto
+    x: str
+    i: str
+    source: Indices
+    shape: str
+    sizes: Sizes
+    lead: int
+
+
+def unpool_edits(flow: SizeFlow, names: Names) -> Iterator[Edit]:
+    """An edit for every ScatterND that is an unpooling."""
+    if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
+        return
+    uses = flow.graph.uses()
+    readers = {name: node for node in flow.graph.nodes for name in node.input}
+    for node in flow.graph.nodes:
+        if domain(node) == "" and node.op_type == "ScatterND" and uses[node.output[0]] == 1:
+            end = readers.get(node.output[0])
+            is_end = (
+                end is not None and domain(end) == "" and end.op_type == "Reshape" and end.input[0] == node.output[0]
+            )
+            found = recognised(flow, node, end) if end is not None and is_end else None
+            if found is not None:
+                yield _Writer(flow, names, found).edit()
+
+
+def recognised(flow: SizeFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
+    """The unpooling that a ScatterND and the Reshape behind it are; None if they are none."""
+    data, places, values = node.input
+    ranks = (flow.rank(data), flow.rank(places), flow.rank(values))
+    last = shapes.dims(flow.types.get(places)) or (None,)
+    is_flat = ranks == (1, 2, 1) and last[-1] == 1
+    if not is_flat or attributes(node).get("reduction", b"none") != b"none" or not _is_zero(flow, data):
+        return None
+    shape, sizes = _shape(flow, end, data)
+    x, i = (flow.unshaped(name, len(sizes)) for name in (values, places))
+    source = trace(flow, i)
+    if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)) or not _holds(flow, x):
+        return None
+    lead = _lead(flow, x, sizes, source)
+    if lead is None or not _fit(flow.dims(x), flow.dims(i)) or not _is_evident(source, sizes[lead:]):
+        return None
+    return Scatter(node, end, x, i, source, shape, sizes, lead)
+
+
+def _is_zero(flow: SizeFlow, name: str) -> bool:
+    """Whether every element is +0."""
+    name = flow.unshaped(name)
+    node = flow.maker(name, "ConstantOfShape")
+    if node is not None:
+        fill = attributes(node).get("value")
+        return fill is None or _is_positive_zero(numpy_helper.to_array(fill))
+    tensor = flow.graph.constants.get(name)
+    return tensor is not None and _is_positive_zero(numpy_helper.to_array(tensor))
+
+
+def _is_positive_zero(array: AnyArray) -> bool:
+    return array.dtype.kind in "fV" and not array.view(np.uint8).any() if array.size else False
+
+
+def _shape(flow: SizeFlow, end: onnx.NodeProto, data: str) -> tuple[str, Sizes]:
+    """Name and sizes of the output's shape; no sizes if neither is known."""
+    asked, made = flow.values(end.input[1]), flow.maker(flow.unshaped(data), "ConstantOfShape")
+    filled = None if made is None else flow.values(made.input[0])
+    if made is not None and asked is not None and filled is not None and _is_filled(asked, filled):
+        return made.input[0], filled
+    if min(numbers(asked or ()) or (0,)) > 0 and asked is not None:
+        return end.input[1], asked
+    known = shapes.dims(flow.types.get(end.output[0])) or ()
+    found = tuple(Size(size) for size in known if isinstance(size, int))
+    return "", found if len(found) == len(known) else ()
+
+
+def _is_filled(asked: Sizes, filled: Sizes) -> bool:
+    """Whether Reshape to `asked` gives `filled`: they are equal, but for one -1."""
+    if len(asked) != len(filled) or None in filled:
+        return False
+    others = [one for one, other in zip(asked, filled, strict=True) if one != other]
+    return not others or others == [Size(-1)]
+
+
+def _holds(flow: SizeFlow, x: str) -> bool:
+    """Whether MaxUnpool has the type of the values in this opset."""
+    dtype = shapes.dtype(flow.types.get(x))
+    row = contract.row("MaxUnpool", "", flow.graph.opsets[""])
+    return dtype is not None and dtype.name in row.value_types
+
+
+def _lead(flow: SizeFlow, x: str, sizes: Sizes, source: Indices) -> int | None:
+    """How many axes X and the output share before the spatial ones; None if they share none."""
+    known = flow.dims(x) or ()
+    pooled = 0 if source.pool is None else len(attributes(source.pool)["kernel_shape"])
+    wished = (1, 2) if pooled and len(sizes) == pooled + 1 else (2, 1)
+    for lead in wished:
+        if len(sizes) > lead and all(one is not None for one in sizes[:lead]) and known[:lead] == sizes[:lead]:
+            return lead
+    return None
+
+
+def _fit(x: Sizes | None, i: Sizes | None) -> bool:
+    """Whether two shapes may be equal."""
+    pairs = zip(x or (), i or (), strict=True)
+    return all(number(one) in (None, number(other)) or number(other) is None for one, other in pairs)
+
+
+def _is_evident(source: Indices, spatial: Sizes) -> bool:
+    """Whether the indices come from a pool and count in a whole tensor, or have the offsets of the output's planes."""
+    if source.is_plane:
+        return number(source.planes) == 1
+    return source.pool is not None or (source.step is not None and source.step == product(spatial))
+
+
+class _Writer:
+    """Writes the nodes of one edit."""
+
+    def __init__(self, flow: SizeFlow, names: Names, scatter: Scatter) -> None:
+        self._flow = flow
+        self._names = names
+        self._scatter = scatter
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, AnyArray] = {}
+
+    def edit(self) -> Edit:
+        """The edit that puts a MaxUnpool in the place of the Reshape behind the ScatterND."""
+        scatter = self._scatter
+        opset = self._flow.graph.opsets[""]
+        given = as_attributes(self._windows())
+        has_batch = scatter.lead == 2
+        shape = scatter.shape or self._constant("shape", [number(size) for size in scatter.sizes])
+        x = scatter.x if has_batch else self._unsqueezed(scatter.x, opset)
+        inputs = [x, self._indices(x, opset), shape if has_batch else self._with_batch(shape)]
+        output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
+        name = scatter.node.name
+        node = helper.make_node("MaxUnpool", inputs, [output], name=name)
+        node.attribute.extend(helper.make_attribute(key, values) for key, values in given.items())
+        self._nodes.append(node)
+        if not has_batch:
+            end = onnx.NodeProto()
+            end.CopyFrom(scatter.end)
+            end.input[0] = output
+            self._nodes.append(end)
+        row = contract.row("MaxUnpool", "", opset)
+        words = ", ".join(f"{key}={value}" for key, value in given.items())
+        change = Change(label(scatter.end), "ScatterND into zeros", f"{row.label} ({words})")
+        reason = f"raised from ScatterND {label(scatter.node)!r}"
+        return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
+
+    def _windows(self) -> list[Fitted]:
+        scatter = self._scatter
+        spatial = scatter.sizes[scatter.lead :]
+        small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
+        pooled = windows_of(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
+        return [fitted(number(one), number(two), three) for one, two, three in zip(small, spatial, pooled, strict=True)]
+
+    def _indices(self, x: str, opset: int) -> str:
+        """The indices in the shape of X: those of the pool where the offsets that were taken away came back."""
+        scatter = self._scatter
+        source = scatter.source
+        if source.pool is None or source.is_plane or not source.is_whole:
+            return scatter.i if scatter.lead == 2 else self._unsqueezed(scatter.i, opset)
+        whole: str = source.pool.output[1]
+        rank = len(scatter.sizes) + 2 - scatter.lead
+        if self._flow.rank(whole) == rank:
+            return whole
+        known = numbers(self._flow.dims(scatter.x) or (None,))
+        if known is None:
+            shape = self._node("Shape", [x], "shape_of_x")
+        else:
+            shape = self._constant("shape_of_x", [1] * (2 - scatter.lead) + list(known))
+        return self._node("Reshape", [whole, shape], "indices")
+
+    def _unsqueezed(self, name: str, opset: int) -> str:
+        if opset < FIRST_AXES_INPUT:
+            return self._node("Unsqueeze", [name], "batch", axes=[0])
+        return self._node("Unsqueeze", [name, self._constant("first", [0])], "batch")
+
+    def _with_batch(self, shape: str) -> str:
+        known = numbers(self._scatter.sizes)
+        if known is not None:
+            return self._constant("shape_with_batch", [1, *known])
+        return self._node("Concat", [self._constant("one", [1]), shape], "shape_with_batch", axis=0)
+
+    def _node(self, operator: str, inputs: list[str], stem: str, **given: Any) -> str:
+        name = self._names.fresh(f"{self._scatter.end.output[0]}_{stem}")
+        self._nodes.append(helper.make_node(operator, inputs, [name], **given))
+        return name
+
+    def _constant(self, stem: str, values: Sequence[int | None]) -> str:
+        name = self._names.fresh(f"{self._scatter.end.output[0]}_{stem}")
+        self._constants[name] = np.array(values, np.int64)
+        return name
