@@ -131,8 +131,8 @@ INDICES = (
     Mutation(
         "2.1",
         KERNEL,
-        "if index < 0 or index >= limit:",
-        "if index < -1 or index >= limit:",
+        "if lowest < 0 or highest >= limit:",
+        "if lowest < -1 or highest >= limit:",
         "-1 wraps around to the last cell",
     ),
     Mutation(

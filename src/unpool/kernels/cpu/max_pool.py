@@ -121,7 +121,8 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     steps, table, width = _row_plan(plane)
     rows = math.prod(axis.small for axis in plane.leading)
     dtype = _ELEMENTS[x.dtype]
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last)
+    registers = direct.registers_of(x.itemsize, lanes.small)
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last, registers)
     number = np.dtype(dtype).type
     split(
         kernel, y.shape[0] * rows, y.size * width * window.size, mode.threads,
@@ -147,8 +148,9 @@ def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, l
     lanes = plane.lanes
     strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
     kernel = doubling.kernel(
-        _ELEMENTS[x.dtype], _known_step(lanes.window), indices is not None, _is_wide(x), mode.nan_last
-    )
+        _ELEMENTS[x.dtype], lanes.window.stride if lanes.window.stride <= 2 else 0, indices is not None,
+        _is_wide(x), mode.nan_last,
+    )  # fmt: skip
     padded = doubling.padded_size(lanes)
     lane_weight = places if plane.unit > 1 else 0
     split(

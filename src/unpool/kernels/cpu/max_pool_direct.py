@@ -12,7 +12,7 @@ from numba import types
 
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.order import beats, order
+from unpool.kernels.cpu.order import beats, follow, order
 from unpool.kernels.cpu.rows import list_rows
 from unpool.kernels.cpu.vector import (
     address_of,
@@ -31,12 +31,17 @@ AHEAD = 4096  # bytes between what is read and what is asked for, where planes o
 
 
 def lanes_of(size: int) -> int:
-    """Outputs in one block, for elements of so many bytes."""
+    """Outputs in one register, for elements of so many bytes."""
     return vector_bytes() // size
 
 
+def registers_of(size: int, small: int) -> int:
+    """Registers in one block: two independent ones hide each other's waiting, where lanes are wide and many enough."""
+    return 2 if size >= 4 and small >= 2 * lanes_of(size) else 1
+
+
 @cache
-def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: bool):
+def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: bool, registers: int):
     """The compiled kernel for one element type.
 
     Args:
@@ -46,11 +51,13 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
         has_indices: whether indices are stored.
         is_wide: whether a plane has 2**31 elements or more.
         nan_last: whether the last NaN of a window is found, rather than the first.
+        registers: how many hold the outputs of one block.
     """
     return _make(
         getattr(types, dtype),
         types.int64 if is_wide else types.int32,
-        lanes_of(np.dtype(dtype).itemsize),
+        types.uint64 if is_wide else types.uint32,
+        lanes_of(np.dtype(dtype).itemsize) * registers,
         np.dtype(dtype).itemsize,
         stride,
         int(has_indices),
@@ -59,11 +66,11 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
     )
 
 
-def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
+def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_last, digest):
     @compiled()
     def pool_rows(x, y, indices, shape, lane, steps, table, width, lowest, infinity, ahead, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
-        vectors; the others gather under a mask. A last block moves back over its neighbour rather than ending short.
+        vectors; the others mask what is not. A last block moves back over its neighbour rather than ending short.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, rows, outer_weight, lane_weight = shape
@@ -74,6 +81,8 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
         lowest_key, nowhere = order(nothing, limit), splat(place_type(-1), lanes)
         ramp = count_up(types.int64, lanes, 1)
         weights = ramp * splat(np.int64(stride * lane_weight), lanes)
+        lane_starts = convert(ramp * splat(stride, lanes), place_type)
+        row_end = convert(splat(place_type(large), lanes), offset_type)
         span = (window - 1) * dilation
         for job in range(first, stop):
             outer, row = job // rows, job % rows
@@ -84,19 +93,23 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                 done = block + lanes
                 start = block * stride - begin
                 base = source + (outer * plane + start) * size
+                last = base + (others[max(count, 1) - 1] + span + lanes * step) * size
+                is_safe = step > 0 and count > 0 and base + others[0] * size >= source and last <= end
                 is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
-                is_whole = is_whole and base + (others[max(count, 1) - 1] + span + lanes * step) * size <= end
+                is_whole = is_whole and last <= end
                 if is_whole:
                     best, key, at = nothing, lowest_key, splat(place_type(codes[0]), lanes)
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place]
                         if ahead:
-                            prefetch(address + ahead)
+                            for line in range(0, lanes * max(step, 1) * size, 64):
+                                prefetch(address + ahead + line)
                         for _tap in range(window):
                             value = load_every(address, element, lanes, step, stride * size)
                             rank = order(value, limit)
                             wins = beats(rank, key, nan_last)
-                            best, key = select(wins, value, best), select(wins, rank, key)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size
                             code += dilation * lane_weight
@@ -104,17 +117,21 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                     best, key, at = nothing, lowest_key, nowhere
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place]
-                        position = ramp * splat(stride, lanes) + splat(np.int64(start), lanes)
+                        position = lane_starts + splat(place_type(start), lanes)
                         for _tap in range(window):
-                            is_data = (position >= splat(0, lanes)) & (position < splat(large, lanes))
-                            value = gather(address, stride * size, is_data, nothing)
+                            is_data = convert(position, offset_type) < row_end
+                            if is_safe:
+                                value = load_every(address, element, lanes, step, stride * size)
+                            else:
+                                value = gather(address, stride * size, is_data, nothing)
                             rank = order(value, limit)
                             wins = is_data & (beats(rank, key, nan_last) | (at == nowhere))
-                            best, key = select(wins, value, best), select(wins, rank, key)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size
                             code += dilation * lane_weight
-                            position = position + splat(dilation, lanes)
+                            position = position + splat(place_type(dilation), lanes)
                 target = job * small + block
                 base_index = splat(np.int64(outer * outer_weight + start * lane_weight), lanes)
                 index = convert(at, types.int64) + base_index + weights

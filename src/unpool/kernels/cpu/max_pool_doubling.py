@@ -81,7 +81,7 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
 
     Args:
         dtype: NumPy name of the elements: float32, float64, int8, uint8; int16 means the bits of a 16-bit float.
-        stride: of the lanes: 1, 2 or 4; 0 for any.
+        stride: of the lanes: 1 or 2; 0 for any.
         has_indices: whether indices are stored; the payload is then a place, otherwise the element itself.
         is_wide: whether a plane has 2**31 elements or more.
         nan_last: whether the last NaN of a window is found, rather than the first.

@@ -1,13 +1,16 @@
 """Max unpooling: indices are checked as a whole before anything is written, then elements are scattered as bits."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.vector import address_of, clear
 
 
 def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
@@ -61,21 +64,27 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
     small, large = x.size // planes, y.size // planes
     clears = is_local and channels == 1
     split(
-        _scatter_planes, planes, x.size + y.size, threads if is_local else 1,
-        readonly(x), readonly(indices), y.reshape(-1), small, large, channels, clears,
+        _scatter(), planes, x.size + y.size, threads if is_local else 1,
+        readonly(x), readonly(indices), y.reshape(-1), y.itemsize, small, large, channels, clears,
     )  # fmt: skip
 
 
 @compiled()
 def _check_planes(indices, small, large, limit, first, stop):
-    """Memory order: plane, position. One pass, two unsigned comparisons per index."""
+    """Memory order: plane, position. One pass for the smallest and the largest index, another where one is wrong."""
     is_local = True
-    for position in range(first * small, stop * small):
-        index = indices[position]
-        if index < 0 or index >= limit:
-            return position, False
-        base = position // small * large
-        is_local &= base <= index < base + large
+    for plane in range(first, stop):
+        base = plane * large
+        lowest, highest = base, base
+        line = indices[plane * small : (plane + 1) * small]
+        for position in range(line.size):
+            lowest = min(lowest, line[position])
+            highest = max(highest, line[position])
+        is_local &= lowest == base and highest < base + large
+        if lowest < 0 or highest >= limit:
+            for position in range(plane * small, (plane + 1) * small):
+                if not 0 <= indices[position] < limit:
+                    return position, False
     return -1, is_local
 
 
@@ -100,21 +109,29 @@ def _in_windows(indices, small, sizes, first, stop):
     return True
 
 
-@compiled()
-def _scatter_planes(x, indices, y, small, large, channels, clears, first, stop):
-    """Memory order: plane, position of the indices. A plane of its own is cleared just before it is written, while it
-    is in the cache. Channels-last arrays swap plane and position on both sides.
-    """
-    for plane in range(first, stop):
-        if clears:
-            for place in range(plane * large, (plane + 1) * large):
-                y[place] = 0
-        for position in range(plane * small, (plane + 1) * small):
-            index, place = indices[position], position
-            if channels != 1:
-                index = _channels_last(index, large, channels)
-                place = _channels_last(place, small, channels)
-            y[index] = x[place]
+@cache
+def _scatter():
+    return _make_scatter(source_digest())
+
+
+def _make_scatter(digest):
+    @compiled()
+    def scatter_planes(x, indices, y, size, small, large, channels, clears, first, stop):
+        """Memory order: plane, position of the indices. A plane of its own is cleared just before it is written, while
+        it is in the cache. Channels-last arrays swap plane and position on both sides.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        for plane in range(first, stop):
+            if clears:
+                clear(address_of(y) + plane * large * size, large * size)
+            for position in range(plane * small, (plane + 1) * small):
+                index, place = indices[position], position
+                if channels != 1:
+                    index = _channels_last(index, large, channels)
+                    place = _channels_last(place, small, channels)
+                y[index] = x[place]
+
+    return scatter_planes
 
 
 @compiled()

@@ -43,6 +43,18 @@ def _beats(x, y, nan_last):
     return lambda x, y, nan_last: (x > y) | (x == splat(largest, lanes))
 
 
+def follow(wins, value, best, key):
+    """The elements whose keys are `key`; exists in compiled code only."""
+
+
+@overload(follow)
+def _follow(wins, value, best, key):
+    """Elements that are their own keys need no second register."""
+    if value.element == types.int16:
+        return lambda wins, value, best, key: select(wins, value, best)
+    return lambda wins, value, best, key: key
+
+
 def key_of(value, infinity):
     """Keys of a vector of elements as bits; exists in compiled code only."""
 

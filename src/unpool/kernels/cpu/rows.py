@@ -76,6 +76,12 @@ def list_rows(steps, table, row, others, codes):
 
     The last leading axis varies fastest, so that rows come in row-major order of the window.
     """
+    if steps.shape[0] == 1:
+        pairs = table[row, 2]
+        for pair in range(pairs):
+            others[pair] = table[row, 0] + pair * steps[0, 1]
+            codes[pair] = table[row, 1] + pair * steps[0, 2]
+        return pairs
     others[0] = 0
     codes[0] = 0
     count = 1

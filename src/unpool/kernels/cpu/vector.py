@@ -394,3 +394,22 @@ def tile_store(context, total, address, bytes_between, rows, vectors):
         return ctx.get_dummy_value()
 
     return types.void(total, address, bytes_between, rows, vectors), emit
+
+
+@intrinsic
+def clear(context, address, size):
+    """Zero `size` bytes by plain stores, which leave them in the cache; a library's memset may bypass it."""
+
+    def emit(ctx, builder, signature, arguments):
+        block = ir.VectorType(ir.IntType(8), 64)
+        whole = builder.lshr(arguments[1], ir.Constant(ir.IntType(64), 6))
+        with cgutils.for_range(builder, whole, intp=ir.IntType(64)) as loop:
+            place = builder.add(arguments[0], builder.shl(loop.index, ir.Constant(ir.IntType(64), 6)))
+            builder.store(ir.Constant(block, [0] * 64), builder.inttoptr(place, ir.PointerType(block)), align=1)
+        done = builder.shl(whole, ir.Constant(ir.IntType(64), 6))
+        with cgutils.for_range(builder, builder.sub(arguments[1], done), intp=ir.IntType(64)) as loop:
+            place = builder.add(arguments[0], builder.add(done, loop.index))
+            builder.store(ir.Constant(ir.IntType(8), 0), builder.inttoptr(place, _BYTE_POINTER))
+        return ctx.get_dummy_value()
+
+    return types.void(address, size), emit
