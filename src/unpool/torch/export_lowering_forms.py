@@ -1,0 +1,258 @@
+"""Older forms of single nodes: what newer versions say with inputs, older ones say with attributes or other nodes.
+
+A form changes the node itself, so that its output keeps its name, and puts nodes before it. It returns None, or the
+reason why there is no such form.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from onnxscript import ir
+
+from unpool.torch.export_window import ceil_ends
+
+FIRST_NEGATIVE_AXIS = 11
+FIRST_SHAPE_PART = 15
+FIRST_ALLOWZERO = 14
+FIRST_CEIL = 10
+FIRST_MOD = 10
+FIRST_PAD_INPUTS = 11
+FIRST_PAD_AXES = 18
+FIRST_CLIP_INPUTS = 11
+FIRST_RANGE = 11
+FIRST_AXES_INPUT = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13}
+FIRST_REDUCED_AXES_INPUT = 18
+
+Form = Callable[[ir.Node, int], str | None]
+
+
+def shape(node: ir.Node, opset: int) -> str | None:
+    """Shape of some axes: Shape and Gather."""
+    x = node.inputs[0]
+    start, end = node.attributes.get_int("start") or 0, node.attributes.get_int("end")
+    if opset >= FIRST_SHAPE_PART or (start == 0 and end is None):
+        return None
+    if x is None or x.shape is None:
+        return "start or end and an unknown rank"
+    axes = range(len(x.shape))[start:end]
+    node.attributes.clear()
+    node.op_type = "Gather"
+    node.resize_inputs(2)
+    node.replace_input_with(0, _before(node, "Shape", [x]))
+    node.replace_input_with(1, _constant(node, list(axes)))
+    return None
+
+
+def axes_attribute(node: ir.Node, opset: int) -> str | None:
+    """Squeeze, Unsqueeze and the reductions: axes as attribute."""
+    if opset >= FIRST_AXES_INPUT.get(node.op_type, FIRST_REDUCED_AXES_INPUT):
+        return None
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None and node.attributes.get_int("noop_with_empty_axes"):
+        return "noop_with_empty_axes"
+    node.attributes.pop("noop_with_empty_axes", None)
+    if given is not None:
+        axes = _numbers(given)
+        if axes is None:
+            return "axes that are not constant"
+        node.attributes["axes"] = ir.AttrInt64s("axes", axes)
+    node.resize_inputs(1)
+    return _positive(node, "axes", opset)
+
+
+def split(node: ir.Node, opset: int) -> str | None:
+    """Split without a number of outputs, which equal parts tell, and with the parts as attribute."""
+    if "num_outputs" in node.attributes:
+        x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
+        size = None if x is None or x.shape is None else x.shape[axis]
+        if not isinstance(size, int) or size % len(node.outputs):
+            return "parts that may differ"
+        node.attributes.pop("num_outputs")
+    if opset < FIRST_AXES_INPUT["Split"] and len(node.inputs) > 1:
+        parts = _numbers(node.inputs[1])
+        if parts is None:
+            return "parts that are not constant"
+        node.attributes["split"] = ir.AttrInt64s("split", parts)
+        node.resize_inputs(1)
+    return _positive(node, "axis", opset)
+
+
+def pad(node: ir.Node, opset: int) -> str | None:
+    """Pad of all axes, and with pads and value as attributes."""
+    inputs = [*node.inputs, None, None][:4]
+    if opset < FIRST_PAD_AXES and inputs[3] is not None:
+        return "axes"
+    if opset >= FIRST_PAD_INPUTS:
+        return None
+    pads = _numbers(inputs[1])
+    value = _value(inputs[2], 0.0)
+    if pads is None or value is None:
+        return "pads or a value that are not constant"
+    node.attributes["pads"] = ir.AttrInt64s("pads", pads)
+    node.attributes["value"] = ir.AttrFloat32("value", value)
+    node.resize_inputs(1)
+    return None
+
+
+def clip(node: ir.Node, opset: int) -> str | None:
+    """Clip with its bounds as attributes."""
+    if opset >= FIRST_CLIP_INPUTS:
+        return None
+    bounds = [_value(bound, None) for bound in (*node.inputs[1:], None, None)[:2]]
+    if any(bound is None and given is not None for bound, given in zip(bounds, node.inputs[1:], strict=False)):
+        return "bounds that are not constant"
+    for name, bound in zip(("min", "max"), bounds, strict=True):
+        if bound is not None:
+            node.attributes[name] = ir.AttrFloat32(name, bound)
+    node.resize_inputs(1)
+    return None
+
+
+def axis_attribute(node: ir.Node, opset: int) -> str | None:
+    """Concat, Flatten and Gather: no negative axis, and no negative indices, in old opsets."""
+    if opset < FIRST_NEGATIVE_AXIS and node.op_type == "Gather":
+        indices = _numbers(node.inputs[1])
+        if indices is None or min(indices, default=0) < 0:
+            return "indices that may be negative"
+    return _positive(node, "axis", opset)
+
+
+def reshape(node: ir.Node, opset: int) -> str | None:
+    """Reshape whose allowzero has nothing to allow."""
+    if opset < FIRST_ALLOWZERO and node.attributes.get_int("allowzero"):
+        sizes = _numbers(node.inputs[1])
+        if sizes is None or 0 in sizes:
+            return "allowzero"
+        node.attributes.pop("allowzero")
+    return None
+
+
+def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one signature for all forms
+    """Constant: a tensor, for other kinds are younger."""
+    tensor = ir.convenience.get_const_tensor(node.outputs[0])
+    if tensor is not None:
+        node.attributes.clear()
+        node.attributes["value"] = ir.AttrTensor("value", tensor)
+    return None
+
+
+def conv_transpose(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001
+    """ConvTranspose whose output_shape is left to the other attributes, for its reading changed."""
+    return "output_shape" if "output_shape" in node.attributes else None
+
+
+def max_pool(node: ir.Node, opset: int) -> str | None:
+    """MaxPool without dilations; ceil_mode as padding at the end."""
+    if opset >= FIRST_CEIL:
+        return None
+    if set(node.attributes.get_ints("dilations", [1])) != {1}:
+        return "dilations"
+    node.attributes.pop("dilations", None)
+    if not node.attributes.get_int("ceil_mode"):
+        return None
+    x = node.inputs[0]
+    window = list(node.attributes.get_ints("kernel_shape", []))
+    strides = list(node.attributes.get_ints("strides", [1] * len(window)))
+    pads = list(node.attributes.get_ints("pads", [0] * 2 * len(window)))
+    begins = pads[: len(window)]
+    large = [] if x is None or x.shape is None else list(x.shape)[2:]
+    ends = ceil_ends(large, (window, strides, begins, [1] * len(window))) if large else None
+    if ends is None or pads != begins * 2:
+        return "ceil_mode and dynamic sizes"
+    node.attributes["pads"] = ir.AttrInt64s("pads", [*begins, *(max(0, end) for end in ends)])
+    node.attributes.pop("ceil_mode")
+    return None
+
+
+def mod(node: ir.Node, opset: int) -> str | None:
+    """Mod of a pool's indices, none of them negative: Div, Mul and Sub."""
+    if opset >= FIRST_MOD:
+        return None
+    x, divisor = node.inputs
+    pool = None if x is None else x.producer()
+    if pool is None or pool.op_type != "MaxPool":
+        return "values that may be negative"
+    whole = _before(node, "Mul", [_before(node, "Div", [x, divisor]), divisor])
+    node.attributes.clear()
+    node.op_type = "Sub"
+    node.replace_input_with(1, whole)
+    return None
+
+
+def numbers_below(node: ir.Node, opset: int) -> str | None:
+    """Range from 0 in steps of 1: the places of ones."""
+    if opset >= FIRST_RANGE:
+        return None
+    start, limit, step = node.inputs
+    if _numbers(start) != [0] or _numbers(step) != [1]:
+        return "another start than 0 or another step than 1"
+    count = _before(node, "Reshape", [limit, _constant(node, [1])])
+    ones = _before(node, "ConstantOfShape", [count], value=ir.tensor(np.ones(1, dtype=np.int64)))
+    node.op_type = "Reshape"
+    node.replace_input_with(0, _before(node, "NonZero", [ones]))
+    node.replace_input_with(1, _constant(node, [-1]))
+    node.resize_inputs(2)
+    return None
+
+
+REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+
+FORMS: Mapping[str, Form] = {
+    "Shape": shape,
+    "Split": split,
+    **dict.fromkeys(("Squeeze", "Unsqueeze", *(f"Reduce{name}" for name in REDUCTIONS.split())), axes_attribute),
+    **dict.fromkeys(("Concat", "Flatten", "Gather"), axis_attribute),
+    "Pad": pad,
+    "Clip": clip,
+    "Reshape": reshape,
+    "Constant": constant,
+    "ConvTranspose": conv_transpose,
+    "MaxPool": max_pool,
+    "Mod": mod,
+    "Range": numbers_below,
+}
+"""Operator -> its older forms."""
+
+
+def _positive(node: ir.Node, name: str, opset: int) -> str | None:
+    """Count axes from the front where the opset wants it."""
+    attribute = node.attributes.get(name)
+    if opset >= FIRST_NEGATIVE_AXIS or attribute is None:
+        return None
+    axes = [attribute.value] if isinstance(attribute.value, int) else list(attribute.value)
+    if min(axes, default=0) >= 0:
+        return None
+    whole = node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0]
+    if whole is None or whole.shape is None:
+        return "a negative axis and an unknown rank"
+    axes = [axis % len(whole.shape) for axis in axes]
+    is_one = isinstance(attribute.value, int)
+    node.attributes[name] = ir.AttrInt64(name, axes[0]) if is_one else ir.AttrInt64s(name, axes)
+    return None
+
+
+def _numbers(value: ir.Value | None) -> list[int] | None:
+    """The ints of a constant."""
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    return None if tensor is None else [int(number) for number in np.ravel(tensor.numpy())]
+
+
+def _value(value: ir.Value | None, absent: float | None) -> float | None:
+    """The number of a constant, None if it is none; `absent` for an input that is left out."""
+    if value is None:
+        return absent
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None or tensor.size != 1 else float(tensor.numpy().reshape(-1)[0])
+
+
+def _before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], **attributes: Any) -> ir.Value:
+    """The output of a new node before `node`."""
+    new = ir.node(op_type, inputs, attributes)
+    assert node.graph is not None
+    node.graph.insert_before(node, new)
+    return new.outputs[0]
+
+
+def _constant(node: ir.Node, numbers: list[int]) -> ir.Value:
+    return _before(node, "Constant", [], value=ir.tensor(np.array(numbers, dtype=np.int64)))

@@ -1,0 +1,126 @@
+"""torch.onnx.export with MaxUnpool: the same call, the same result, and the opset that was asked for."""
+
+import inspect
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar, cast
+
+import onnx
+import torch
+from torch.onnx._constants import ONNX_MAX_OPSET
+
+from unpool.errors import UnsupportedError
+from unpool.operators.contract import OPERATORS
+from unpool.torch.export_legacy import legacy_translations
+from unpool.torch.export_lowering import lowered
+from unpool.torch.export_translations import translation_table
+from unpool.torch.export_window import check_opset, check_type
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SIGNATURE = inspect.signature(torch.onnx.export)
+EXPORTERS_OPSET = 18
+"""The opset that torch's default exporter writes; it reaches newer ones itself, older ones seldom."""
+
+
+def _with_signature_of(original: Callable[P, R]) -> Callable[[Callable[..., Any]], Callable[P, R]]:
+    """Show and check the calls of a function as those of `original`."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[P, R]:
+        function.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        return cast(Callable[P, R], function)
+
+    return decorated
+
+
+@_with_signature_of(torch.onnx.export)
+def export(*arguments: Any, **options: Any) -> Any:
+    """Call torch.onnx.export so that poolings and unpoolings keep their operators.
+
+    Every pool with indices becomes one MaxPool and every nn.MaxUnpool one MaxUnpool of the standard, in torch's default
+    exporter and with `dynamo=False`, from opset 9 on. The default exporter gets `translation_table`, in which entries
+    of the caller's `custom_translation_table` win; `dynamo=False` runs inside `legacy_translations`, one thread at a
+    time. The file has the opset asked for: torch's default exporter leaves many models at 18 where an older one is
+    wanted; here they are converted, or refused.
+
+    Args:
+        arguments: those of torch.onnx.export, all of them with its meaning and defaults.
+        options: likewise.
+
+    Returns:
+        what torch.onnx.export returns: an ONNXProgram, or None with `dynamo=False`.
+
+    Raises:
+        UnsupportedError: the model cannot be had in this opset; the message says in which it can.
+
+    Example:
+        >>> pool = torch.nn.MaxPool2d(2, return_indices=True).eval()
+        >>> program = export(pool, (torch.ones(1, 1, 4, 4),), verbose=False)
+        >>> [node.op_type for node in program.model_proto.graph.node]
+        ['MaxPool', 'Mod']
+    """
+    given = SIGNATURE.bind(*arguments, **options).arguments
+    opset = given.get("opset_version")
+    check_opset("export", opset)
+    model, dynamo = given["model"], given.get("dynamo", True)
+    if dynamo is True or isinstance(model, torch.export.ExportedProgram | torch.onnx.ExportableModule):
+        return _export_program(given, opset)
+    return _export_traced(given, opset)
+
+
+def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
+    """The default exporter, whose file is written here, once the opset is reached."""
+    f = given.pop("f", None)
+    table = translation_table(opset) | dict(given.get("custom_translation_table") or {})
+    asked = opset if opset is None else max(opset, EXPORTERS_OPSET)
+    with _only_warnings_for_the_caller():
+        program = torch.onnx.export(**given | {"custom_translation_table": table, "opset_version": asked})
+    assert program is not None
+    for node in program.model.graph:
+        x = node.inputs[0] if node.inputs else None
+        if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:
+            check_type(node.op_type, opset or program.model.opset_imports[""], x.dtype.numpy().name)
+    if opset is not None:
+        program.model = lowered(program.model, opset)
+    if f is not None:
+        _save(program, f, given)
+    return program
+
+
+def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, given: dict[str, Any]) -> None:
+    """Write the file as torch.onnx.export does."""
+    if isinstance(f, io.BytesIO):
+        warnings.warn("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning, stacklevel=4)
+        onnx.save(program.model_proto, f)
+        return
+    program.save(
+        f,
+        include_initializers=given.get("export_params", True),
+        keep_initializers_as_inputs=given.get("keep_initializers_as_inputs", False),
+        external_data=given.get("external_data", True),
+    )
+
+
+def _export_traced(given: dict[str, Any], opset: int | None) -> None:
+    """The exporter behind dynamo=False."""
+    if opset is not None and opset > ONNX_MAX_OPSET:
+        raise UnsupportedError(
+            f"export: expected an opset up to {ONNX_MAX_OPSET}, the newest with dynamo=False, got {opset}. "
+            "Export with dynamo=True, or choose an older opset_version."
+        )
+    with legacy_translations(), _only_warnings_for_the_caller():
+        torch.onnx.export(**given)
+
+
+@contextmanager
+def _only_warnings_for_the_caller() -> Iterator[None]:
+    """Hide what torch warns of in its own code; the size check of an unpooling is traced as it was for the example."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning, module=r"torch\.onnx")
+        warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=r"torch\.nn\.functional")
+        yield
