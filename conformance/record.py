@@ -134,14 +134,16 @@ def number(value: Any) -> int | float | str:
     """A JSON number with as many digits as the type needs, or the word for what JSON has none for."""
     if isinstance(value, np.integer):
         return int(value)
-    return float(str(value)) if np.isfinite(value) else str(float(value))
+    with np.errstate(invalid="ignore"):
+        return float(str(value)) if np.isfinite(value) else str(float(value))
 
 
 def has_odd_nan(array: np.ndarray) -> bool:
     """Whether some NaN has other bits than the type's usual one."""
     unsigned = UNSIGNED[array.dtype.itemsize]
     usual = np.array([np.nan], array.dtype).view(unsigned)[0]
-    nan = np.isnan(array.reshape(-1).astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        nan = np.isnan(array.reshape(-1).astype(np.float64))
     return bool((array.reshape(-1).view(unsigned)[nan] != usual).any())
 
 

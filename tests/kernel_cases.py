@@ -51,7 +51,7 @@ KERNELS = tuple(
 )
 NAN_LAST_KERNELS = tuple(
     Kernel(kind, stride, has_indices=True, by_doubling=by_doubling, nan_last=True)
-    for kind, stride, by_doubling in itertools.product((np.float32, np.float16), (1, 2), (False, True))
+    for kind, (stride, by_doubling) in itertools.product((np.float32, np.float16), ((1, True), (2, False)))
 )
 WIDE_KERNELS = tuple(
     Kernel(kind, 1, has_indices=True, by_doubling=by_doubling, is_wide=True)

@@ -21,6 +21,8 @@ PAGES = [
     "docs/versions.md",
     "docs/semantics.md",
     "docs/differences.md",
+    "docs/export.md",
+    "benchmarks/README.md",
     "examples/coins/README.md",
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -36,8 +36,8 @@ def lanes_of(size: int) -> int:
 
 
 def registers_of(size: int, small: int) -> int:
-    """Registers in one block: two independent ones hide each other's waiting, where lanes are wide and many enough."""
-    return 2 if size >= 4 and small >= 2 * lanes_of(size) else 1
+    """Registers in one block: two independent ones of 32-bit elements hide each other's waiting."""
+    return 2 if size == 4 and small >= 2 * lanes_of(size) else 1
 
 
 @cache
