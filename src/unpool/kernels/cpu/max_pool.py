@@ -8,7 +8,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,7 +43,7 @@ class Mode:
 
     Attributes:
         channels_last: whether the lanes of x are channels.
-        nan_last: whether the last NaN of a window is found, rather than the first.
+        nan_last: whether the index of the last NaN of a window is found, rather than of the first.
         threads: at most so many; None for all cores.
     """
 
@@ -87,6 +87,8 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
     """
     if y.size == 0:
         return
+    if mode.nan_last and (indices is None or infinity == 0):
+        mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
     places = x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
