@@ -38,6 +38,26 @@ KEPT = {
     "overflow": ("y = Mul (t, k)", {"k": np.full((4, 1, 1), 3e38, np.float32)}),
 }
 
+BOUNDS = {"low": np.float32(-0.5), "high": np.float32(0.75)}
+FUSED = {
+    "Relu": ("y = Relu (t)", {}),
+    "LeakyRelu": ("y = LeakyRelu <alpha = 0.3> (t)", {}),
+    "LeakyRelu by default": ("y = LeakyRelu (t)", {}),
+    "Tanh": ("y = Tanh (t)", {}),
+    "Sigmoid": ("y = Sigmoid (t)", {}),
+    "HardSigmoid": ("y = HardSigmoid (t)", {}),
+    "HardSwish": ("y = HardSwish (t)", {}),
+    "Clip": ("y = Clip (t, low, high)", BOUNDS),
+    "after a normalization": ("n = BatchNormalization (t, ns, nb, nm, nv) y = Relu (n)", BN),
+}
+NOT_FUSED = {
+    "another operator": ("y = Abs (t)", {}),
+    "two readers": ("r = Relu (t) y = Add (r, t)", {}),
+    "a bound that is computed": ("s = ReduceMax <keepdims = 0> (x) y = Clip (t, low, s)", BOUNDS),
+    "one bound": ("y = Clip (t, low)", BOUNDS),
+    "a second activation": ("r = Relu (t) y = Tanh (r)", {}),
+}
+
 
 def run_whole(model, feed):
     """Onnxruntime on the whole model."""
@@ -201,3 +221,52 @@ def test_an_old_opset_is_left_alone():
     model = models.folding("y = Mul <broadcast = 1, axis = 1> (t, k)", opset=6, k=CHANNELS)
     assert operators(model) == ["ConvTranspose", "Mul"]
     assert onnx.defs.get_schema("Mul", 6).since_version == 6
+
+
+def runs(model):
+    """Operators of the plan, with who runs them."""
+    return [(one.operator, one.runner) for one in unpool.InferenceSession(model).plan]
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_an_activation_is_part_of_the_step(name):
+    """One step remains, it says what it took in, and computes what onnxruntime computes."""
+    after, constants = FUSED[name]
+    model = models.folding(after, **constants)
+    (record,) = unpool.InferenceSession(model).plan
+    assert (record.operator, record.runner) == ("ConvTranspose", "unpool")
+    assert record.reason.endswith("folded in")
+    assert_equal_to_onnxruntime(model)
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_what_is_not_one_constant_activation_is_kept(name):
+    """Other nodes, other readers and bounds that are not known stay with onnxruntime."""
+    after, constants = NOT_FUSED[name]
+    model = models.folding(after, **constants)
+    assert ("ConvTranspose", "unpool") in runs(model)
+    assert any(runner == "onnxruntime" for _, runner in runs(model))
+    assert_equal_to_onnxruntime(model)
+
+
+def test_clip_with_attributes_is_fused():
+    """Before opset 11 the bounds of Clip are attributes."""
+    model = models.folding("y = Clip <min = -0.5, max = 0.75> (t)", opset=10)
+    assert runs(model) == [("ConvTranspose", "unpool")]
+    assert_equal_to_onnxruntime(model)
+
+
+def test_a_value_that_the_caller_reads_is_kept():
+    """What is an output of the graph comes without the activation."""
+    model = models.folding("y = Relu (t)")
+    model.graph.output.append(helper.make_tensor_value_info("t", 1, [1, 4, "h", "w"]))
+    y, t = unpool.InferenceSession(model).run(None, {"x": models.random(1, 2, 3, 4, seed=8)})
+    assert t.min() < 0
+    np.testing.assert_array_equal(y, np.maximum(t, 0))
+
+
+def test_short_floats_are_rounded_twice():
+    """In float16 the activation stays a node of its own, as the model rounds between the two."""
+    model = models.folding("h = Cast <to = 10> (x) u = Cast <to = 10> (w1) c = ConvTranspose (h, u) y = Relu (c)")
+    model.graph.output[0].type.tensor_type.elem_type = 10
+    assert ("Relu", "onnxruntime") in runs(model)

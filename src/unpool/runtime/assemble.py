@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import onnx
@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ModelError
+from unpool.operators.resolve import Spec
 from unpool.runtime import plan as planning
 from unpool.runtime import type_names
 from unpool.runtime.bound import Meaning, bind
@@ -73,9 +74,7 @@ class _Assembly:
         self._types = types
         self._settings = settings
         self._specs = {
-            position: bind(node, graph.opsets, AS_RAISED if node.output[0] in graph.raised else settings.meaning)
-            for position, node in enumerate(graph.nodes)
-            if is_ours(node)
+            position: _spec(graph, node, settings.meaning) for position, node in enumerate(graph.nodes) if is_ours(node)
         }
         self._constants = _our_constants(graph)
         self._known = dict(types)
@@ -173,6 +172,13 @@ class _Assembly:
     def _where(self, step: Step) -> str:
         names = [label(self._graph.nodes[position]) for position in step.nodes]
         return f"node {names[0]!r}" if len(names) == 1 else f"the piece from {names[0]!r} to {names[-1]!r}"
+
+
+def _spec(graph: Graph, node: onnx.NodeProto, meaning: Meaning) -> Spec:
+    """What a node of ours means, with what was raised to it and what was fused into it."""
+    name = node.output[0]
+    spec = bind(node, graph.opsets, AS_RAISED if name in graph.raised else meaning)
+    return replace(spec, activation=graph.activations[name]) if name in graph.activations else spec
 
 
 def _our_constants(graph: Graph) -> dict[str, AnyArray]:

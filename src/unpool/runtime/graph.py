@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
+from unpool.operators.activation import Activation
 from unpool.runtime.nodes import reads
 
 FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
@@ -29,6 +30,7 @@ class Graph:
         opsets: version by domain, "" for ONNX.
         ir_version: of the model.
         folded: for the first output of a node, the labels of the nodes folded into it.
+        activations: for the first output of a node of ours, what it applies to each element in the end.
         raised: for the first output of a node of ours that stands for others, what it was raised from.
     """
 
@@ -42,6 +44,7 @@ class Graph:
     opsets: Mapping[str, int]
     ir_version: int
     folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    activations: Mapping[str, Activation] = field(default_factory=dict)
     raised: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""How onnxruntime's pieces are set up: the user's wishes, one thread budget, no spinning beside our kernels."""
+"""How onnxruntime's pieces are set up: the user's wishes, one thread budget, no spinning beyond a piece."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +32,12 @@ _COPIED_ENTRIES = (
     "optimization.enable_gelu_approximation",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
 )
+_SPINNING = {
+    "session.intra_op.allow_spinning": "1",
+    "session.inter_op.allow_spinning": "0",
+    "session.force_spinning_stop": "1",
+}
+"""Threads of a piece wait for its next node without going to sleep, but not beyond its last: others need the cores."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,8 @@ def session_options(user: onnxruntime.SessionOptions | None, threads: int | None
     options.log_severity_level = QUIET
     options.intra_op_num_threads = available_cores() if threads is None else threads
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    for key, value in _SPINNING.items():
+        _copy_entry(user or options, options, key, value)
     return options
 
 
@@ -104,9 +110,12 @@ def _require_available(name: str) -> None:
         )
 
 
-def _copy_entry(source: onnxruntime.SessionOptions, target: onnxruntime.SessionOptions, key: str) -> None:
+def _copy_entry(
+    source: onnxruntime.SessionOptions, target: onnxruntime.SessionOptions, key: str, default: str | None = None
+) -> None:
     try:
-        value = source.get_session_config_entry(key)
+        value: str | None = source.get_session_config_entry(key)
     except RuntimeError:  # not set
-        return
-    target.add_session_config_entry(key, value)
+        value = default
+    if value is not None:
+        target.add_session_config_entry(key, value)

@@ -27,6 +27,7 @@ from unpool.runtime.ort_values import to_ort_value
 from unpool.runtime.passes.constants import lift, prune
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
+from unpool.runtime.passes.fuse import fuse
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.passes.raising import raise_all
@@ -243,7 +244,7 @@ def _prepare(model: onnx.ModelProto, meaning: Meaning, *, raises: bool) -> tuple
     if raises:
         graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
     bound.check_types(graph, types, meaning)
-    return prune(fold(graph)), types
+    return prune(fuse(fold(graph), types)), types
 
 
 def _require_options(options: object) -> None:

@@ -1,0 +1,73 @@
+"""An activation behind a ConvTranspose becomes part of its step.
+
+    Relu(conv(x, W) + b)  is one step of the plan, not two
+
+Once the graph is cut, onnxruntime could only run the activation in a piece of its own, for one more pass over memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from unpool.operators.activation import PARAMETERS, Activation
+from unpool.runtime import shapes
+from unpool.runtime.graph import Graph
+from unpool.runtime.nodes import attributes, domain, label
+from unpool.runtime.passes.fold import FIRST_OPSET
+from unpool.runtime.shapes import Types
+
+FIRST_CLIP_WITH_INPUTS = 11
+DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+
+
+def fuse(graph: Graph, types: Types) -> Graph:
+    """The graph without the activations that a ConvTranspose applies itself; `activations` says which ones.
+
+    Only float32 and float64: a shorter type would be rounded once where the model rounds twice.
+    """
+    if graph.opsets.get("", 0) < FIRST_OPSET:
+        return graph
+    single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
+    floats = {name for name in single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
+    nodes: list[onnx.NodeProto] = []
+    makers: dict[str, int] = {}
+    folded, found = dict(graph.folded), dict(graph.activations)
+    for node in graph.nodes:
+        source, name = next(iter(node.input), ""), next(iter(node.output), "")
+        activation = _activation(node, graph) if source in makers else None
+        if activation is not None:
+            nodes[makers[source]] = _with_output(nodes[makers[source]], name)
+            folded[name] = (*folded.pop(source, ()), label(node))
+            found[name] = activation
+            continue
+        if node.op_type == "ConvTranspose" and domain(node) == "" and name in floats:
+            makers[name] = len(nodes)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), folded=folded, activations=found)
+
+
+def _with_output(node: onnx.NodeProto, name: str) -> onnx.NodeProto:
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.output[0] = name
+    return changed
+
+
+def _activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
+    """What the node applies to each element; None for any other node, or bounds that are not constant."""
+    if domain(node) != "" or node.op_type not in PARAMETERS:
+        return None
+    given = DEFAULTS.get(node.op_type, {}) | attributes(node)
+    if node.op_type == "Clip" and graph.opsets[""] >= FIRST_CLIP_WITH_INPUTS:
+        given = _bounds(node, graph.constants)
+    if not all(name in given for name in PARAMETERS[node.op_type]):
+        return None
+    return Activation(node.op_type, tuple(float(given[name]) for name in PARAMETERS[node.op_type]))
+
+
+def _bounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, float]:
+    known = {word: constants.get(name) for word, name in zip(("min", "max"), node.input[1:], strict=False)}
+    return {word: numpy_helper.to_array(tensor).item() for word, tensor in known.items() if tensor is not None}
