@@ -207,11 +207,13 @@ def forced(kernel: Kernel, strip_bytes: int = doubling.STRIP_BYTES) -> Iterator[
         patch.object(doubling, "STRIP_BYTES", strip_bytes),
         eager_threads(),
     ):
+        execute.forget()
         for cached in caches:
             cached.cache_clear()
         try:
             yield
         finally:
+            execute.forget()
             for cached in caches:
                 cached.cache_clear()
 

@@ -1,12 +1,14 @@
 """Where a resolved call meets a kernel: NumPy arrays in, NumPy arrays out.
 
-Everything that can be wrong is found before the first write: types, ranks and shapes by `operators`, destinations
-here, and MaxUnpool's indices by a kernel that only reads.
+What follows from attributes, shapes and types alone is worked out once, by `prepare`, and kept; a prepared call only
+takes memory and starts kernels. Everything that can be wrong is found before the first write: types, ranks and shapes
+while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
 """
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,9 +26,13 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.operators.tensors import index_type, same_type, text, value_type
+from unpool.operators.tensors import Shape, index_type, same_type, text, value_type
+from unpool.outputs import Output
 
-_OVERLAP_STEPS = 100_000  # of the exact test
+KEPT = 1024
+"""Prepared calls that are kept per operator; the least recently used ones go."""
+
+_NO_INDICES = np.empty(0, np.int64)
 
 _log = logging.getLogger("unpool")
 
@@ -59,17 +65,40 @@ def run(
         UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing has been written then.
     """
     row = spec.row
+    check_threads(row, threads)
+    return prepare(spec, inputs, outputs, nan_last).run(inputs, (*out, None, None)[:outputs], threads)
+
+
+def prepare(spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = False) -> "Prepared":
+    """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`.
+
+    Raises:
+        UnpoolError: types, ranks or shapes do not fit.
+    """
+    row = spec.row
     given = _inputs(row, inputs)
     if not 1 <= outputs <= row.max_outputs:
         raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
+    x = _present(given[0])
+    if isinstance(spec, MaxPoolSpec):
+        return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last)
+    second, third = _present(given[1]), given[2]
+    if isinstance(spec, MaxUnpoolSpec):
+        _value_type(row, spec.activation, x.dtype)
+        index_type(row.label, "I", second.dtype)
+        return _max_unpool(spec, x.shape, x.dtype, second.shape, _shape_value(row, third))
+    b = None if third is None else (third.shape, third.dtype)
+    return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
+
+
+def check_threads(row: Row, threads: int | None) -> None:
+    """A number of threads is None or an int of 1 or more.
+
+    Raises:
+        UnpoolError: it is not.
+    """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
-    targets = (*out, None, None)[:outputs]
-    if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, given, targets, threads, nan_last)
-    if isinstance(spec, MaxUnpoolSpec):
-        return (_max_unpool(spec, given, targets[0], threads),)
-    return (_conv_transpose(spec, given, targets[0], threads),)
 
 
 def available_cores() -> int:
@@ -92,44 +121,52 @@ def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
     return given + [None] * (row.max_inputs - len(given))
 
 
-def _max_pool(
-    spec: MaxPoolSpec, inputs: list[AnyArray | None], targets: Optional, threads: int | None, nan_last: bool
-) -> tuple[AnyArray, ...]:
-    from unpool.kernels.cpu import max_pool as kernel
+class PreparedMaxPool:
+    """MaxPool for one shape and type of X."""
 
-    x = _present(inputs[0])
-    storage = _value_type(spec.row, spec.activation, x)
-    call = max_pool.call(spec, x.shape)
-    y = _destination(spec.row, "Y", call.small.in_layout(spec.row), storage.dtype, targets[0], (x,))
-    found, places = _index_destination(call, targets[1], (x, y)) if len(targets) == 2 else (None, None)
-    work = _scratch(y)
-    keep = spec.row.is_channels_last
-    planes = (call.small.batch * call.small.channels,)
-    small, large = ((), ()) if keep else (planes + call.small.spatial, planes + call.large.spatial)
-    kernel.max_pool(
-        _contiguous(x, spec.row).view(storage.bits).reshape(large or x.shape), call.axes, storage.infinity,
-        work.view(storage.bits).reshape(small or y.shape),
-        None if places is None else places.reshape(small or y.shape),
-        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, threads),
-    )  # fmt: skip
-    _deliver(work, y, spec.activation, storage)
-    if found is None or places is None:
-        return (y,)
-    _deliver_indices(call, places, found)
-    return y, found
+    def __init__(
+        self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool
+    ) -> None:
+        from unpool.kernels.cpu import max_pool as kernel
 
+        self.row = row = spec.row
+        self._storage = storage = _value_type(row, spec.activation, dtype)
+        self._call = call = max_pool.call(spec, shape)
+        self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
+        self._indices = Output(row, "Indices", call.small.in_onnx_order(), _NO_INDICES.dtype) if has_indices else None
+        self._is_in_place = not row.is_channels_last and not spec.is_column_major
+        planes = (call.small.batch * call.small.channels,)
+        keep = row.is_channels_last
+        small, large = planes + call.small.spatial, planes + call.large.spatial
+        self._launch = kernel.prepare(
+            _like(shape if keep else large, storage.bits), call.axes, storage.infinity,
+            _like(call.small.in_layout(row) if keep else small, storage.bits), _NO_INDICES if has_indices else None,
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last),
+        )  # fmt: skip
 
-def _index_destination(
-    call: MaxPoolCall, target: AnyArray | None, others: tuple[AnyArray, ...]
-) -> tuple[AnyArray, AnyArray]:
-    """Where indices end up, (N, C, d1..dk), and the memory that a kernel writes, in the order of Y."""
-    row, dtype = call.spec.row, np.dtype(np.int64)
-    if not row.is_channels_last:
-        found = _destination(row, "Indices", call.small.in_onnx_order(), dtype, target, others)
-        return found, _scratch(found)
-    places = allocate(call.small.in_layout(row), dtype, row.label)
-    view = np.moveaxis(places, -1, 1)
-    return _destination(row, "Indices", view.shape, dtype, target, others) if target is not None else view, places
+    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y, and the indices if they are wanted."""
+        x, activation = _present(inputs[0]), self._call.spec.activation
+        y, work = self._y.place(targets[0], (x,))
+        if self._indices is None:
+            self._launch(_contiguous(x, self.row), work, _NO_INDICES, threads)
+            return (_deliver(work, y, activation, self._storage),)
+        found, places = self._index_place(self._indices, targets[1], (x, y))
+        self._launch(_contiguous(x, self.row), work, places, threads)
+        _deliver(work, y, activation, self._storage)
+        if not (self._is_in_place and found is places):
+            _deliver_indices(self._call, places, found)
+        return y, found
+
+    def _index_place(
+        self, output: Output, target: AnyArray | None, others: tuple[AnyArray, ...]
+    ) -> tuple[AnyArray, AnyArray]:
+        """Where indices end up, (N, C, d1..dk), and the memory that a kernel writes, in the order of Y."""
+        if not self.row.is_channels_last:
+            return output.place(target, others)
+        places = allocate(self._call.small.in_layout(self.row), _NO_INDICES.dtype, self.row.label)
+        view = np.moveaxis(places, -1, 1)
+        return view if target is None else output.check(target, others), places
 
 
 def _deliver_indices(call: MaxPoolCall, places: AnyArray, found: AnyArray) -> None:
@@ -141,31 +178,38 @@ def _deliver_indices(call: MaxPoolCall, places: AnyArray, found: AnyArray) -> No
         found[...] = row_major
 
 
-def _max_unpool(
-    spec: MaxUnpoolSpec, inputs: list[AnyArray | None], target: AnyArray | None, threads: int | None
-) -> AnyArray:
-    from unpool.kernels.cpu import max_unpool as kernel
+class PreparedMaxUnpool:
+    """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
 
-    row, x, indices = spec.row, _present(inputs[0]), _present(inputs[1])
-    storage = _value_type(row, spec.activation, x)
-    index_type(row.label, "I", indices.dtype)
-    call = max_unpool.call(spec, x.shape, indices.shape, _shape_value(row, inputs[2]))
-    y = _destination(row, "output", call.large.in_layout(row), storage.dtype, target, (x, indices))
-    positions = _contiguous(indices, row)
-    planes = call.small.batch * call.small.channels
-    counted = _counted_spatial(call, positions, planes, threads)
-    limit = element_count((planes, *counted), row.label)
-    wrong, is_local = kernel.check_range(positions, limit, planes, threads)
-    if wrong >= 0:
-        raise flat_indices.out_of_range(positions, wrong, limit, row.label)
-    if counted != call.large.spatial:
-        outer = (call.small.batch, call.small.channels)
-        positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
-    work = _scratch(y)
-    channels = call.small.channels if row.is_channels_last else 1
-    bits = work.view(storage.bits)
-    kernel.scatter(_contiguous(x, row).view(storage.bits), positions, bits, channels, planes, is_local, threads)
-    return _deliver(work, y, spec.activation, storage)
+    def __init__(
+        self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, asked: Shape | None
+    ) -> None:
+        self.row = spec.row
+        self._storage = _value_type(spec.row, spec.activation, dtype)
+        self._call = call = max_unpool.call(spec, shape, indices, asked)
+        self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
+        self._planes = call.small.batch * call.small.channels
+
+    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
+        """The output."""
+        from unpool.kernels.cpu import max_unpool as kernel
+
+        x, indices = _present(inputs[0]), _present(inputs[1])
+        row, call, storage, planes = self.row, self._call, self._storage, self._planes
+        y, work = self._y.place(targets[0], (x, indices))
+        positions = _contiguous(indices, row)
+        counted = _counted_spatial(call, positions, planes, threads)
+        limit = element_count((planes, *counted), row.label)
+        wrong, is_local = kernel.check_range(positions, limit, planes, threads)
+        if wrong >= 0:
+            raise flat_indices.out_of_range(positions, wrong, limit, row.label)
+        if counted != call.large.spatial:
+            outer = (call.small.batch, call.small.channels)
+            positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
+        channels = call.small.channels if row.is_channels_last else 1
+        bits = work.view(storage.bits)
+        kernel.scatter(_contiguous(x, row).view(storage.bits), positions, bits, channels, planes, is_local, threads)
+        return (_deliver(work, y, call.spec.activation, storage),)
 
 
 def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
@@ -187,29 +231,59 @@ def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, thre
     return call.inferred if is_consistent(positions, inferred, planes, threads) else call.large.spatial
 
 
-def _conv_transpose(
-    spec: ConvTransposeSpec, inputs: list[AnyArray | None], target: AnyArray | None, threads: int | None
-) -> AnyArray:
-    from unpool.kernels.cpu import conv_transpose as kernel
+class PreparedConvTranspose:
+    """ConvTranspose for one set of shapes and types."""
 
-    row, x, w, b = spec.row, _present(inputs[0]), _present(inputs[1]), inputs[2]
-    storage = _value_type(row, spec.activation, x)
-    same_type(row, "X and W", x.dtype, w.dtype)
-    if b is not None:
-        same_type(row, "X and B", x.dtype, b.dtype)
-    call = conv_transpose.call(spec, x.shape, w.shape, None if b is None else b.shape)
-    present = (x, w) if b is None else (x, w, b)
-    y = _destination(row, "Y", call.large.in_layout(row), storage.dtype, target, present)
-    bias = np.zeros(call.large.channels, storage.compute) if b is None else b
-    in_place = not row.is_channels_last and storage.dtype == storage.compute and y.flags.c_contiguous
-    shape = call.large.in_onnx_order()
-    work = y if in_place else allocate(shape, storage.compute, row.label)
-    kernel.conv_transpose(
-        _contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute),
-        _contiguous(w, row), _contiguous(bias, row, storage.compute),
-        call.axes, spec.group, work, threads,
-    )  # fmt: skip
-    return _deliver(np.moveaxis(work, 1, -1) if row.is_channels_last else work, y, spec.activation, storage)
+    def __init__(
+        self,
+        spec: ConvTransposeSpec,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        w: tuple[Shape, np.dtype[Any]],
+        b: tuple[Shape, np.dtype[Any]] | None,
+    ) -> None:
+        self.row = row = spec.row
+        self._storage = _value_type(row, spec.activation, dtype)
+        same_type(row, "X and W", dtype, w[1])
+        if b is not None:
+            same_type(row, "X and B", dtype, b[1])
+        self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
+        self._y = Output(row, "Y", call.large.in_layout(row), self._storage.dtype)
+
+    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y."""
+        from unpool.kernels.cpu import conv_transpose as kernel
+
+        x, w, b = _present(inputs[0]), _present(inputs[1]), inputs[2] if len(inputs) > 2 else None
+        row, call, storage = self.row, self._call, self._storage
+        y = self._y.new() if targets[0] is None else self._y.check(targets[0], (x, w) if b is None else (x, w, b))
+        bias = np.zeros(call.large.channels, storage.compute) if b is None else b
+        in_place = not row.is_channels_last and storage.dtype == storage.compute and y.flags.c_contiguous
+        work = y if in_place else allocate(call.large.in_onnx_order(), storage.compute, row.label)
+        kernel.conv_transpose(
+            _contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute),
+            _contiguous(w, row), _contiguous(bias, row, storage.compute),
+            call.axes, call.spec.group, work, threads,
+        )  # fmt: skip
+        made = np.moveaxis(work, 1, -1) if row.is_channels_last else work
+        return (_deliver(made, y, call.spec.activation, storage),)
+
+
+Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
+_max_pool = lru_cache(KEPT)(PreparedMaxPool)
+_max_unpool = lru_cache(KEPT)(PreparedMaxUnpool)
+_conv_transpose = lru_cache(KEPT)(PreparedConvTranspose)
+
+
+def forget() -> None:
+    """Drop all prepared calls: what they were prepared for has changed."""
+    for prepared in (_max_pool, _max_unpool, _conv_transpose):
+        prepared.cache_clear()
+
+
+def _like(shape: Shape, dtype: np.dtype[Any]) -> AnyArray:
+    """An array of a shape and type without memory of its own."""
+    return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def _present(x: AnyArray | None) -> AnyArray:
@@ -217,8 +291,8 @@ def _present(x: AnyArray | None) -> AnyArray:
     return x
 
 
-def _value_type(row: Row, activation: Activation | None, x: AnyArray) -> StorageType:
-    storage = value_type(row, "X", x.dtype)
+def _value_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
+    storage = value_type(row, "X", dtype)
     activations.check_type(row, activation, storage.name)
     return storage
 
@@ -237,10 +311,10 @@ def _shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | N
 
 def _contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> AnyArray:
     """`x` in row-major order and in the type it is computed in; says so where that takes a copy."""
-    dtype = dtype or x.dtype
-    is_ready = x.flags.c_contiguous and x.flags.aligned and x.dtype == dtype
-    if is_ready:
+    flags = x.flags
+    if flags.c_contiguous and flags.aligned and (dtype is None or x.dtype == dtype):
         return x
+    dtype = dtype or x.dtype
     check_memory(x.shape, dtype, row.label)
     ready = np.require(x, dtype, ["C", "A"])
     if not np.may_share_memory(ready, x):
@@ -248,49 +322,11 @@ def _contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> An
     return ready
 
 
-def _destination(
-    row: Row,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    target: AnyArray | None,
-    others: tuple[AnyArray, ...],
-) -> AnyArray:
-    """A new array, or the caller's once it has the right shape and type and overlaps nothing."""
-    if target is None:
-        return allocate(shape, dtype, row.label)
-    where = f"{row.label}: out for {name}"
-    if target.shape != shape or target.dtype != dtype:
-        raise UnpoolError(
-            f"{where} needs shape {text(shape)} and type {dtype.name}, got {text(target.shape)} {target.dtype.name}."
-        )
-    if not target.flags.writeable:
-        raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
-    if any(_overlap(target, other) for other in others):
-        raise UnpoolError(
-            f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
-        )
-    return target
-
-
-def _overlap(target: AnyArray, other: AnyArray) -> bool:
-    """Whether two arrays share an element; also true where that is too laborious to tell."""
-    try:
-        return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _scratch(y: AnyArray) -> AnyArray:
-    """Memory that a kernel can write: `y` itself if it is contiguous."""
-    return y if y.flags.c_contiguous and y.flags.aligned else np.empty(y.shape, y.dtype)
-
-
 def _deliver(work: AnyArray, y: AnyArray, activation: Activation | None, storage: StorageType) -> AnyArray:
     """Activate what a kernel wrote, round it once to the type of `y`, and put it there."""
-    from unpool.kernels.cpu.activation import activate
-
     if activation is not None:
+        from unpool.kernels.cpu.activation import activate
+
         wide = work.astype(storage.compute, copy=False) if storage.is_float else work
         work = activate(wide, activation.name, activation.params)
     if work is not y:

@@ -1,22 +1,16 @@
 """The public functions: ONNX attribute names, any CPU array in, the same kind of array out."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from unpool import indices as flat_indices
 from unpool.arrays import like, to_numpy
+from unpool.calls import call
 from unpool.dtypes import AnyArray
-from unpool.errors import UnpoolError
 from unpool.execute import run
-from unpool.operators import attributes as read
-from unpool.operators import contract, resolve
-from unpool.operators.resolve import Spec
 from unpool.operators.tensors import index_type
 
 __all__ = ["conv_transpose", "max_pool", "max_unpool", "run", "to_onnx_indices", "to_torch_indices"]
-
-_LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
 
 
 def max_pool(
@@ -80,21 +74,10 @@ def max_pool(
     >>> y.item(), indices.item()
     (5.0, 1)
     """
-    attributes = (
-        ("kernel_shape", _frozen(kernel_shape)),
-        ("strides", _frozen(strides)),
-        ("pads", _frozen(pads)),
-        ("dilations", _frozen(dilations)),
-        ("auto_pad", _unless(auto_pad, "NOTSET")),
-        ("ceil_mode", _unless(_flag(ceil_mode), 0)),
-        ("storage_order", _unless(_flag(storage_order), 0)),
-        ("activation", activation),
-        ("activation_params", _frozen(activation_params)),
-    )
-    spec = _spec("MaxPool", attributes, layout, opset, compat)
-    if not return_indices:
-        return _call(spec, (x,), threads, out)
-    return _call_pair(spec, x, threads, out)
+    values = (
+        opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
+    )  # fmt: skip
+    return call(("MaxPool", layout, compat, "auto", 2 if return_indices else 1), values, (x,), threads, out)
 
 
 def max_unpool(
@@ -154,15 +137,8 @@ def max_unpool(
     >>> max_unpool(np.float32([[[7, 9]]]), np.array([[[1, 2]]]), kernel_shape=[2], strides=[2])
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
-    attributes = (
-        ("kernel_shape", _frozen(kernel_shape)),
-        ("strides", _frozen(strides)),
-        ("pads", _frozen(pads)),
-        ("activation", activation),
-        ("activation_params", _frozen(activation_params)),
-    )
-    spec = _spec("MaxUnpool", attributes, layout, opset, compat, index_space)
-    return _call(spec, (x, indices, _shape_array(spec, output_shape)), threads, out)
+    values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
+    return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out)
 
 
 def conv_transpose(
@@ -224,19 +200,12 @@ def conv_transpose(
     >>> conv_transpose(np.float32([[[1, 2, 3]]]), np.float32([[[1, 10, 100]]]), strides=[2])
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
-    attributes = (
-        ("kernel_shape", _frozen(kernel_shape)),
-        ("strides", _frozen(strides)),
-        ("pads", _frozen(pads)),
-        ("dilations", _frozen(dilations)),
-        ("group", _unless(group, 1)),
-        ("auto_pad", _unless(auto_pad, "NOTSET")),
-        ("output_padding", _frozen(output_padding)),
-        ("output_shape", _frozen(output_shape)),
-        ("activation", activation),
-        ("activation_params", _frozen(activation_params)),
-    )
-    return _call(_spec("ConvTranspose", attributes, layout, opset, compat), (x, w, b), threads, out)
+    values = (
+        opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
+        activation_params,
+    )  # fmt: skip
+    inputs = (x, w) if b is None else (x, w, b)
+    return call(("ConvTranspose", layout, compat, "auto", 1), values, inputs, threads, out)
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
@@ -287,98 +256,3 @@ def _index_array(where: str, i: Any) -> AnyArray:
     array = to_numpy(i, f"{where}: i")
     index_type(where, "i", array.dtype)
     return array
-
-
-def _spec(
-    operator: str,
-    attributes: tuple[tuple[str, Any], ...],
-    layout: str,
-    opset: int | None,
-    compat: str,
-    index_space: str = "auto",
-) -> Spec:
-    try:
-        return _cached_spec(operator, attributes, layout, opset, compat, index_space)
-    except TypeError as cause:
-        if "unhashable" not in str(cause):
-            raise
-        return _cached_spec.__wrapped__(operator, attributes, layout, opset, compat, index_space)
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _cached_spec(
-    operator: str,
-    attributes: tuple[tuple[str, Any], ...],
-    layout: str,
-    opset: int | None,
-    compat: str,
-    index_space: str,
-) -> Spec:
-    if layout not in _LAYOUTS:
-        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")
-    return resolve.spec(
-        operator,
-        dict(attributes),
-        domain=_LAYOUTS[layout],
-        opset=opset,
-        compat=compat,
-        index_space=index_space,
-    )
-
-
-def _call(spec: Spec, inputs: tuple[Any, ...], threads: int | None, out: Any) -> Any:
-    arrays = [_named(spec, number, x) for number, x in enumerate(inputs)]
-    if out is None:
-        (y,) = run(spec, arrays, threads=threads)
-        return like(y, inputs[0])
-    run(spec, arrays, threads=threads, out=(_out_array(spec, out),))
-    return out
-
-
-def _call_pair(spec: Spec, x: Any, threads: int | None, out: Any) -> tuple[Any, Any]:
-    arrays = [_named(spec, 0, x)]
-    if out is None:
-        y, indices = run(spec, arrays, outputs=2, threads=threads)
-        return like(y, x), like(indices, x)
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise UnpoolError(
-            f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
-        )
-    run(spec, arrays, outputs=2, threads=threads, out=tuple(_out_array(spec, each) for each in out))
-    return out
-
-
-_INPUTS = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
-
-
-def _named(spec: Spec, number: int, x: Any) -> AnyArray | None:
-    return None if x is None else to_numpy(x, f"{spec.row.label}: {_INPUTS[spec.row.operator][number]}")
-
-
-def _out_array(spec: Spec, out: Any) -> AnyArray:
-    return to_numpy(out, f"{spec.row.label}: out")
-
-
-def _shape_array(spec: Spec, output_shape: Any) -> Any:
-    """A plain sequence of ints as the int64 tensor that the operator takes."""
-    if not isinstance(output_shape, (list, tuple)):
-        return output_shape
-    return read.shape_tensor(spec.row, output_shape)
-
-
-def _frozen(values: Any) -> Any:
-    """A list or 1-D array as a hashable tuple; anything else as it is, for the checks to name."""
-    if isinstance(values, list):
-        return tuple(values)
-    if hasattr(values, "tolist") and getattr(values, "ndim", 0) == 1:
-        return tuple(values.tolist())
-    return values
-
-
-def _flag(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
-
-
-def _unless(value: Any, default: Any) -> Any:
-    """None, which means not set, for a default: a version without the attribute then still accepts the call."""
-    return None if isinstance(value, type(default)) and value == default else value

@@ -16,8 +16,8 @@ import numpy as np
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_doubling as doubling
-from unpool.kernels.cpu.rows import padded_rows, readonly, row_plan
-from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.rows import padded_rows, row_plan
+from unpool.kernels.cpu.threads import Launch
 
 _POINT = Window(1)
 _ELEMENTS = {
@@ -30,7 +30,6 @@ _ELEMENTS = {
         np.uint8: "uint8",
     }.items()
 }
-_NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
 _LAYOUT_STEPS = 5  # laying out and delivering an element cost as much as so many combining steps
@@ -44,12 +43,10 @@ class Mode:
     Attributes:
         channels_last: whether the lanes of x are channels.
         nan_last: whether the index of the last NaN of a window is found, rather than of the first.
-        threads: at most so many; None for all cores.
     """
 
     channels_last: bool = False
     nan_last: bool = False
-    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +69,30 @@ class Plane:
         return (*self.leading, self.lanes)
 
 
-def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode):
-    """Write the largest element of every window to `y` and where it was found to `indices`.
+def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
+    """The call that writes the largest element of every window to `y` and where it was found to `indices`.
+
+    Only shapes and types of arrays are looked at here; the call takes (x, y, indices), all C-contiguous.
 
     Args:
-        x: C-contiguous integer view of the elements: (outer, D1..Dk) with outer = N * C, or (N, D1..Dk, C).
+        x: integer view of the elements: (outer, D1..Dk) with outer = N * C, or (N, D1..Dk, C).
         axes: one per spatial axis.
         infinity: bits of +infinity; 0 for integer elements.
-        y: C-contiguous, same layout and type as x, pooled sizes.
-        indices: None, or C-contiguous int64 in the shape of y: places in the whole (N, C, D1..Dk) tensor, row-major,
-            -1 where a window holds no data.
+        y: same layout and type as x, pooled sizes.
+        indices: None where they are not wanted, otherwise int64 in the shape of y: places in the whole (N, C, D1..Dk)
+            tensor, row-major, -1 where a window holds no data.
         lowest: what such a window gives, as bits.
-        mode: layout, NaN and threads.
+        mode: layout and NaN.
     """
     if y.size == 0:
-        return
+        return Launch(None, 0, 0)
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
     places = x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
-        _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
-    else:
-        _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
+        return _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
+    return _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
 
 
 @lru_cache(maxsize=256)
@@ -118,22 +116,23 @@ def _is_doubling_cheaper(plane: Plane, size: int) -> bool:
     return line * (steps + _LAYOUT_STEPS) < outputs * taps * (_RAGGED_STEPS if is_ragged else 1)
 
 
-def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
+def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
     lanes, window = plane.lanes, plane.lanes.window
     steps, table, width = _row_plan(plane)
     rows = math.prod(axis.small for axis in plane.leading)
     dtype = _ELEMENTS[x.dtype]
     registers = direct.registers_of(x.itemsize, lanes.small)
     kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last, registers)
-    number = np.dtype(dtype).type
-    split(
-        kernel, y.shape[0] * rows, y.size * width * window.size, mode.threads,
-        readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
-        (x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1),
-        (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
-        steps, table, width,
-        np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
-        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+    number = float if dtype.startswith("float") else int
+    numbers = (
+        x.size, x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1,
+        lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
+        width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+    )  # fmt: skip
+    return Launch(
+        kernel, y.shape[0] * rows, y.size * width * window.size,
+        np.array(numbers), steps, table,
+        np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
     )  # fmt: skip
 
 
@@ -146,7 +145,7 @@ def _row_plan(plane: Plane):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
+def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
     lanes = plane.lanes
     strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
     kernel = doubling.kernel(
@@ -155,9 +154,8 @@ def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, l
     )  # fmt: skip
     padded = doubling.padded_size(lanes)
     lane_weight = places if plane.unit > 1 else 0
-    split(
-        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), mode.threads,
-        readonly(x), y.reshape(-1), _flat(indices),
+    return Launch(
+        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets),
         (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
         (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
         strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
@@ -193,7 +191,3 @@ def _known_step(window: Window) -> int:
 
 def _is_wide(x) -> bool:
     return bool(x.size // x.shape[0] >= 2**31)
-
-
-def _flat(indices):
-    return _NO_INDICES if indices is None else indices.reshape(-1)

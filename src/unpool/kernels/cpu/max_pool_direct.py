@@ -68,16 +68,18 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
 
 def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_last, digest):
     @compiled()
-    def pool_rows(x, y, indices, shape, lane, steps, table, width, lowest, infinity, ahead, first, stop):
+    def pool_rows(x, y, indices, numbers, steps, table, lowest, infinity, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
         vectors; the others mask what is not. A last block moves back over its neighbour rather than ending short.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        plane, rows, outer_weight, lane_weight = shape
-        small, large, begin, window, stride, dilation = lane
+        elements, plane, rows, outer_weight, lane_weight = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        small, large, begin = numbers[5], numbers[6], numbers[7]
+        window, stride, dilation = numbers[8], numbers[9], numbers[10]
+        width, ahead = numbers[11], numbers[12]
         others, codes = np.empty(width, np.int64), np.empty(width, np.int64)
-        source, end = address_of(x), address_of(x) + x.size * size
-        nothing, limit = splat(lowest, lanes), splat(infinity, lanes)
+        source, end = address_of(x), address_of(x) + elements * size
+        nothing, limit = splat(element(lowest), lanes), splat(element(infinity), lanes)
         lowest_key, nowhere = order(nothing, limit), splat(place_type(-1), lanes)
         ramp = count_up(types.int64, lanes, 1)
         weights = ramp * splat(np.int64(stride * lane_weight), lanes)

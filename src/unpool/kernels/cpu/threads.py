@@ -52,6 +52,32 @@ def split(kernel: Callable[..., Result], jobs: int, work: int, threads: int | No
     return [first, *(future.result() for future in futures)]
 
 
+class Launch:
+    """A kernel with all its arguments but the arrays.
+
+    The kernel takes the handles of its arrays, `id(x)`, which `address_of` turns into addresses: an int passes the
+    dispatcher faster than an array, and no rank, flag or view of an array is worth a compilation of its own.
+    """
+
+    def __init__(self, kernel: Callable[..., Any] | None, jobs: int, work: int, *args: Any) -> None:
+        """As `split`; `args` are what the kernel takes between the arrays and `first`; without jobs there is none."""
+        self._kernel = kernel
+        self._jobs = jobs
+        self._work = work
+        self._args = args
+        self._alone = (*args, 0, jobs)
+
+    def __call__(self, x: Any, y: Any, z: Any, threads: int | None) -> None:
+        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done."""
+        kernel = self._kernel
+        if kernel is None:
+            return
+        if self._work < 2 * _WORTH_A_THREAD:
+            kernel(id(x), id(y), id(z), *self._alone)
+        else:
+            split(kernel, self._jobs, self._work, threads, id(x), id(y), id(z), *self._args)
+
+
 def _executor(size: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     with _lock:

@@ -159,9 +159,17 @@ def _lower_invert(context, builder, signature, arguments):
     return builder.not_(arguments[0])
 
 
+def _load_data_pointer(ctx, builder, signature, arguments):
+    """NumPy's C struct of an array begins with the header of every object, then the address of the data."""
+    place = builder.add(arguments[0], ir.Constant(ir.IntType(64), object.__basicsize__))
+    return builder.load(builder.inttoptr(place, ir.PointerType(ir.IntType(64))))
+
+
 @intrinsic
 def address_of(context, array):
-    """Address of the first element of an array, in bytes."""
+    """Address of the first element of an array, in bytes. The array may be given by its handle, `id(array)`."""
+    if isinstance(array, types.Integer):
+        return types.int64(types.int64), _load_data_pointer
 
     def emit(ctx, builder, signature, arguments):
         data = ctx.make_array(signature.args[0])(ctx, builder, arguments[0]).data

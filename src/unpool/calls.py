@@ -1,0 +1,139 @@
+"""A public function's arguments become a prepared call, the same one again for the same arguments, shapes and types."""
+
+from marshal import dumps
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from unpool.arrays import like, to_numpy
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError
+from unpool.execute import KEPT, Prepared, check_threads, prepare
+from unpool.operators import attributes as read
+from unpool.operators import contract, resolve
+from unpool.operators.contract import Row
+from unpool.operators.resolve import Spec
+
+How: TypeAlias = tuple[str, str, str, str, int]
+"""Operator, layout, compat, index_space and number of outputs."""
+
+_LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
+_INPUTS = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
+_WINDOW = ("opset", "kernel_shape", "strides", "pads")
+_ACTIVATION = ("activation", "activation_params")
+_VALUES = {
+    "MaxPool": (*_WINDOW, "dilations", "auto_pad", "ceil_mode", "storage_order", *_ACTIVATION),
+    "MaxUnpool": (*_WINDOW, *_ACTIVATION, "output_shape"),
+    "ConvTranspose": (*_WINDOW, "dilations", "group", "auto_pad", "output_padding", "output_shape", *_ACTIVATION),
+}
+_FLAGS = ("ceil_mode", "storage_order")
+_DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 1}
+_NEW = (None, None)
+
+_known: dict[Any, Prepared] = {}
+_signature = attrgetter("__class__", "shape", "dtype")
+
+
+def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any) -> Any:
+    """Run a public function.
+
+    Args:
+        how: what it runs.
+        values: its other arguments as given, in the order of _VALUES.
+        inputs: its tensors as given, without those left out at the end.
+        threads: as given.
+        out: as given.
+
+    Returns:
+        What the function returns.
+    """
+    try:
+        prepared = _known[how, dumps(values, 2), *map(_signature, inputs)]
+    except (KeyError, ValueError, AttributeError, TypeError):
+        arrays, prepared = _prepare(how, values, inputs)
+    else:
+        arrays = inputs
+    if threads is not None:
+        check_threads(prepared.row, threads)
+    if out is not None:
+        prepared.run(arrays, _targets(prepared.row, how, out), threads)
+        return out
+    made = prepared.run(arrays, _NEW, threads)
+    if arrays is not inputs:
+        made = tuple(like(each, inputs[0]) for each in made)
+    return made if how[4] == 2 else made[0]
+
+
+def _prepare(
+    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> tuple[tuple[AnyArray | None, ...], Prepared]:
+    """The inputs as NumPy arrays, and the call for their shapes and types, which is remembered.
+
+    Values are compared by their bytes: unlike a tuple, those tell 1 from 1.0 and from True.
+    """
+    key = None
+    if all(map(_is_plain, values)):
+        arrays = _viewed(inputs)
+        key = (how, dumps(values, 2), *map(_signature, arrays))
+        if key in _known:
+            return arrays, _known[key]
+    spec = _spec(how, values)
+    label = spec.row.label
+    given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
+    names = zip(_INPUTS[how[0]], given, strict=False)
+    arrays = tuple(None if x is None else to_numpy(x, f"{label}: {name}") for name, x in names)
+    prepared = prepare(spec, arrays, how[4])
+    if key is not None:
+        if len(_known) >= KEPT:
+            _known.clear()
+        _known[key] = prepared
+    return arrays, prepared
+
+
+def _viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
+    """The inputs as NumPy arrays; none at all where one is no array, for `_prepare` to say so by its name."""
+    try:
+        return tuple(to_numpy(x, "") for x in inputs)
+    except UnpoolError:
+        return ()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether equal bytes of `marshal` mean equal values: not so for arrays."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return type(value) in (type(None), int, float, bool, str)
+
+
+def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
+    if how[4] == 2 and (not isinstance(out, tuple) or len(out) != 2):
+        raise UnpoolError(f"{row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
+    return tuple(to_numpy(each, f"{row.label}: out") for each in (out if how[4] == 2 else (out,)))
+
+
+def _spec(how: How, values: tuple[Any, ...]) -> Spec:
+    operator, layout, compat, index_space, _ = how
+    if layout not in _LAYOUTS:
+        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")
+    given = dict(zip(_VALUES[operator], values, strict=True))
+    opset = given.pop("opset")
+    if operator == "MaxUnpool":
+        del given["output_shape"]
+    attributes = {
+        name: _unless(int(value) if isinstance(value, bool) and name in _FLAGS else value, _DEFAULTS.get(name))
+        for name, value in given.items()
+    }
+    return resolve.spec(
+        operator, attributes, domain=_LAYOUTS[layout], opset=opset, compat=compat, index_space=index_space
+    )
+
+
+def _shape_array(spec: Spec, output_shape: Any) -> Any:
+    """A plain sequence of ints as the int64 tensor that the operator takes."""
+    if not isinstance(output_shape, (list, tuple)):
+        return output_shape
+    return read.shape_tensor(spec.row, output_shape)
+
+
+def _unless(value: Any, default: Any) -> Any:
+    """None, which means not set, for a default: a version without the attribute then still accepts the call."""
+    return None if isinstance(value, type(default)) and value == default else value
