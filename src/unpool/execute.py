@@ -41,6 +41,7 @@ def run(
     threads: int | None = None,
     out: Optional = (),
     nan_last: bool = False,
+    per_plane: bool = False,
 ) -> tuple[AnyArray, ...]:
     """Run one resolved operator.
 
@@ -51,6 +52,7 @@ def run(
         threads: at most so many threads; None for every core that this process may use.
         out: where to write each output; None, or missing, where one is to be allocated.
         nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
+        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
 
     Returns:
         As many arrays as `outputs`.
@@ -66,7 +68,7 @@ def run(
         raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
     targets = (*out, None, None)[:outputs]
     if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, given, targets, threads, nan_last)
+        return _max_pool(spec, given, targets, (nan_last, per_plane, threads))
     if isinstance(spec, MaxUnpoolSpec):
         return (_max_unpool(spec, given, targets[0], threads),)
     return (_conv_transpose(spec, given, targets[0], threads),)
@@ -93,7 +95,7 @@ def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
 
 
 def _max_pool(
-    spec: MaxPoolSpec, inputs: list[AnyArray | None], targets: Optional, threads: int | None, nan_last: bool
+    spec: MaxPoolSpec, inputs: list[AnyArray | None], targets: Optional, mode: tuple[bool, bool, int | None]
 ) -> tuple[AnyArray, ...]:
     from unpool.kernels.cpu import max_pool as kernel
 
@@ -110,7 +112,7 @@ def _max_pool(
         _contiguous(x, spec.row).view(storage.bits).reshape(large or x.shape), call.axes, storage.infinity,
         work.view(storage.bits).reshape(small or y.shape),
         None if places is None else places.reshape(small or y.shape),
-        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, threads),
+        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, *mode),
     )  # fmt: skip
     _deliver(work, y, spec.activation, storage)
     if found is None or places is None:

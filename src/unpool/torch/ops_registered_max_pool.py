@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from unpool import gradients
-from unpool import indices as flat_indices
+from unpool import per_plane
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
@@ -52,20 +51,15 @@ def max_pool_with_indices(
     _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)
-    spec = _spec(x, kernel_size, stride, padding, dilation, ceil_mode)
-    y, whole = tensors.run(spec, [x], outputs=2)
-    bases = flat_indices.plane_bases(tuple(x.shape), x.shape[2:].numel())
-    whole -= torch.from_numpy(bases)
-    if any(padding) and max(dilation) > 1:
-        whole.clamp_(min=-1)
-    return y, whole
+    y, indices = tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode), [x], outputs=2)
+    return y, indices
 
 
 @custom_op("unpool::max_pool_backward", mutates_args=(), device_types="cpu")
 def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
     """Every element of `grad` added to zeros at its index in a plane of the given spatial size."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
-    found = gradients.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
+    found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
     return tensors.tensor(found, grad)
 
 

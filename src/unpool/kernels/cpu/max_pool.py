@@ -44,11 +44,13 @@ class Mode:
     Attributes:
         channels_last: whether the lanes of x are channels.
         nan_last: whether the index of the last NaN of a window is found, rather than of the first.
+        per_plane: whether indices count inside their own plane, rather than in the whole tensor.
         threads: at most so many; None for all cores.
     """
 
     channels_last: bool = False
     nan_last: bool = False
+    per_plane: bool = False
     threads: int | None = None
 
 
@@ -80,17 +82,17 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
         axes: one per spatial axis.
         infinity: bits of +infinity; 0 for integer elements.
         y: C-contiguous, same layout and type as x, pooled sizes.
-        indices: None, or C-contiguous int64 in the shape of y: places in the whole (N, C, D1..Dk) tensor, row-major,
-            -1 where a window holds no data.
+        indices: None, or C-contiguous int64 in the shape of y: places in the whole (N, C, D1..Dk) tensor, or in one
+            plane of it, row-major, -1 where a window holds no data.
         lowest: what such a window gives, as bits.
-        mode: layout, NaN and threads.
+        mode: layout, NaN, what indices count in, and threads.
     """
     if y.size == 0:
         return
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
-    places = x.size // x.shape[0] // plane.unit
+    places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
         _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
     else:
@@ -129,7 +131,7 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     split(
         kernel, y.shape[0] * rows, y.size * width * window.size, mode.threads,
         readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
-        (x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1),
+        (x.size // x.shape[0], rows, places * plane.unit, places if plane.unit > 1 else 1),
         (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
         steps, table, width,
         np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
@@ -158,7 +160,7 @@ def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, l
     split(
         kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), mode.threads,
         readonly(x), y.reshape(-1), _flat(indices),
-        (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
+        (x.size // x.shape[0], places * plane.unit, lane_weight, plane.unit),
         (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
         strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
     )  # fmt: skip
