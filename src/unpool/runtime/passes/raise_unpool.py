@@ -188,7 +188,7 @@ class _Writer:
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
         words = ", ".join(f"{key}={value}" for key, value in given.items())
-        change = Change(label(scatter.end), "ScatterND into zeros", f"{row.label} ({words})")
+        change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({words})")
         reason = f"raised from ScatterND {label(scatter.node)!r}"
         return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 
