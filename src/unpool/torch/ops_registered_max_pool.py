@@ -35,7 +35,7 @@ def max_pool(
     _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
-    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode), [x])[0]
+    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x])[0]
 
 
 @custom_op("unpool::max_pool_with_indices", mutates_args=(), device_types="cpu")
@@ -51,7 +51,7 @@ def max_pool_with_indices(
     _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)
-    y, indices = tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode), [x], outputs=2)
+    y, indices = tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x], outputs=2)
     return y, indices
 
 
@@ -64,27 +64,13 @@ def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Ten
 
 
 @max_pool.register_fake
-def _(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Tensor:
-    return tensors.empty(x, _sizes(x, kernel_size, stride, padding, dilation, ceil_mode))
+def _(x: Tensor, *settings: Any) -> Tensor:
+    return tensors.empty(x, _sizes(x, *settings))
 
 
 @max_pool_with_indices.register_fake
-def _(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[Tensor, Tensor]:
-    shape = _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
+def _(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    shape = _sizes(x, *settings)
     return tensors.empty(x, shape), tensors.empty(x, shape, torch.int64)
 
 
@@ -109,16 +95,8 @@ def _sizes(
     return [*x.shape[:2], *pooled_sizes(where, x.shape[2:], windows, padding, ceil_mode)]
 
 
-def _spec(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Spec:
-    lists = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
-    return _cached_spec(tensors.domain_of(x), lists, ceil_mode)
+def _spec(x: Tensor, *lists: Sequence[int], ceil_mode: bool) -> Spec:
+    return _cached_spec(tensors.domain_of(x), tuple(map(tuple, lists)), ceil_mode)
 
 
 @lru_cache(maxsize=256)
