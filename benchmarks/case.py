@@ -1,4 +1,4 @@
-"""What is measured: an operator on a shape or a whole network, with what is to be reached."""
+"""What is measured: an operator on a shape, its training or a whole network, with what is to be reached."""
 
 import math
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A whole network, or what calls of operators have in common with it.
+    """A whole network, or what calls of operators and their training have in common with it.
 
     Attributes:
         suite: which cases are written into one file.
-        operator: max_pool, max_unpool, conv_transpose or network.
+        operator: max_pool, max_unpool, conv_transpose, training or network.
         name: of the network, or after a network that makes the call.
         shape: (N, C, spatial); of X, for max_unpool of the output, in the order of NCHW whatever the layout.
         dtype: storage type of the values.
@@ -182,6 +182,22 @@ class Call(Case):
     def _pooled(self) -> tuple[int, ...]:
         spatial = (pooled_size(size, self._window, self.pad, self.pad, ceil=False) for size in self.shape[2:])
         return (*self.shape[:2], *spatial)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Case):
+    """Forward and backward through a call.
+
+    Attributes:
+        call: the forward.
+    """
+
+    call: Call
+
+    @property
+    def title(self) -> str:
+        """The operator, then shape and attributes."""
+        return f"{self.call.operator} {self.call.title}"
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ Outputs = Sequence[np.ndarray]
 def differences(case: Case, answers: Mapping[str, Outputs], reference: str) -> dict[str, str]:
     """What is wrong with each engine whose answer is not that of `reference`, in words.
 
-    Pools and indices have to be equal, sums close.
+    Pools and indices have to be equal, sums and gradients close.
     """
     expected = answers[reference]
     found = {name: _difference(case, expected, got) for name, got in answers.items() if name != reference}
@@ -35,7 +35,7 @@ def _difference(case: Case, expected: Outputs, got: Outputs) -> str:
 
 
 def _is_summed(case: Case) -> bool:
-    return case.operator in ("conv_transpose", "network")
+    return case.operator in ("conv_transpose", "training", "network")
 
 
 def _unequal(expected: np.ndarray, got: np.ndarray) -> str:

@@ -16,7 +16,7 @@ class Row:
     """One measurement.
 
     Attributes:
-        operator: max_pool, max_unpool, conv_transpose or network.
+        operator: max_pool, max_unpool, conv_transpose, training or network.
         case: its name.
         type: of the values.
         engine: who was measured.

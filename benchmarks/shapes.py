@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from benchmarks.case import FRESH, POOLED, Call, Case, Goal
+from benchmarks.case import FRESH, POOLED, Call, Case, Goal, Training
 
 Goals = dict[str, Goal]
 
@@ -94,12 +94,15 @@ def _grow(
     )  # fmt: skip
 
 
+_UP_UNET = _grow("U-Net up 256", (1, 256, 56, 56), 128, (2, 2, 0), _goals(1, 1.12))
+_UP_DCGAN = _grow("DCGAN up 128, 8 images", (8, 128, 32, 32), 64, (4, 2, 1), _goals(1.65, 2))
+
 CONV_TRANSPOSE = (
     _grow("pix2pix up 512", (1, 512, 28, 28), 256, (4, 2, 1), _goals(1.25, 1.5)),
     _grow("pix2pix up 256", (1, 256, 64, 64), 128, (4, 2, 1), _goals(1.65, 2)),
     _grow("pix2pix up 64", (1, 64, 128, 128), 32, (4, 2, 1), _goals(2.3, 3)),
-    _grow("DCGAN up 128, 8 images", (8, 128, 32, 32), 64, (4, 2, 1), _goals(1.65, 2)),
-    _grow("U-Net up 256", (1, 256, 56, 56), 128, (2, 2, 0), _goals(1, 1.12)),
+    _UP_DCGAN,
+    _UP_UNET,
     _grow("U-Net up 1024", (1, 1024, 16, 16), 512, (2, 2, 0), _goals(1, 1.12)),
     _grow("CycleGAN up, 8 images", (8, 128, 32, 32), 64, (3, 2, 1), _goals(1, 1.4)),
     _grow("DeconvNet 64, 8 images", (8, 64, 32, 32), 64, (3, 1, 1), _goals(0.95, 1.5)),
@@ -115,6 +118,28 @@ CONV_TRANSPOSE = (
     _grow("iSTFT", (1, 1026, 400), 1, (1024, 256, 0), _goals(1.2, 3)),
     _grow("3-D U-Net up", (1, 64, 32, 32, 32), 32, (2, 2, 0), _goals(1, 1.2)),
     _grow("3-D GAN up", (1, 64, 32, 32, 32), 32, (4, 2, 1), _goals(1.2, 2)),
+)
+
+
+def _trained(call: Call, must: float | None = None) -> Training:
+    return Training(
+        suite="training", operator="training", name=call.name, shape=call.shape, call=call, peers=("torch",),
+        goals={} if must is None else _goals(must),
+    )  # fmt: skip
+
+
+TRAINING = (
+    _trained(_STEM_8, 3),
+    _trained(_VGG, 3),
+    _trained(_pool("3-D U-Net pool 1", (1, 16, 64, 64, 64), (2, 2, 0), {})),
+    _trained(_pool("SegNet pool 3, 1 image", (1, 256, 56, 56), (2, 2, 0), {})),
+    _trained(_pool("SegNet pool 5, 1 image", (1, 512, 14, 14), (2, 2, 0), {})),
+    _trained(_pool("tiny call", (1, 3, 8, 8), (2, 2, 0), {})),
+    _trained(MAX_UNPOOL[0]),
+    _trained(MAX_UNPOOL[2]),
+    _trained(MAX_UNPOOL[3]),
+    _trained(_UP_DCGAN),
+    _trained(_UP_UNET),
 )
 
 NETWORKS = tuple(
@@ -157,7 +182,7 @@ CHANNELS = tuple(
     for size in (8, 32, 64)
 )
 
-CASES: tuple[Case, ...] = (*MAX_POOL, *MAX_UNPOOL, *CONV_TRANSPOSE, *NETWORKS, *SIZES, *WINDOWS, *CHANNELS)
+CASES: tuple[Case, ...] = (*MAX_POOL, *MAX_UNPOOL, *CONV_TRANSPOSE, *TRAINING, *NETWORKS, *SIZES, *WINDOWS, *CHANNELS)
 SUITES = tuple(dict.fromkeys(case.suite for case in CASES))
 
 

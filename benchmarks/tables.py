@@ -16,6 +16,7 @@ TITLES = {
     "max_pool": "MaxPool",
     "max_unpool": "MaxUnpool",
     "conv_transpose": "ConvTranspose",
+    "training": "Training, forward and backward, through `unpool.torch`",
     "network": "Whole networks",
 }
 KINDS = {"float32": "", "float16": "float16", "bfloat16": "bfloat16", "uint8": "uint8"}

@@ -16,7 +16,7 @@ from numba.core.dispatcher import Dispatcher
 import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu import conv_transpose_rows, max_pool_backward, max_unpool_backward
+from unpool.kernels.cpu import conv_transpose_rows, per_plane
 from unpool.warmup import steps
 
 FOLDER = Path(cpu.__path__[0])
@@ -54,13 +54,13 @@ def deconvolve() -> None:
 
 
 def backward() -> None:
-    """Both gradients."""
+    """What indices inside their planes spread and collect."""
     grad, indices = np.ones((2, 3, 1), np.float32), np.array([0, 1, 5, 2, 2, -1]).reshape(2, 3, 1)
     y = np.empty((2, 6, 1), np.float32)
-    assert max_pool_backward.spread(grad, indices, y, 1, 1) == -1
+    assert per_plane.spread(grad, indices, y, 1, True, 1) == -1
     assert y.ravel().tolist() == [1, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0]
     collected = np.empty_like(grad)
-    assert max_unpool_backward.collect(y, indices, collected, 1, 1) == -1
+    assert per_plane.collect(y, indices, collected, 1, 1) == -1
     assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from benchmarks import __main__ as command
-from benchmarks.case import FRESH, OWN, POOLED, Call, Goal
+from benchmarks.case import FRESH, OWN, POOLED, Call, Goal, Training
 from benchmarks.compare import differences
 from benchmarks.layers import Layers
 from benchmarks.machine import Machine, measured
@@ -313,6 +313,24 @@ def test_engines_agree(call):
 
     assert {"unpool", "torch"} <= set(given)
     assert differences(call, given, "torch") == {}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_training_agrees(number):
+    """A step through our operators makes the output and the gradients that a step through PyTorch's makes."""
+    from benchmarks import worker
+
+    call = (
+        Call(suite="s", operator="max_pool", name="pool", shape=(2, 3, 7, 9), window=3, stride=2, pad=1, indices=True),
+        Call(suite="s", operator="max_unpool", name="unpool", shape=(2, 3, 8, 6), window=2, stride=2),
+        Call(suite="s", operator="conv_transpose", name="grow", shape=(2, 4, 5), window=4, stride=2, pad=1, channels=6),
+    )[number]
+    case = Training(suite="s", operator="training", name=call.name, shape=call.shape, call=call)
+    answers = {engine: worker.answer(engine, case, 1) for engine in ("unpool", "torch")}
+
+    assert len(answers["unpool"]) == (3 if call.operator == "conv_transpose" else 2)
+    assert differences(case, answers, "torch") == {}
+    assert case.title == f"{call.operator} {call.title}"
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):

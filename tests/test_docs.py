@@ -31,8 +31,9 @@ LINK = re.compile(r"\]\(([^)#]+)")
 
 
 @pytest.mark.parametrize(("code", "printed"), PYTHON.findall(README))
-def test_readme_code_prints_what_it_says(code, printed):
-    """Every Python block of the README runs and prints the block after it."""
+def test_readme_code_prints_what_it_says(code, printed, tmp_path, monkeypatch):
+    """Every Python block of the README runs, in an empty folder, and prints the block after it."""
+    monkeypatch.chdir(tmp_path)
     stream = StringIO()
     with redirect_stdout(stream):
         exec(compile(code, "README.md", "exec"), {})

@@ -92,7 +92,7 @@ def test_every_rule_finds_its_form(name):
     assert [one.rule for one in others] == (["7"] if "second pool" in name else [])
     assert found.rule == rule
     assert found.repair.startswith(repair)
-    assert found.node == f"{'Reshape' if rule == '7' else found.operator}->y"
+    assert found.node == f"{found.operator}->{'s' if rule == '7' else 'y'}"
     assert found.problem
     assert found.affected
 
@@ -177,6 +177,68 @@ def test_nodes_inside_bodies_are_found():
     (branch,) = (one.g for one in model.graph.node[1].attribute if one.name == "then_branch")
     branch.node[0].attribute.append(onnx.helper.make_attribute("pads", [2, 2, 2, 2]))
     assert [(one.node, one.rule) for one in lint(model)] == [("MaxPool->p", "3.10")]
+
+
+def within(nodes, inner=""):
+    """A pool, and an unpooling in the branch of an If in a Loop that sees it."""
+    return models.model(
+        f"""outer (bool keep, int64 steps, float[2, 3, 8, 6] x) => (float[2, 3, 8, 6] y) {{
+            p, i = MaxPool <{POOL}> (x)
+            y = Loop (steps, keep, x) <
+                body = again (int64 step, bool before, float[2, 3, 8, 6] now) => (bool after, float[2, 3, 8, 6] next) {{
+                    after = Identity (before)
+                    next = If (before) <
+                        then_branch = yes () => (float[2, 3, 8, 6] z)
+                            {{ {nodes} z = MaxUnpool <{POOL}> (p, q{inner}) }},
+                        else_branch = no () => (float[2, 3, 8, 6] n) {{ n = Neg (now) }}
+                    >
+                }}
+            >
+        }}""",
+        plane=np.int64([48]),
+        shape=np.int64([2, 3, 9, 7]),
+    )
+
+
+INSIDE = {
+    "offset": (within("q = Mod (i, plane)"), [("2.3", "unpool fix, once the node is moved out")]),
+    "constant": (
+        within("size = Constant <value_ints = [48]> () q = Mod (i, size)"),
+        [("2.3", "unpool fix, once the node is moved out")],
+    ),
+    "output_shape": (within("q = Identity (i)", ", shape"), [("1.1", "Leave output_shape out")]),
+    "pool in the body": (
+        within(f"_, j = MaxPool <{POOL}, storage_order = 1> (x) q = Cast <to = 7> (j)"),
+        [("3.14", "Set storage_order")],
+    ),
+    "clean": (within("q = Identity (i)"), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_indices_inside_bodies_are_judged(name):
+    """Rules about indices look into bodies of bodies, and follow indices out of them; no command repairs them there."""
+    model, expected = INSIDE[name]
+    found = lint(model)
+    assert [(one.node, one.rule) for one in found] == [("MaxUnpool->z", rule) for rule, _ in expected]
+    assert all(one.repair.startswith(repair) for one, (_, repair) in zip(found, expected, strict=True))
+
+
+def test_indices_inside_functions_are_judged():
+    """A model-local function is judged where it is called, and the repair inlines it."""
+    model = models.model(
+        f"""caller (float[2, 3, 8, 6] x) => (float[2, 3, 8, 6] y) {{
+            p, i = MaxPool <{POOL}> (x) y = local.back (p, i)
+        }}""",
+        imports=', "local" : 1',
+        functions=f"""<domain: "local", opset_import: ["" : 17]>
+            back (values, places) => (z) {{
+                size = Constant <value_ints = [48]> () q = Mod (places, size) z = MaxUnpool <{POOL}> (values, q)
+            }}""",
+    )
+    (found,) = lint(model)
+    assert (found.operator, found.rule, found.repair) == ("MaxUnpool", "2.3", FIX)
+    assert lint(fix(model).model) == ()
 
 
 def test_sizes_that_are_given_are_used():

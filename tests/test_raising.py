@@ -275,7 +275,7 @@ def test_fix_reports_each_change():
     """What was there, what is there now, and where."""
     done = fix(by_hand(offsets=np.arange(6).reshape(2, 3, 1, 1) * 12))
     assert [(one.node, one.before, one.after) for one in done.changes] == [
-        ("Reshape->y", "ScatterND into zeros", "MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"),
+        ("ScatterND->s", "ScatterND into zeros", "MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"),
         ("Sub->plane", "MaxPool of window 1, Slice and Sub", "Mod by the size of a plane, 24"),
     ]
 
@@ -430,7 +430,7 @@ def test_cli_fix_writes_and_reports(here):
     done = invoke("fix", "model.onnx", "-o", "fixed.onnx")
     assert done.exit_code == OK
     assert done.stdout.splitlines() == [
-        "Reshape->y: ScatterND into zeros -> MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])",
+        "ScatterND->s: ScatterND into zeros -> MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])",
         "fixed.onnx: 1 change, verified on random inputs",
     ]
     assert types_of(onnx.load("fixed.onnx")) == {"MaxPool": 1, "MaxUnpool": 1}
@@ -441,7 +441,7 @@ def test_cli_fix_can_run_dry(here):
     done = invoke("fix", "model.onnx", "-o", "fixed.onnx", "--dry-run", "--json")
     assert done.exit_code == OK
     told = json.loads(done.stdout)
-    assert (told["output"], told["left"], [one["node"] for one in told["changes"]]) == (None, [], ["Reshape->y"])
+    assert (told["output"], told["left"], [one["node"] for one in told["changes"]]) == (None, [], ["ScatterND->s"])
     assert [path.name for path in here.iterdir()] == ["model.onnx"]
 
 

@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 
 import unpool
-from unpool import gradients
+from unpool import per_plane
 from unpool.torch import (
     accelerate,
     conv_transpose1d,
@@ -327,12 +327,12 @@ def test_forward_mode_is_refused():
 def test_gradients_refuse_what_does_not_fit():
     """The functions on arrays name a wrong type or shape."""
     grad, indices = np.ones((1, 1, 2), np.float32), np.zeros((1, 1, 2), np.int64)
-    with pytest.raises(unpool.UnpoolError, match="grad expects a float type, got int8"):
-        gradients.max_pool_backward(grad.astype(np.int8), indices, (4,))
+    with pytest.raises(unpool.UnpoolError, match="max_pool_backward: expected a float type, got int8"):
+        per_plane.max_pool_backward(grad.astype(np.int8), indices, (4,))
     with pytest.raises(unpool.ShapeError, match="one shape of 3 axes"):
-        gradients.max_pool_backward(grad, indices[..., :1], (4,))
+        per_plane.max_pool_backward(grad, indices[..., :1], (4,))
     with pytest.raises(unpool.ShapeError, match="one rank, N and C"):
-        gradients.max_unpool_backward(grad, indices[0])
+        per_plane.max_unpool_backward(grad, indices[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

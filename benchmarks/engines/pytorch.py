@@ -1,4 +1,4 @@
-"""PyTorch's functions on the CPU, in inference mode."""
+"""PyTorch's functions on the CPU, without gradients except for training."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from conformance.runtimes.pytorch import to_array, to_tensor
 
-from benchmarks.case import Call, Case
+from benchmarks.case import Call, Case, Training
 from benchmarks.engines import Ready, operator
 from benchmarks.one_node import Arrays
 from benchmarks.refusal import NotOffered
@@ -28,6 +28,8 @@ def start(threads: int) -> None:
 
 def prepare(case: Case, arrays: Arrays, outputs: str, threads: int) -> Ready:  # noqa: ARG001 - set at the start
     """A call of the function."""
+    if isinstance(case, Training):
+        return Ready(operator(case).by_torch(case, arrays), lambda made: tuple(to_array(one) for one in made))
     if not isinstance(case, Call):
         raise NotOffered("it is measured on operators only")
     spatial = case.shape[2:]

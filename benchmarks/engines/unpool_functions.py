@@ -1,4 +1,4 @@
-"""The public functions of unpool, and its session for whole networks."""
+"""The public functions of unpool, `unpool.torch` for training, and the session for whole networks."""
 
 from importlib import metadata
 from typing import Any

@@ -18,8 +18,7 @@ from examples.coins.segnet import CLASSES, SegNet
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from unpool import InferenceSession
-from unpool.torch import translation_table
+import unpool.torch
 
 SEED = 7
 STEPS, BATCH, PATCH = 260, 8, 112
@@ -80,7 +79,7 @@ def train(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> SegNet:
 
 def export(network: SegNet) -> onnx.ModelProto:
     """The network as ONNX with any batch, height and width, described in its metadata."""
-    program = torch.onnx.export(
+    program = unpool.torch.export(
         network,
         (torch.zeros(2, 1, 75, 91),),
         dynamo=True,
@@ -88,7 +87,6 @@ def export(network: SegNet) -> onnx.ModelProto:
         input_names=["image"],
         output_names=["logits"],
         dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
-        custom_translation_table=translation_table(),
     )
     assert program is not None
     return described(program.model_proto)
@@ -112,7 +110,7 @@ def masks(network: SegNet, path: Path, image: NDArray[np.uint8]) -> dict[str, ND
     x = image[None, None].astype(np.float32)
     with torch.no_grad():
         logits = {"torch": network(torch.from_numpy(x)).numpy()}
-    for name, runner in (("onnxruntime", onnxruntime.InferenceSession), ("unpool", InferenceSession)):
+    for name, runner in (("onnxruntime", onnxruntime.InferenceSession), ("unpool", unpool.InferenceSession)):
         logits[name] = runner(str(path)).run(["logits"], {"image": x})[0]
     return {name: values[0].argmax(axis=0) == CLASSES.index("coin") for name, values in logits.items()}
 

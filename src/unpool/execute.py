@@ -47,6 +47,7 @@ def run(
     threads: int | None = None,
     out: Optional = (),
     nan_last: bool = False,
+    per_plane: bool = False,
 ) -> tuple[AnyArray, ...]:
     """Run one resolved operator.
 
@@ -57,6 +58,7 @@ def run(
         threads: at most so many threads; None for every core that this process may use.
         out: where to write each output; None, or missing, where one is to be allocated.
         nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
+        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
 
     Returns:
         As many arrays as `outputs`.
@@ -66,10 +68,12 @@ def run(
     """
     row = spec.row
     check_threads(row, threads)
-    return prepare(spec, inputs, outputs, nan_last).run(inputs, (*out, None, None)[:outputs], threads)
+    return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
 
 
-def prepare(spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = False) -> "Prepared":
+def prepare(
+    spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
+) -> "Prepared":
     """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`.
 
     Raises:
@@ -81,7 +85,7 @@ def prepare(spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = Fal
         raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
     x = _present(given[0])
     if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last)
+        return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
     second, third = _present(given[1]), given[2]
     if isinstance(spec, MaxUnpoolSpec):
         _value_type(row, spec.activation, x.dtype)
@@ -125,7 +129,7 @@ class PreparedMaxPool:
     """MaxPool for one shape and type of X."""
 
     def __init__(
-        self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool
+        self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool, per_plane: bool
     ) -> None:
         from unpool.kernels.cpu import max_pool as kernel
 
@@ -141,7 +145,7 @@ class PreparedMaxPool:
         self._launch = kernel.prepare(
             _like(shape if keep else large, storage.bits), call.axes, storage.infinity,
             _like(call.small.in_layout(row) if keep else small, storage.bits), _NO_INDICES if has_indices else None,
-            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last),
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, per_plane),
         )  # fmt: skip
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +118,39 @@ def grown_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) 
     (7, 6)
     """
     return (small - 1) * window.stride + extra + window.reach - padding
+
+
+class Fitted(NamedTuple):
+    """Window and stride of one axis, and the padding at both of its ends, in elements; by default they do nothing."""
+
+    size: int = 1
+    stride: int = 1
+    padding: int = 0
+
+
+def fitted(small: int | None, large: int | None, wished: Fitted | None) -> Fitted:
+    """What lets `small` positions grow to `large`, by the stride that is wished where that works.
+
+        (small - 1) * stride + size - 2 * padding = large
+
+    Args:
+        small: None where it is not known, as is `large`; the wish is granted then.
+        large: elements of the axis that the positions came from.
+        wished: the window that they came from, as far as it is known.
+
+    >>> fitted(3, 7, None), fitted(4, 7, Fitted(3, 2, 1)), fitted(5, 4, None)
+    (Fitted(size=3, stride=2, padding=0), Fitted(size=1, stride=2, padding=0), Fitted(size=2, stride=1, padding=1))
+    """
+    if small is None or large is None:
+        return wished or Fitted()
+    if small < 1 or large < 0:
+        return Fitted()
+    if large < small:
+        return Fitted(small - large + 1, 1, small - large)
+    stride = large // small
+    if wished is not None and (small - 1) * wished.stride < large:
+        stride = wished.stride
+    return Fitted(large - (small - 1) * stride, stride)
 
 
 def split_begin(total: int, odd: OddSide) -> int:

@@ -54,15 +54,18 @@ def to_torch(whole: Indices, spatial: tuple[int, ...]) -> Indices:
 
 
 def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Whole-tensor indices whose planes are linearised with the first spatial axis fastest (storage_order 1)."""
+    """Whole-tensor indices whose planes are linearised with the first spatial axis fastest (storage_order 1).
+
+    -1 stays: the last element of the plane before the first is the last in both orders.
+    """
     plane = math.prod(spatial)
     if plane == 0:
         return row_major
     base, inside = np.divmod(row_major, plane)
     coordinates = np.unravel_index(inside, spatial)
     weights = np.cumprod((1, *spatial[:-1]))
-    column = sum(place * weight for place, weight in zip(coordinates, weights, strict=True))
-    return np.where(row_major < 0, row_major, base * plane + column)
+    column: Indices = sum(place * weight for place, weight in zip(coordinates, weights, strict=True))
+    return base * plane + column
 
 
 def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:

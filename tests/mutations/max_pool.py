@@ -207,8 +207,8 @@ VALUES = (
     Mutation(
         "3.14",
         "indices.py",
-        "row_major, base * plane + column)",
-        "row_major, column)",
+        "return base * plane + column",
+        "return column",
         "storage_order 1 forgets the plane",
     ),
     Mutation(

@@ -219,8 +219,6 @@ def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, i
         if spec.compat == "ort" and full < same:
             return 0, full
         return split_begin(full - same, OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN), same
-    if spec.padding == "VALID":
-        return 0, full
     return rule.pads[0], full - sum(rule.pads)
 
 

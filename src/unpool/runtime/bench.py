@@ -17,16 +17,15 @@ import onnx
 import onnxruntime
 
 from unpool.dtypes import AnyArray
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError
 from unpool.execute import available_cores
 from unpool.runtime.load import load
 from unpool.runtime.nodes import label
 from unpool.runtime.ort_piece import short
+from unpool.runtime.random_inputs import random_array
 from unpool.runtime.session import FallbackWarning, InferenceSession
-from unpool.runtime.shapes import dtype
 from unpool.runtime.signature import ValueInfo
 from unpool.runtime.timing import Effort, Timing, measure
-from unpool.runtime.type_names import parse
 
 QUIET = 4  # fatal only: what fails comes back as an exception
 KERNEL_TIME = "_kernel_time"  # how onnxruntime's profile ends the name of a node
@@ -104,7 +103,7 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 
 
 def random_feed(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> dict[str, AnyArray]:
-    """Normal numbers for floats, 0 to 255 for uint8, and 0 or 1 for other integers and booleans.
+    """A random array for every input.
 
     Args:
         inputs: of the session.
@@ -115,17 +114,9 @@ def random_feed(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> dict[s
         UnsupportedError: an input is no tensor of numbers.
     """
     rng = np.random.default_rng(SEED)
-    return {one.name: _random(one, sizes, rng) for one in inputs}
-
-
-def _random(info: ValueInfo, sizes: Mapping[str, int], rng: np.random.Generator) -> AnyArray:
-    kind = dtype(parse(info.type))
-    if kind is None or kind == np.dtype(object):
-        raise UnsupportedError(f"input {info.name!r}: expected a tensor of numbers, got {info.type}. Give a feed.")
-    shape = [_size(info, axis, sizes) for axis in range(len(info.shape))]
-    if kind.kind in "iub":
-        return rng.integers(0, 256 if kind == np.uint8 else 2, shape).astype(kind)
-    return rng.standard_normal(shape).astype(kind)
+    return {
+        one.name: random_array(one, [_size(one, axis, sizes) for axis in range(len(one.shape))], rng) for one in inputs
+    }
 
 
 def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int]) -> int:

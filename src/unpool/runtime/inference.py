@@ -43,10 +43,12 @@ class Inference:
     Attributes:
         types: of every value of the graph itself, those of unknown type left out.
         ours: our nodes, inside bodies too, in the order of `nodes.with_inner`.
+        inner: of every value that each body sees, in the order in which the bodies end.
     """
 
     types: Types
     ours: tuple[OurNode, ...]
+    inner: tuple[Types, ...]
 
 
 def infer(graph: Graph, meaning: Meaning) -> Inference:
@@ -64,7 +66,8 @@ def infer(graph: Graph, meaning: Meaning) -> Inference:
         turn = _Turn(graph, ours)
         types = turn.visit(inferred, _types_of(graph))
         if turn.made == known:
-            return Inference({name: one for name, one in types.items() if _is_known(name, one)}, tuple(turn.ours))
+            inner = tuple(map(_only_known, turn.inner))
+            return Inference(_only_known(types), tuple(turn.ours), inner)
         known = turn.made
 
 
@@ -76,6 +79,7 @@ class _Turn:
         self._declared = graph.declared
         self._vectors = _vectors_of(graph.constants.items())
         self.ours: list[OurNode] = []
+        self.inner: list[Types] = []
         self.made: Types = {}
 
     def visit(self, body: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) -> Types:
@@ -93,7 +97,7 @@ class _Turn:
                 self._vectors.pop(name, None)
             self._follow_vector(node, types)
             for _, inner in bodies(node):
-                self.visit(inner, types)
+                self.inner.append(self.visit(inner, types))
         return types
 
     def _our_output(self, identity: onnx.NodeProto, types: Types) -> None:
@@ -147,6 +151,10 @@ def _types_of(graph: Graph) -> Types:
     for name, sparse in graph.sparse_constants.items():
         known[name] = shapes.tensor_type(sparse.values.data_type, list(sparse.dims))
     return known | {value.name: value.type for value in graph.inputs}
+
+
+def _only_known(types: Types) -> Types:
+    return {name: one for name, one in types.items() if _is_known(name, one)}
 
 
 def _is_known(name: str, type_: onnx.TypeProto) -> bool:

@@ -11,6 +11,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import onnx
 
@@ -24,7 +25,8 @@ from unpool.runtime.load import Source, load
 from unpool.runtime.nodes import label
 from unpool.runtime.passes.opened import Opened, open_model
 from unpool.runtime.passes.raising import raise_all
-from unpool.runtime.passes.repair_indices import unpoolings
+from unpool.runtime.passes.repair_indices import Unpooling, unpoolings
+from unpool.runtime.passes.scopes import scopes
 from unpool.runtime.passes.size_flow import SizeFlow
 
 FIX = "unpool fix"
@@ -78,18 +80,30 @@ def _findings(opened: Opened, meaning: Meaning) -> Iterator[Finding]:
     graph, types = opened.graph, opened.inference.types
     flow = SizeFlow(graph, types)
     for one in unpoolings(flow):
-        for rule in INDEX_RULES:
-            yield from rule(flow, one)
+        yield from _index_findings(flow, one)
+    for scope in scopes(graph, opened.inference):
+        inner = SizeFlow(scope.graph, scope.types)
+        for one in unpoolings(inner):
+            if one.node.output[0] in scope.own:
+                yield from map(_moved_out, _index_findings(inner, one))
     for ours in opened.inference.ours:
         yield from padding_findings(opened, ours)
-    nodes = {name: node for node in graph.nodes for name in node.output}
+    operators = {label(node): node.op_type for node in graph.nodes}
     for edit in raise_all(graph, types, lambda one: infer(one, meaning).types).edits:
-        node = nodes[edit.output]
-        yield Finding(
-            label(node),
-            node.op_type,
-            "7",
-            f"{edit.change.before}: this stands for {edit.change.after}",
-            "every runtime: more nodes and memory than needed; tools that look for MaxUnpool find none",
-            FIX,
-        )
+        change = edit.change
+        affected = "every runtime: more nodes and memory than needed"
+        affected += "; tools that look for MaxUnpool find none" if edit.raised else ""
+        told = f"{change.before}: this stands for {change.after}"
+        yield Finding(change.node, operators[change.node], "7", told, affected, FIX)
+
+
+def _index_findings(flow: SizeFlow, one: Unpooling) -> Iterator[Finding]:
+    for rule in INDEX_RULES:
+        yield from rule(flow, one)
+
+
+def _moved_out(found: Finding) -> Finding:
+    """What is found in a body, which no command repairs."""
+    if found.repair != FIX:
+        return found
+    return replace(found, repair=f"{FIX}, once the node is moved out of its If, Loop or Scan")

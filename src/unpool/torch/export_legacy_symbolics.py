@@ -14,6 +14,7 @@ import torch
 from torch.onnx import symbolic_helper
 
 from unpool.errors import UnsupportedError
+from unpool.geometry import Fitted
 from unpool.torch.export_legacy_sizes import (
     constant,
     joined,
@@ -26,7 +27,6 @@ from unpool.torch.export_legacy_sizes import (
 )
 from unpool.torch.export_window import (
     Setting,
-    Window,
     ceil_ends,
     check_type,
     is_inferred,
@@ -142,7 +142,7 @@ def _output_sizes(g: Any, output_size: Any, rank: int) -> list[Any]:
     return [g.op("Gather", output_size, constant(g, axis), axis_i=0) for axis in range(rank)]
 
 
-def _found(g: Any, indices: Any, small: Sequence[Any], large: Sequence[Any]) -> tuple[Any, list[Window | None]]:
+def _found(g: Any, indices: Any, small: Sequence[Any], large: Sequence[Any]) -> tuple[Any, list[Fitted | None]]:
     """The indices as MaxPool found them, None unless they fit the output; and the windows of that pool.
 
     They fit if the pool's planes are statically as large as the output's, and those of its output as those of the
@@ -166,7 +166,7 @@ def _found(g: Any, indices: Any, small: Sequence[Any], large: Sequence[Any]) -> 
     return found, windows
 
 
-def _windows(pool: Any) -> list[Window]:
+def _windows(pool: Any) -> list[Fitted]:
     settings = {name: symbolic_helper._node_get(pool, name) for name in pool.attributeNames()}
     window, steps = settings["kernel_shape"], settings["strides"]
     begins, ends = settings["pads"][: len(window)], settings["pads"][len(window) :]

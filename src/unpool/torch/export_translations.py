@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from onnxscript import ir, opset18
 
+from unpool.geometry import Fitted
 from unpool.torch.export_window import (
     Setting,
-    Window,
     ceil_ends,
     check_opset,
     is_inferred,
@@ -178,7 +178,7 @@ def _found_indices(indices: Any, small: Sequence[Any], large: Sequence[Any]) -> 
     return value
 
 
-def _pool_windows(indices: Any, rank: int) -> list[Window | None]:
+def _pool_windows(indices: Any, rank: int) -> list[Fitted | None]:
     """Windows of the MaxPool that found the indices, None per axis where there is no such pool."""
     trail = _trail(indices)
     if not trail:

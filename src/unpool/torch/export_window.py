@@ -1,23 +1,14 @@
-"""The window that an exported MaxUnpool states, for ATen's unpooling has none, and which opset can hold it.
-
-(small - 1) * stride + window - 2 * padding = large
-"""
+"""The window that an exported MaxUnpool states, for ATen's unpooling has none, and which opset can hold it."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from unpool.errors import UnsupportedError
-from unpool.geometry import Window as PoolWindow
-from unpool.geometry import pooled_size
+from unpool.geometry import Fitted, Window, fitted, pooled_size
 from unpool.operators import contract
 
 FIRST_OPSET = 9
 """The first opset with MaxUnpool."""
-
-Window: TypeAlias = tuple[int, int, int]
-"""Window, stride and padding (at both ends) of one spatial axis, in elements."""
-
-NO_WINDOW: Window = (1, 1, 0)
 
 Setting: TypeAlias = tuple[list[int], list[int], list[int], list[int]]
 """Window, strides, pads (at both ends) and dilations of a pool, each per spatial axis."""
@@ -57,33 +48,19 @@ def check_type(operator: str, opset: int, dtype: str) -> None:
         )
 
 
-def unpool_window(small: Any, large: Any, pooled: Window | None) -> Window:
-    """Window of one axis for which MaxUnpool infers `large` from `small`; `pooled` where a size is dynamic.
-
-        (small - 1) * stride + window - 2 * padding = large
+def unpool_window(small: Any, large: Any, pooled: Fitted | None) -> Fitted:
+    """Window of one axis for which MaxUnpool infers `large` from `small`, and `pooled` where one of them is dynamic.
 
     Args:
         small: elements along the axis of the input, an int if it is static.
         large: the same of the output.
         pooled: window of the pool that found the indices, None if it is not known.
-
-    Example:
-        >>> unpool_window(3, 7, (2, 2, 0)), unpool_window(4, 7, (3, 2, 1)), unpool_window(5, 4, None)
-        ((3, 2, 0), (1, 2, 0), (2, 1, 1))
     """
-    if not (isinstance(small, int) and isinstance(large, int)):
-        return pooled or NO_WINDOW
-    if small == 0:
-        return NO_WINDOW
-    if large < small:
-        return small - large + 1, 1, small - large
-    stride = large // small
-    if pooled and (small - 1) * pooled[1] < large:
-        stride = pooled[1]
-    return large - (small - 1) * stride, stride, 0
+    known = [size if isinstance(size, int) else None for size in (small, large)]
+    return fitted(known[0], known[1], pooled)
 
 
-def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[Window]) -> bool:
+def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[Fitted]) -> bool:
     """Whether all sizes are static and the windows alone lead from `small` to `large`."""
     return all(
         isinstance(size, int) and (size - 1) * stride + window - 2 * padding == grown
@@ -91,14 +68,14 @@ def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[Wi
     )
 
 
-def pooled_window(window: int, stride: int, padding: int, dilation: int, *, ceil: bool) -> Window:
+def pooled_window(window: int, stride: int, padding: int, dilation: int, *, ceil: bool) -> Fitted:
     """Window of an unpooling whose sizes are dynamic, from that of its pool.
 
     MaxUnpool has no dilation, so the window is all that the pool's window reaches over. A ceil_mode pool counts windows
     that hang over the end; there the window is cut to its first element inside, so that the shape that MaxUnpool infers
     is in no case larger than the pool's input.
     """
-    return padding + 1 if ceil else (window - 1) * dilation + 1, stride, padding
+    return Fitted(padding + 1 if ceil else Window(window, stride, dilation).reach, stride, padding)
 
 
 def pooled_sizes(large: Sequence[Any], setting: Setting, *, ceil: bool) -> list[int | None]:
@@ -114,7 +91,7 @@ def pooled_sizes(large: Sequence[Any], setting: Setting, *, ceil: bool) -> list[
         [4, None, 5]
     """
     return [
-        pooled_size(size, PoolWindow(window, step, dilation), pad, pad, ceil=ceil) if isinstance(size, int) else None
+        pooled_size(size, Window(window, step, dilation), pad, pad, ceil=ceil) if isinstance(size, int) else None
         for size, window, step, pad, dilation in zip(large, *setting, strict=True)
     ]
 

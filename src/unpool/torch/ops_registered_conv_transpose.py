@@ -33,17 +33,8 @@ def conv_transpose(
 
 
 @conv_transpose.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
-) -> Tensor:
-    return tensors.empty(x, _shape(x, weight, bias, stride, padding, output_padding, groups, dilation))
+def _(x: Tensor, *others: Any) -> Tensor:
+    return tensors.empty(x, _shape(x, *others))
 
 
 def _shape(

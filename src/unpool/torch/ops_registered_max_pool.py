@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from unpool import gradients
-from unpool import indices as flat_indices
+from unpool import per_plane
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
@@ -36,7 +35,7 @@ def max_pool(
     _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
-    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode), [x])[0]
+    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x])[0]
 
 
 @custom_op("unpool::max_pool_with_indices", mutates_args=(), device_types="cpu")
@@ -52,45 +51,26 @@ def max_pool_with_indices(
     _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)
-    spec = _spec(x, kernel_size, stride, padding, dilation, ceil_mode)
-    y, whole = tensors.run(spec, [x], outputs=2)
-    bases = flat_indices.plane_bases(tuple(x.shape), x.shape[2:].numel())
-    whole -= torch.from_numpy(bases)
-    if any(padding) and max(dilation) > 1:
-        whole.clamp_(min=-1)
-    return y, whole
+    y, indices = tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x], outputs=2)
+    return y, indices
 
 
 @custom_op("unpool::max_pool_backward", mutates_args=(), device_types="cpu")
 def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
     """Every element of `grad` added to zeros at its index in a plane of the given spatial size."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
-    found = gradients.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
+    found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
     return tensors.tensor(found, grad)
 
 
 @max_pool.register_fake
-def _(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Tensor:
-    return tensors.empty(x, _sizes(x, kernel_size, stride, padding, dilation, ceil_mode))
+def _(x: Tensor, *settings: Any) -> Tensor:
+    return tensors.empty(x, _sizes(x, *settings))
 
 
 @max_pool_with_indices.register_fake
-def _(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[Tensor, Tensor]:
-    shape = _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
+def _(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    shape = _sizes(x, *settings)
     return tensors.empty(x, shape), tensors.empty(x, shape, torch.int64)
 
 
@@ -115,16 +95,8 @@ def _sizes(
     return [*x.shape[:2], *pooled_sizes(where, x.shape[2:], windows, padding, ceil_mode)]
 
 
-def _spec(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Spec:
-    lists = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
-    return _cached_spec(tensors.domain_of(x), lists, ceil_mode)
+def _spec(x: Tensor, *lists: Sequence[int], ceil_mode: bool) -> Spec:
+    return _cached_spec(tensors.domain_of(x), tuple(map(tuple, lists)), ceil_mode)
 
 
 @lru_cache(maxsize=256)

@@ -4,17 +4,14 @@ Indices count inside their own (n, c) plane of the output; of equal ones the las
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from unpool import gradients
-from unpool import indices as flat_indices
-from unpool.operators import resolve
-from unpool.operators.resolve import Spec
+from unpool import per_plane
+from unpool.errors import IndicesError
 from unpool.torch import ops_tensors as tensors
 from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
 
@@ -22,17 +19,20 @@ from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_filled, chec
 @custom_op("unpool::max_unpool", mutates_args=(), device_types="cpu")
 def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
     """Zeros of a spatial size, with every element of a batched tensor where its index says."""
-    shape = _shape(x, indices, output_size)
-    check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
-    whole = indices + torch.from_numpy(flat_indices.plane_bases(tuple(x.shape), torch.Size(output_size).numel()))
-    return tensors.run(_spec(tensors.domain_of(x), len(output_size)), [x, whole, torch.tensor(shape)])[0]
+    _shape(x, indices, output_size)
+    arrays = tensors.view("input", x), tensors.view("indices", indices)
+    try:
+        return tensors.tensor(per_plane.max_unpool(*arrays, tuple(output_size), torch.get_num_threads()), x)
+    except IndicesError:
+        check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
+        raise
 
 
 @custom_op("unpool::max_unpool_backward", mutates_args=(), device_types="cpu")
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """What `grad` holds where each index says, in the shape of the indices."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
-    return tensors.tensor(gradients.max_unpool_backward(*arrays, torch.get_num_threads()), grad)
+    return tensors.tensor(per_plane.max_unpool_backward(*arrays, torch.get_num_threads()), grad)
 
 
 @max_unpool.register_fake
@@ -57,12 +57,6 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
             "Pass the indices of the same pool."
         )
     return [*x.shape[:2], *output_size]
-
-
-@lru_cache(maxsize=16)
-def _spec(domain: str, rank: int) -> Spec:
-    """Indices count in the output, whatever the window: the smallest one is as good as any."""
-    return resolve.spec("MaxUnpool", {"kernel_shape": (1,) * rank}, domain=domain, index_space="output")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it

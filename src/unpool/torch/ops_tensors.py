@@ -50,14 +50,16 @@ def tensor(x: AnyArray, model: torch.Tensor) -> torch.Tensor:
 def run(spec: Spec, inputs: Sequence[torch.Tensor | None], *, outputs: int = 1) -> tuple[torch.Tensor, ...]:
     """Run a resolved operator whose first input and output have the layout of its row.
 
-    Uses as many threads as torch.get_num_threads() says. The last NaN of a window is the one that is found.
+    Uses as many threads as torch.get_num_threads() says. The last NaN of a window is the one that is found,
+    and indices count inside their own plane.
     """
     x = inputs[0]
     assert x is not None, "the first input is never optional"
     first = to_numpy(x.detach(), "input")
     others = [None if each is None else to_numpy(each.detach(), "input") for each in inputs[1:]]
     arrays = [np.moveaxis(first, 1, -1) if spec.row.is_channels_last else first, *others]
-    results = functional.run(spec, arrays, outputs=outputs, threads=torch.get_num_threads(), nan_last=True)
+    threads = torch.get_num_threads()
+    results = functional.run(spec, arrays, outputs=outputs, threads=threads, nan_last=True, per_plane=True)
     y = tensor(results[0], x)
     if spec.row.is_channels_last:
         y = y.movedim(-1, 1)

@@ -43,10 +43,12 @@ class Mode:
     Attributes:
         channels_last: whether the lanes of x are channels.
         nan_last: whether the index of the last NaN of a window is found, rather than of the first.
+        per_plane: whether indices count inside their own plane, rather than in the whole tensor.
     """
 
     channels_last: bool = False
     nan_last: bool = False
+    per_plane: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,16 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         infinity: bits of +infinity; 0 for integer elements.
         y: same layout and type as x, pooled sizes.
         indices: None where they are not wanted, otherwise int64 in the shape of y: places in the whole (N, C, D1..Dk)
-            tensor, row-major, -1 where a window holds no data.
+            tensor, or in one plane of it, row-major, -1 where a window holds no data.
         lowest: what such a window gives, as bits.
-        mode: layout and NaN.
+        mode: layout, NaN, and what indices count in.
     """
     if y.size == 0:
         return Launch(None, 0, 0)
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
-    places = x.size // x.shape[0] // plane.unit
+    places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
         return _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
     return _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
@@ -125,7 +127,7 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last, registers)
     number = float if dtype.startswith("float") else int
     numbers = (
-        x.size, x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1,
+        x.size, x.size // x.shape[0], rows, places * plane.unit, places if plane.unit > 1 else 1,
         lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
         width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
     )  # fmt: skip
@@ -156,7 +158,7 @@ def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, l
     lane_weight = places if plane.unit > 1 else 0
     return Launch(
         kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets),
-        (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
+        (x.size // x.shape[0], places * plane.unit, lane_weight, plane.unit),
         (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
         strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
     )  # fmt: skip

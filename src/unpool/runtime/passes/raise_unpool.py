@@ -16,11 +16,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
+from unpool.geometry import Fitted, fitted
 from unpool.operators import contract
 from unpool.runtime import shapes
 from unpool.runtime.nodes import attributes, domain, label
 from unpool.runtime.passes.edits import Edit, Names
-from unpool.runtime.passes.fitted import Fitted, as_attributes, fitted, windows_of
+from unpool.runtime.passes.fitted import as_attributes, windows_of
 from unpool.runtime.passes.index_flow import Indices, trace
 from unpool.runtime.passes.rewrite import Change
 from unpool.runtime.passes.size_flow import Size, SizeFlow, Sizes, number, numbers, product
@@ -188,7 +189,7 @@ class _Writer:
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
         words = ", ".join(f"{key}={value}" for key, value in given.items())
-        change = Change(label(scatter.end), "ScatterND into zeros", f"{row.label} ({words})")
+        change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({words})")
         reason = f"raised from ScatterND {label(scatter.node)!r}"
         return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 

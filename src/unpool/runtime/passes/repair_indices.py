@@ -12,11 +12,12 @@ import onnx
 from onnx import helper
 
 from unpool.dtypes import AnyArray
+from unpool.geometry import fitted
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
 from unpool.runtime.nodes import attributes, domain, is_ours, label
 from unpool.runtime.passes.edits import Edit, Names
-from unpool.runtime.passes.fitted import as_attributes, fitted, windows_of
+from unpool.runtime.passes.fitted import as_attributes, windows_of
 from unpool.runtime.passes.index_flow import Indices, trace
 from unpool.runtime.passes.merge_pools import plane_size, product_of
 from unpool.runtime.passes.rewrite import Change

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.random import Generator
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.bound import Meaning
 from unpool.runtime.nodes import is_ours, with_inner
+from unpool.runtime.random_inputs import random_array
 from unpool.runtime.session import FallbackWarning, InferenceSession
-from unpool.runtime.shapes import dtype
 from unpool.runtime.signature import ValueInfo
-from unpool.runtime.type_names import parse
 
 SEED = 20
 RUNS = 2
@@ -72,7 +70,7 @@ def runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[
     left, reason = RUNS, ""
     for size in SIZES:
         while left:
-            feed = {info.name: _random(info, sizes, size, rng) for info in session.get_inputs()}
+            feed = {info.name: random_array(info, _shape(info, sizes, size), rng) for info in session.get_inputs()}
             try:
                 made = session.run(None, feed)
             except UnpoolError as error:
@@ -87,20 +85,12 @@ def runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[
         )
 
 
-def _random(info: ValueInfo, sizes: Mapping[str, int], size: int, rng: Generator) -> AnyArray:
-    kind = dtype(parse(info.type))
-    if kind is None or kind == np.dtype(object):
-        raise UnsupportedError(f"input {info.name!r}: expected tensors of numbers to verify with, got {info.type}.")
-    shape = tuple(_chosen(dim, axis, sizes, size) for axis, dim in enumerate(info.shape))
-    if kind.kind in "iub":
-        return rng.integers(0, 2, shape).astype(kind)
-    return rng.standard_normal(shape).astype(kind)
-
-
-def _chosen(dim: int | str | None, axis: int, sizes: Mapping[str, int], size: int) -> int:
-    if isinstance(dim, int):
-        return dim
-    return sizes.get(dim or "", size if axis else min(size, BATCH))
+def _shape(info: ValueInfo, sizes: Mapping[str, int], size: int) -> list[int]:
+    """The shape of an input, `size` where it is open."""
+    return [
+        dim if isinstance(dim, int) else sizes.get(dim or "", size if axis else min(size, BATCH))
+        for axis, dim in enumerate(info.shape)
+    ]
 
 
 def compare(name: str, expected: Any, got: Any, is_exact: bool) -> None:

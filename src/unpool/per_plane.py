@@ -1,7 +1,7 @@
-"""Gradients of MaxPool and MaxUnpool: NumPy arrays in, NumPy arrays out. Both are linear, and each other's transpose.
+"""Max unpooling and the gradients of pools, on indices that count inside their own (n, c) plane, as PyTorch's do.
 
-Indices count inside their own (n, c) plane here, as PyTorch's do. An array may be in row-major order or, where its
-channels are fastest in memory, in channels-last order; results come in the order of `indices`.
+NumPy arrays in, NumPy arrays out. An array may be in row-major order or, where its channels are fastest in memory, in
+channels-last order; results come in the order of `indices`, those of `max_unpool` in that of its input.
 """
 
 import math
@@ -13,6 +13,30 @@ from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
 from unpool.memory import allocate
 from unpool.operators.tensors import index_type, text
+
+
+def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads: int | None = None) -> AnyArray:
+    """Zeros, with every element of x where its index says; of equal indices the last in row-major order wins.
+
+        y[n, c, indices[n, c, p]] = x[n, c, p]
+
+    Args:
+        x: (N, C, d1..dk), float16, bfloat16, float32 or float64.
+        indices: int64 in the shape of x, each from 0 to D1 * .. * Dk - 1.
+        spatial: D1..Dk.
+        threads: at most so many; None for every core.
+
+    Returns:
+        (N, C, D1..Dk) in the type of x.
+
+    Raises:
+        IndicesError: an index outside its plane.
+        ShapeError: the shapes do not fit.
+
+    >>> max_unpool(np.float32([[[1, 2]]]), np.array([[[3, 0]]]), (5,))
+    array([[[2., 0., 0., 1., 0.]]], dtype=float32)
+    """
+    return _spread("max_unpool", x, indices, spatial, Layout.of(x), sums=False, threads=threads)
 
 
 def max_pool_backward(
@@ -40,20 +64,7 @@ def max_pool_backward(
     >>> max_pool_backward(np.float32([[[1, 2]]]), np.array([[[3, 3]]]), (5,))
     array([[[0., 0., 0., 3., 0.]]], dtype=float32)
     """
-    from unpool.kernels.cpu.max_pool_backward import spread
-
-    storage = _storage("max_pool_backward", grad, indices)
-    if grad.shape != indices.shape or grad.ndim != len(spatial) + 2:
-        raise ShapeError(
-            f"max_pool_backward: grad and indices need one shape of {len(spatial) + 2} axes, "
-            f"got {text(grad.shape)} and {text(indices.shape)}. Pass the gradient of what the pool returned."
-        )
-    layout = Layout.of(indices)
-    sums = allocate(layout.memory_shape((*grad.shape[:2], *spatial)), storage.compute, "max_pool_backward")
-    places, total = layout.fold(indices), layout.fold_memory(sums)
-    wrong = spread(layout.fold(grad).astype(storage.compute, copy=False), places, total, total.shape[2], threads)
-    _check_places("max_pool_backward", layout, indices, wrong, math.prod(spatial))
-    return layout.unfold(sums.astype(storage.dtype, copy=False))
+    return _spread("max_pool_backward", grad, indices, spatial, Layout.of(indices), sums=True, threads=threads)
 
 
 def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None = None) -> AnyArray:
@@ -76,7 +87,7 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
     >>> max_unpool_backward(np.float32([[[0, 5, 7]]]), np.array([[[2, 1]]]))
     array([[[7., 5.]]], dtype=float32)
     """
-    from unpool.kernels.cpu.max_unpool_backward import collect
+    from unpool.kernels.cpu.per_plane import collect
 
     storage = _storage("max_unpool_backward", grad, indices)
     if grad.shape[:2] != indices.shape[:2] or grad.ndim != indices.ndim or grad.ndim < 3:
@@ -90,6 +101,32 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
     wrong = collect(source, layout.fold(indices), target, target.shape[2], threads)
     _check_places("max_unpool_backward", layout, indices, wrong, math.prod(grad.shape[2:]))
     return layout.unfold(found)
+
+
+def _spread(
+    where: str,
+    x: AnyArray,
+    indices: AnyArray,
+    spatial: tuple[int, ...],
+    layout: "Layout",
+    sums: bool,
+    threads: int | None,
+) -> AnyArray:
+    from unpool.kernels.cpu.per_plane import spread
+
+    storage = _storage(where, x, indices)
+    if x.shape != indices.shape or x.ndim != len(spatial) + 2:
+        raise ShapeError(
+            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {text(x.shape)} and "
+            f"{text(indices.shape)}. Pass the indices of the same pool."
+        )
+    held = storage.compute if sums else storage.bits
+    values = layout.fold(x).astype(held, copy=False) if sums else layout.fold(x).view(held)
+    y = allocate(layout.memory_shape((*x.shape[:2], *spatial)), held, where)
+    total = layout.fold_memory(y)
+    wrong = spread(values, layout.fold(indices), total, total.shape[2], sums, threads)
+    _check_places(where, layout, indices, wrong, math.prod(spatial))
+    return layout.unfold(y.astype(storage.dtype, copy=False) if sums else y.view(storage.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +159,11 @@ class Layout:
         return np.moveaxis(x, -1, 1) if self.channels_last else x
 
 
-def _storage(where: str, grad: AnyArray, indices: AnyArray) -> StorageType:
+def _storage(where: str, x: AnyArray, indices: AnyArray) -> StorageType:
     index_type(where, "indices", indices.dtype)
-    storage = storage_type(grad.dtype, f"{where}: grad")
+    storage = storage_type(x.dtype, f"{where}: values")
     if not storage.is_float:
-        raise UnpoolError(f"{where}: grad expects a float type, got {storage.name}. Integers have no gradient.")
+        raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
     return storage
 
 

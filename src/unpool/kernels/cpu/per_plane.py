@@ -1,0 +1,135 @@
+"""Max unpooling and the gradients of max pooling and max unpooling, on indices that count inside their own plane.
+
+    spread:   y[n, c, i] = sum, or last, of x[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
+    collect:  y[n, c, p] = x[n, c, indices[n, c, p]]
+
+Unpooling spreads, and its gradient collects; the gradient of pooling spreads, and the gradient of that collects.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.vector import address_of, clear, prefetch
+
+_BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
+_AHEAD = 4096  # bytes between what is read and what is asked for
+
+
+def spread(x, indices, y, lanes: int, sums: bool, threads: int | None) -> int:
+    """Write to `y` zeros, and element p of `x` at indices[p] of its own plane.
+
+    Args:
+        x: C-contiguous (outer, places, lanes).
+        indices: C-contiguous int64, as many as x; a place of the plane in y; with sums also -1, which
+            leaves an element out.
+        y: C-contiguous (outer, large places, lanes), type of x; every element is written.
+        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
+        sums: whether elements with one index are added up, in the order of x; otherwise the last one stays.
+        threads: at most so many; None for all cores. Results do not depend on it.
+
+    Returns:
+        The flat position of the first index outside its plane, or -1.
+    """
+    return _run(_spread(), x, indices, y, (x.shape[1], y.shape[1]), lanes, threads, sums)
+
+
+def collect(x, indices, y, lanes: int, threads: int | None) -> int:
+    """Write to element p of `y` what `x` holds at indices[p] of its own plane.
+
+    Args:
+        x: C-contiguous (outer, large places, lanes).
+        indices: C-contiguous int64, as many as y; a place of the plane in x, or -1, which gives 0.
+        y: C-contiguous (outer, places, lanes), type of x; every element is written.
+        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
+        threads: at most so many; None for all cores.
+
+    Returns:
+        The flat position of the first index outside its plane, or -1.
+    """
+    return _run(_collect(), x, indices, y, (y.shape[1], x.shape[1]), lanes, threads)
+
+
+def _run(
+    kernel: Callable[..., int], x, indices, y, places: tuple[int, int], lanes: int, threads: int | None, *modes: Any
+) -> int:
+    blocks = -(-lanes // _BLOCK)
+    parts = split(
+        kernel, y.shape[0] * blocks, x.size + y.size, threads,
+        readonly(x).reshape(-1), readonly(indices).reshape(-1), y.reshape(-1), (*places, lanes, blocks), *modes,
+    )  # fmt: skip
+    return next((part for part in parts if part >= 0), -1)
+
+
+@cache
+def _spread():
+    return _make_spread(source_digest())
+
+
+@cache
+def _collect():
+    return _make_collect(source_digest())
+
+
+def _make_spread(digest):
+    @compiled()
+    def spread_planes(x, indices, y, sizes, sums, first, stop):
+        """Memory order: outer, place, lane. A plane is cleared just before it is written, while it is in the cache."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        small, large, lanes, blocks = sizes
+        size, wrong = y.itemsize, np.int64(-1)
+        for job in range(first, stop):
+            outer, begin = job // blocks, job % blocks * _BLOCK
+            width = min(lanes - begin, _BLOCK)
+            if width == lanes:
+                clear(address_of(y) + outer * large * lanes * size, large * lanes * size)
+            else:
+                for place in range(outer * large, (outer + 1) * large):
+                    clear(address_of(y) + (place * lanes + begin) * size, width * size)
+            rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
+            for number in range(rows):
+                start = (outer * small + number) * lanes + begin
+                for position in range(start, start + row):
+                    index = indices[position]
+                    if np.uint64(index) < np.uint64(large):
+                        target = np.uint64((outer * large + index) * lanes + begin + (position - start) * step)
+                        y[target] = y[target] + x[position] if sums else x[position]
+                    elif wrong < 0 and not (sums and index == -1):
+                        wrong = position
+        return wrong
+
+    return spread_planes
+
+
+def _make_collect(digest):
+    @compiled()
+    def collect_planes(x, indices, y, sizes, first, stop):
+        """Memory order: outer, place, lane; one pass over indices and y, and about one over x."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        small, large, lanes, blocks = sizes
+        source, size, wrong = address_of(x), x.itemsize, np.int64(-1)
+        for job in range(first, stop):
+            outer, begin = job // blocks, job % blocks * _BLOCK
+            rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
+            for number in range(rows):
+                start = (outer * small + number) * lanes + begin
+                for position in range(start, start + row):
+                    index = indices[position]
+                    if np.uint64(index) < np.uint64(large):
+                        place = (outer * large + index) * lanes + begin + (position - start) * step
+                        if lanes == 1:
+                            prefetch(source + place * size + _AHEAD)
+                        y[position] = x[np.uint64(place)]
+                    else:
+                        y[position] = 0
+                        if wrong < 0 and index != -1:
+                            wrong = position
+        return wrong
+
+    return collect_planes

@@ -1,0 +1,47 @@
+"""The bodies of If, Loop and Scan as graphs of their own, with everything that they see around them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import onnx
+
+from unpool.runtime.graph import Graph
+from unpool.runtime.inference import Inference
+from unpool.runtime.nodes import bodies
+from unpool.runtime.passes.constants import lift
+from unpool.runtime.shapes import Types
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A body.
+
+    Attributes:
+        graph: its nodes behind those around it, for names are unique in what a body sees.
+        types: what is known of the values.
+        own: names that its own nodes make.
+    """
+
+    graph: Graph
+    types: Types
+    own: frozenset[str]
+
+
+def scopes(graph: Graph, inference: Inference) -> Iterator[Scope]:
+    """Every body at any depth."""
+    return _scopes(graph, graph.nodes, iter(inference.inner))
+
+
+def _scopes(around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Types]) -> Iterator[Scope]:
+    for node in nodes:
+        for _, body in bodies(node):
+            graph = lift(_inside(around, body))
+            yield from _scopes(graph, body.node, types)
+            yield Scope(graph, next(types), frozenset(name for one in body.node for name in one.output))
+
+
+def _inside(around: Graph, body: onnx.GraphProto) -> Graph:
+    fed = {value.name for value in body.input}
+    constants = {name: tensor for name, tensor in around.constants.items() if name not in fed}
+    constants |= {tensor.name: tensor for tensor in body.initializer}
+    return replace(around, nodes=(*around.nodes, *body.node), constants=constants)
