@@ -32,8 +32,11 @@ from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 
-PANEL_BYTES = 3 << 20
-"""Transformed inputs of one block of positions, all channels."""
+PANEL_BYTES = 1 << 22
+"""Transformed inputs of one block of positions, all channels, stay in the third cache."""
+
+MOST_VECTORS = 16
+"""Of positions in a block: more of them meet each weight, but their products leave the second cache."""
 
 PRODUCT_BYTES = 1 << 19
 """Products of one block with a chunk of output channels stay in the second cache."""
@@ -135,7 +138,7 @@ def blocking(found: Plan, batch: int, channels: int, maps: int, size: int) -> Bl
     """Blocks that share their positions evenly, and chunks, both in whole vectors and tiles."""
     lanes, rows = vector_bytes() // size, tile_rows()
     vectors = -(-batch * math.prod(found.tiles) // lanes)
-    fitting = max(2, PANEL_BYTES // (16 * channels * vector_bytes()))
+    fitting = max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
     block = max(2, -(-vectors // -(-vectors // fitting))) * lanes
     phases = len(found.sides[0].lows) * len(found.sides[1].lows)
     fitting = max(1, PRODUCT_BYTES // (16 * phases * block * size * rows))

@@ -19,11 +19,13 @@ from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.vector import (
     address_of,
     count_up,
+    interleave,
     load,
     load_masked,
     select,
     splat,
     store,
+    store_masked,
     tile_add_product,
     tile_combine,
     tile_load,
@@ -191,10 +193,7 @@ def _load_edge(source, wide, row, high, at, ramp, element, lanes, size):
 
     def load_rows(source, wide, row, high, at, ramp, element, lanes, size):
         zero = splat(number(0), lanes)
-        is_right = ramp > splat(np.int32(max(-at, 0) - 1), lanes)
-        limit = max(0, min(wide - at, 1 << 30))
-        none = is_right & (ramp < splat(np.int32(0), lanes))
-        some = is_right & (ramp < splat(np.int32(limit), lanes))
+        none, some = between(ramp, 0, 0), between(ramp, -at, wide - at)
         return (
             load_masked(source, some if 0 <= row < high else none, zero),
             load_masked(source + wide * size, some if 0 <= row + 1 < high else none, zero),
@@ -292,55 +291,68 @@ def place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element
 
 @overload(place, prefer_literal=True)
 def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element, lanes, size, outputs):
-    """Row by row of every phase: two phases along the lanes at once, others one by one."""
+    """Row by row of every phase; two phases along the lanes, side by side in the output, go together."""
+    double = 2 * lanes.literal_value
 
     def place_run(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element, lanes, size, outputs):
         high, wide, stride, down, across = planes[2], planes[3], grid[5], grid[6], grid[7]
         column, length = grid[3] + outputs * run[2], outputs * run[3]
         biases = splat(bias, lanes)
-        for phase in range(down):
-            for number in range(outputs):
+        ramp, long_ramp = count_up(types.int32, lanes, 1), count_up(types.int32, double, 1)
+        nearest = min(-2 * lows[1, 0], 1 - 2 * lows[1, 1]) if across == 2 else 0
+        is_paired = across == 2 and stride == 2 and abs(1 + 2 * (lows[1, 0] - lows[1, 1])) == 1
+        for number in range(outputs):
+            for phase in range(down):
                 step = grid[2] + outputs * run[1] + number - lows[0, phase]
                 row = step * grid[4] + phase
                 if step < 0 or row >= high:
                     continue
                 target = ((run[0] * maps + out_map) * high + row) * wide
-                start = (phase * across * outputs + number) * pitch + outputs * run[4] - column
-                if across == 2 and stride == 2:
-                    low, other_low = lows[1, 0], lows[1, 1]
-                    source, other = start + low, start + outputs * pitch + other_low
-                    first, stop = max(0, column - low), min((wide + 1) // 2, column + length - low)
-                    other_first, other_stop = max(0, column - other_low), min(wide // 2, column + length - other_low)
-                    both_first = max(first, other_first)
-                    both_stop = max(both_first, min(stop, other_stop))
-                    _place_some(y, target, 2, lines, source, bias, first, min(stop, both_first))
-                    _place_some(y, target, 2, lines, source, bias, max(first, both_stop), stop)
-                    _place_some(y, target + 1, 2, lines, other, bias, other_first, min(other_stop, both_first))
-                    _place_some(y, target + 1, 2, lines, other, bias, max(other_first, both_stop), other_stop)
-                    if both_stop - both_first < lanes:
-                        _place_some(y, target, 2, lines, source, bias, both_first, both_stop)
-                        _place_some(y, target + 1, 2, lines, other, bias, both_first, both_stop)
-                    else:
-                        for done in range(both_first, both_stop, lanes):
-                            at = min(done, both_stop - lanes)
-                            left = load(address_of(lines) + (source + at) * size, element, lanes) + biases
-                            right = load(address_of(lines) + (other + at) * size, element, lanes) + biases
-                            tile_store_every((left, right), address_of(y) + (target + 2 * at) * size, 0, 2)
+                start = (phase * across * outputs + number) * pitch + outputs * run[4]
+                out, source = address_of(y) + target * size, address_of(lines) + start * size
+                if across == 1 and stride == 1:
+                    stop = min(wide, column - lows[1, 0] + length)
+                    for done in range(0, length, lanes):
+                        at = column - lows[1, 0] + done
+                        value = load(source + done * size, element, lanes) + biases
+                        if at >= 0 and at + lanes <= stop:
+                            store(out + at * size, value)
+                        else:
+                            store_masked(out + at * size, value, between(ramp, -at, stop - at))
+                elif is_paired:
+                    other = source + outputs * pitch * size
+                    if nearest != -2 * lows[1, 0]:
+                        source, other = other, source
+                    stop = min(wide, 2 * (column + length) + nearest)
+                    for done in range(0, length, lanes):
+                        at = 2 * (column + done) + nearest
+                        left = load(source + done * size, element, lanes) + biases
+                        value = interleave(left, load(other + done * size, element, lanes) + biases)
+                        if at >= 0 and at + double <= stop:
+                            store(out + at * size, value)
+                        else:
+                            store_masked(out + at * size, value, between(long_ramp, -at, stop - at))
                 else:
                     for each in range(across):
                         low = lows[1, each]
-                        first, stop = max(0, column - low), min((wide - each + stride - 1) // stride, column + length - low)
-                        _place_some(y, target + each, stride, lines, start + each * outputs * pitch + low, bias, first, stop)
+                        for at in range(max(0, column - low), column + length - low):
+                            if at * stride + each < wide:
+                                value = lines[start + each * outputs * pitch + at - column + low] + bias
+                                y[target + each + at * stride] = value
 
     return place_run
 
 
-@compiled()
-def _place_some(y, target, stride, lines, source, bias, first, stop):
-    """Elements [first, stop) of a line, plus the bias, to every `stride`-th element."""
-    if stride == 1:
-        for at in range(first, stop):
-            y[target + at] = lines[source + at] + bias
-    else:
-        for at in range(first, stop):
-            y[target + at * stride] = lines[source + at] + bias
+def between(ramp, first, stop):
+    """A mask of the lanes [first, stop); exists in compiled code only."""
+
+
+@overload(between)
+def _between(ramp, first, stop):
+    lanes, largest = ramp.lanes, 1 << 30
+
+    def lanes_between(ramp, first, stop):
+        above = ramp > splat(np.int32(max(first, 0) - 1), lanes)
+        return above & (ramp < splat(np.int32(max(0, min(stop, largest))), lanes))
+
+    return lanes_between

@@ -289,6 +289,14 @@ def select(context, mask, x, y):
 
 
 @intrinsic
+def interleave(context, x, y):
+    """One vector of twice the lanes: x[0], y[0], x[1], y[1], ..."""
+    result = Vector(x.element, 2 * x.lanes)
+    places = _indices([lane + x.lanes * which for lane in range(x.lanes) for which in (0, 1)])
+    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, places)
+
+
+@intrinsic
 def exceeds(context, x, y, last):
     """Lanes of x that take the place of y in a running maximum: NaN beats numbers, the first of equals stays.
 
