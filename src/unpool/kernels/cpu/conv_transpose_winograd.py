@@ -43,6 +43,17 @@ PRODUCT_BYTES = 1 << 19
 
 MOST_PHASES = 16
 
+MOST_CHANNELS = 1 << 13
+"""With two vectors of positions, the least that a block has, a panel is then 16 MiB."""
+
+_INPUT_COST = 350  # as many products as the transform of one tile of one channel costs
+_OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
+_SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
+_WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
+_PACK_COST = 280  # and one that is not kept
+_DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
+_STORE_COST = 10  # and one output of that way
+
 WEIGHTS = {
     2: ((1, 0), (0.5, 0.5), (0.5, -0.5), (0, 1)),
     3: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
@@ -147,6 +158,46 @@ def blocking(found: Plan, batch: int, channels: int, maps: int, size: int) -> Bl
     return Blocking(block, -(-tiles // chunks) * rows)
 
 
+def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
+    """What one group costs, in multiply-adds of full tiles; infinity where the method does not fit.
+
+    Args:
+        axes: one per spatial axis.
+        batch: images.
+        channels: of the input, in one group.
+        maps: channels of the output, in one group.
+        size: bytes of an element.
+        is_kept: whether the transformed weights are there already.
+    """
+    found = plan(axes)
+    if found is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
+        return math.inf
+    lanes, rows = vector_bytes() // size, tile_rows()
+    block = blocking(found, batch, channels, maps, size).block
+    blocks = -(-batch * math.prod(found.tiles) // block)
+    positions = max(2 * lanes, -(-batch * math.prod(found.tiles) // lanes) * lanes)
+    weights = len(found.entries) * -(-maps // rows) * rows * channels
+    phases = len(found.sides[0].lows) * len(found.sides[1].lows)
+    moved = positions * (channels * _INPUT_COST + maps * phases * _OUTPUT_COST)
+    if axes[1].window.stride > 2:
+        moved += batch * maps * math.prod(axis.large for axis in axes) * _SCATTER_COST
+    return weights * (positions + blocks * _WEIGHT_COST + (0 if is_kept else _PACK_COST)) + moved
+
+
+@lru_cache(maxsize=1024)
+def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
+    """Whether a call costs less this way than by a product for every tap; arguments as for `cost`."""
+    taps = math.prod(axis.small * axis.window.size for axis in axes)
+    outputs = math.prod(axis.large for axis in axes)
+    dense = batch * maps * (channels * taps * _DENSE_COST + outputs * _STORE_COST)
+    return cost(axes, batch, channels, maps, size, is_kept=is_kept) < dense
+
+
+def layout(axes: tuple[Axis, ...]) -> tuple[object, ...]:
+    """Equal for calls that share packed weights: how the taps stand in the windows of all phases."""
+    return tuple((side.span, side.taps) for side in _known(axes).sides)
+
+
 def pack(w, axes: tuple[Axis, ...], group: int):
     """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
 
@@ -158,7 +209,7 @@ def pack(w, axes: tuple[Axis, ...], group: int):
         group: number of groups.
     """
     found, rows = _known(axes), tile_rows()
-    channels, maps, tiles = w.shape[0] // group, w.shape[1], -(-w.shape[1] // rows)
+    channels, tiles = w.shape[0] // group, -(-w.shape[1] // rows)
     points, phases = np.array(found.entries).T
     transform = _transform(found.sides, [axis.window.size for axis in axes])[points, phases]
     packed = np.empty((group, tiles, len(found.entries), channels * rows), w.dtype)
@@ -189,28 +240,27 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
         y: C-contiguous (N, M, D1, D2), type of x.
         threads: at most so many; None for all cores.
     """
-    found = _known(axes)
-    channels, maps = x.shape[1] // group, y.shape[1] // group
-    cut = blocking(found, x.shape[0], channels, maps, x.itemsize)
-    positions = x.shape[0] * math.prod(found.tiles)
-    blocks, chunks = -(-positions // cut.block), -(-maps // cut.chunk)
-    rows, columns = found.sides
-    entries, lows = _tables(found)
+    outputs, jobs, *tables = _setup(axes, *x.shape[:2], y.shape[1], group, x.itemsize)
     results = split(
-        kernel(x.dtype.name, found.outputs), group * blocks * chunks, y.size * channels * 4, threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1),
-        (group, channels, maps, blocks, chunks, cut.block, cut.chunk, positions),
-        (*found.tiles, rows.first, columns.first, axes[0].window.stride, axes[1].window.stride, len(rows.lows), len(columns.lows)),
-        (*x.shape[2:], *y.shape[2:]),
-        entries, lows,
+        kernel(x.dtype.name, outputs), jobs, y.size * x.shape[1] // group * 4, threads,
+        readonly(x), readonly(packed), readonly(b), y.reshape(-1), *tables,
     )  # fmt: skip
     return all(results)
 
 
 @lru_cache(maxsize=64)
-def _tables(found: Plan):
-    """The entries, and the lows of both sides."""
-    lows = np.zeros((2, max(len(side.lows) for side in found.sides)), np.int64)
-    for number, side in enumerate(found.sides):
+def _setup(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, group: int, size: int):
+    """Outputs of a tile and side, the number of jobs, and what the kernel reads of a call."""
+    found, channels, maps = _known(axes), channels // group, maps // group
+    cut = blocking(found, batch, channels, maps, size)
+    positions = batch * math.prod(found.tiles)
+    blocks, chunks = -(-positions // cut.block), -(-maps // cut.chunk)
+    cuts = (group, channels, maps, blocks, chunks, cut.block, cut.chunk, positions)
+    strides, sides = (axis.window.stride for axis in axes), found.sides
+    grid = (*found.tiles, *(side.first for side in sides), *strides, *(len(side.lows) for side in sides))
+    planes = (*(axis.small for axis in axes), *(axis.large for axis in axes))
+    lows = np.zeros((2, max(len(side.lows) for side in sides)), np.int64)
+    for number, side in enumerate(sides):
         lows[number, : len(side.lows)] = side.lows
-    return np.array(found.entries, np.int64).reshape(-1, 2), lows
+    entries = np.array(found.entries, np.int64).reshape(-1, 2)
+    return found.outputs, group * blocks * chunks, cuts, grid, planes, entries, lows

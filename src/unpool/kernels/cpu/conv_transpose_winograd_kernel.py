@@ -57,7 +57,9 @@ def kernel(dtype: str, outputs: int):
     """The compiled kernel for one element type and for tiles of `outputs` x `outputs` results, 2 or 3."""
     size = np.dtype(dtype).itemsize
     lanes = vector_bytes() // size
-    return _make(getattr(types, dtype), lanes, size, tile_rows(), outputs, BACK[outputs], SUMS[outputs], source_digest())
+    return _make(
+        getattr(types, dtype), lanes, size, tile_rows(), outputs, BACK[outputs], SUMS[outputs], source_digest()
+    )
 
 
 def _make(element, lanes, size, rows, outputs, back, sums, digest):

@@ -477,7 +477,8 @@ def tile_load_every(context, address, element, lanes, step):
     def emit(ctx, builder, signature, arguments):
         places = (builder.add(arguments[0], ir.Constant(ir.IntType(64), size * part)) for part in range(result.count))
         parts = [_load(builder, place, vector) for place in places]
-        sources = [[divmod(lane * result.count + start, count) for lane in range(count)] for start in range(result.count)]
+        starts = range(result.count)
+        sources = [[divmod(lane * result.count + start, count) for lane in range(count)] for start in starts]
         return ctx.make_tuple(builder, result, [_pick(builder, parts, each) for each in sources])
 
     return result(address, element, lanes, step), emit
