@@ -1,15 +1,16 @@
-"""Transposed convolution: routes a call to one of three ways.
+"""Transposed convolution: routes a call to one of four ways.
 
 | inputs | way | why |
 |---|---|---|
 | one element per channel, no dilation | one matrix product | nothing overlaps |
+| phases of 2x2 or 3x3 taps; channels and positions enough | Winograd | fewer products; not for infinity and NaN |
 | enough output channels and positions to fill tiles | phases | sums stay in registers, inputs are read once per tile |
 | the rest: depthwise, tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 """
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,12 +18,13 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
+from unpool.kernels.cpu import conv_transpose_winograd as winograd
 
 _ROWS_COST = 5  # a product of the rows kernel costs as much as so many of a tile
 _PACK_COST = 4  # and laying out one element of the input or of the weights as much as so many
 
 Packed = np.ndarray | None
-_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[tuple[Axis, ...], int], Packed]]] = {}
+_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[Hashable, Packed]]] = {}
 
 
 def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
@@ -44,8 +46,13 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     if group == 1 and _is_matmul(axes) and x.size:
         _grow_points(x, w.astype(x.dtype, copy=False), b, axes, y)
         return
+    if winograd.pays(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize, is_kept=_is_fixed(w)):
+        key = (x.dtype, group, winograd.layout(axes))
+        packed = _packed_weights(w, x.dtype, key, lambda wide: winograd.pack(wide, axes, group))
+        if packed is not None and winograd.conv_transpose(x, packed, b, axes, group, y, threads):
+            return
     if _is_tiled(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize):
-        packed = _packed_weights(w, x.dtype, axes, group)
+        packed = _packed_weights(w, x.dtype, (axes, group), lambda wide: _pack_phases(wide, axes, group))
         if packed is not None:
             phases.conv_transpose(x, packed, b, axes, group, y, threads)
             return
@@ -86,25 +93,32 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
 
 
-def _packed_weights(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
-    """The weights in tile order; None if they are not all finite."""
-    if w.flags.writeable or isinstance(w.base, np.ndarray):
-        return _pack(w, dtype, axes, group)
+def _is_fixed(w) -> bool:
+    """Whether an array cannot change while it lives."""
+    return not (w.flags.writeable or isinstance(w.base, np.ndarray))
+
+
+def _packed_weights(w, dtype, key: Hashable, pack: Callable[..., Packed]) -> Packed:
+    """What `pack` makes of the weights in their wider type, kept under a key; None if they are not all finite."""
+    if not _is_fixed(w):
+        return _pack(w, dtype, pack)
     entry = _packed.get(id(w))
     if entry is None or entry[0]() is not w:
-        key = id(w)
-        entry = (weakref.ref(w, lambda _: _packed.pop(key, None)), {})
-        _packed[key] = entry
+        number = id(w)
+        entry = (weakref.ref(w, lambda _: _packed.pop(number, None)), {})
+        _packed[number] = entry
     known = entry[1]
-    if (axes, group) not in known:
-        known[axes, group] = _pack(w, dtype, axes, group)
-    return known[axes, group]
+    if key not in known:
+        known[key] = _pack(w, dtype, pack)
+    return known[key]
 
 
-def _pack(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
+def _pack(w, dtype, pack: Callable[..., Packed]) -> Packed:
     w = w.astype(dtype, copy=False)
-    if not np.isfinite(w).all():
-        return None
+    return pack(w) if np.isfinite(w).all() else None
+
+
+def _pack_phases(w, axes: tuple[Axis, ...], group: int) -> Packed:
     plan = phases.grid(axes)
     packed: Packed = phases.pack(w, plan, phases.blocking(plan, w.shape[0] // group, w.shape[1], w.itemsize), group)
     return packed

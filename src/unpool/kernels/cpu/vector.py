@@ -297,6 +297,14 @@ def select(context, mask, x, y):
 
 
 @intrinsic
+def interleave(context, x, y):
+    """One vector of twice the lanes: x[0], y[0], x[1], y[1], ..."""
+    result = Vector(x.element, 2 * x.lanes)
+    places = _indices([lane + x.lanes * which for lane in range(x.lanes) for which in (0, 1)])
+    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, places)
+
+
+@intrinsic
 def exceeds(context, x, y, last):
     """Lanes of x that take the place of y in a running maximum: NaN beats numbers, the first of equals stays.
 
@@ -421,3 +429,99 @@ def clear(context, address, size):
         return ctx.get_dummy_value()
 
     return types.void(address, size), emit
+
+
+@intrinsic
+def tile_load(context, address, bytes_between, element, lanes, count):
+    """`count` whole vectors, `bytes_between` apart."""
+    vector = Vector(element.dtype, lanes.literal_value)
+    result = types.UniTuple(vector, count.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        steps = (builder.mul(arguments[1], ir.Constant(ir.IntType(64), part)) for part in range(result.count))
+        return ctx.make_tuple(builder, result, [_load(builder, builder.add(arguments[0], at), vector) for at in steps])
+
+    return result(address, bytes_between, element, lanes, count), emit
+
+
+@intrinsic
+def tile_combine(context, total, terms, after, pattern):
+    """Sums and differences along the middle axis of a tile of shape (any, `terms`, `after`).
+
+    A pattern such as "0-2 1+2" lists the results: the first is element 0 of that axis less element 2.
+    """
+    vector, step = total.dtype, after.literal_value
+    rows = [[("+" + row)[at : at + 2] for at in range(0, len(row) + 1, 2)] for row in pattern.literal_value.split()]
+    blocks = range(0, total.count, terms.literal_value * step)
+    result = types.UniTuple(vector, len(blocks) * len(rows) * step)
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        sums = [
+            _signed_sum(builder, row, values[block + place :: step])
+            for block in blocks
+            for row in rows
+            for place in range(step)
+        ]
+        return ctx.make_tuple(builder, result, sums)
+
+    return result(total, terms, after, pattern), emit
+
+
+def _signed_sum(builder, row, values):
+    result = values[int(row[0][1])]
+    for sign, digit in row[1:]:
+        result = (builder.fadd if sign == "+" else builder.fsub)(result, values[int(digit)])
+    return result
+
+
+@intrinsic
+def tile_load_every(context, address, element, lanes, step):
+    """`step` vectors, 2 or 3: the k-th holds every `step`-th element from the k-th on. Reads all of them, no more."""
+    vector = Vector(element.dtype, lanes.literal_value)
+    result = types.UniTuple(vector, step.literal_value)
+    count, size = vector.lanes, _bits(vector.element) // 8 * vector.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        places = (builder.add(arguments[0], ir.Constant(ir.IntType(64), size * part)) for part in range(result.count))
+        parts = [_load(builder, place, vector) for place in places]
+        starts = range(result.count)
+        sources = [[divmod(lane * result.count + start, count) for lane in range(count)] for start in starts]
+        return ctx.make_tuple(builder, result, [_pick(builder, parts, each) for each in sources])
+
+    return result(address, element, lanes, step), emit
+
+
+@intrinsic
+def tile_store_every(context, total, address, bytes_between, step):
+    """The inverse of `tile_load_every` for every `step` vectors of a tile: their lanes alternate in memory.
+
+    What is stored for `step` vectors is `bytes_between` apart from the next.
+    """
+    vector, apart = total.dtype, step.literal_value
+    count, size = vector.lanes, _bits(vector.element) // 8 * vector.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        for row in range(total.count // apart):
+            start = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(ir.IntType(64), row)))
+            for part in range(apart):
+                sources = [divmod(part * count + lane, apart)[::-1] for lane in range(count)]
+                mixed = _pick(builder, values[row * apart : (row + 1) * apart], sources)
+                place = builder.add(start, ir.Constant(ir.IntType(64), part * size))
+                pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
+                builder.store(mixed, pointer, align=_bits(vector.element) // 8)
+        return ctx.get_dummy_value()
+
+    return types.void(total, address, bytes_between, step), emit
+
+
+def _pick(builder, vectors, sources):
+    """The vector whose lanes are the (vector, lane) pairs of `sources`; two vectors at least."""
+    lanes = len(sources)
+    first = [min(which, 1) * lanes + lane for which, lane in sources]
+    result = builder.shuffle_vector(vectors[0], vectors[1], _indices(first))
+    for number in range(2, len(vectors)):
+        indices = [lanes + lane if which == number else at for at, (which, lane) in enumerate(sources)]
+        result = builder.shuffle_vector(result, vectors[number], _indices(indices))
+    return result
