@@ -276,6 +276,35 @@ def test_threads_export_one_after_the_other():
     assert registered() == before
 
 
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_what_was_trained_with_our_operators_exports(dynamo, tmp_path, quiet):
+    """Accelerated modules and our functions are written as torch's own are, in both exporters."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
+            self.grow = torch.nn.ConvTranspose2d(3, 2, 2, 2)
+
+        def forward(self, x):
+            y, i = self.down(unpool.torch.max_pool2d(x, 3, 1, 1))
+            y, j = unpool.torch.max_pool1d(
+                self.grow(self.up(y, i, output_size=x.shape[2:])).flatten(2), 3, 2, 0, 1, True, True
+            )
+            y = unpool.torch.max_unpool1d(y, j, 3, 2, output_size=(4 * x.shape[2] * x.shape[3],))
+            return unpool.torch.conv_transpose1d(y, torch.ones(2, 1, 3), None, 2, groups=2)
+
+    network, x = Net().eval(), noise(2, 3, 7, 9)
+    theirs, ours, expected = tmp_path / "theirs.onnx", tmp_path / "ours.onnx", network(x)
+    export(network, (x,), theirs, dynamo=dynamo, input_names=["x"])
+    unpool.torch.accelerate(network)
+    export(network, (x,), ours, dynamo=dynamo, input_names=["x"])
+
+    assert operators(onnx.load(ours)) == operators(onnx.load(theirs))
+    for session in (unpool.InferenceSession(ours), onnxruntime.InferenceSession(ours)):
+        np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.detach().numpy(), atol=1e-5)
+
+
 def test_readme_example_agrees_with_onnxruntime(tmp_path, quiet):
     """Export, save, run: the same numbers from torch, unpool and onnxruntime."""
     network, x = RoundTrip(2, True, 3, 2, 1), noise(2, 3, 9, 7)

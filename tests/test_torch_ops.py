@@ -202,13 +202,43 @@ def test_nothing_is_copied(caplog, memory_format):
     x = torch.randn(2, 3, 8, 6).to(memory_format=memory_format)
     with caplog.at_level(logging.INFO, "unpool"):
         y, indices = max_pool2d(x, 2, return_indices=True)
-        gradient = OPS.max_pool_backward(y, indices, [8, 6])
+        gradient, back = OPS.max_pool_backward(y, indices, [8, 6]), max_unpool2d(y, indices, 2)
         if memory_format is torch.contiguous_format:
-            back = max_unpool2d(y, indices, 2)
             conv_transpose2d(back, torch.randn(3, 2, 2, 2))
 
     assert caplog.records == []
-    assert all(each.is_contiguous(memory_format=memory_format) for each in (y, indices, gradient))
+    assert all(each.is_contiguous(memory_format=memory_format) for each in (y, indices, gradient, back))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_unpooling_beyond_one_job(memory_format, dtype):
+    """The last of equal indices wins on two threads too, bits of a NaN included, as in torch on one."""
+    x = torch.randn(3, 70, 33, 35).to(dtype).to(memory_format=memory_format)
+    y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
+    z = torch.randn(y.shape).to(dtype).to(memory_format=memory_format)
+    z[1, 3] = NAN
+    expected = F.max_unpool2d(z, indices, 1, output_size=(33, 35))
+    torch.set_num_threads(2)  # on which torch itself lets equal indices race
+    found = max_unpool2d(z, indices, 1, output_size=(33, 35))
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+    assert torch.equal(found.view(bits), expected.view(bits))
+    assert found.is_contiguous(memory_format=memory_format)
+
+
+def test_the_first_wrong_index_is_named():
+    """Of several wrong indices the first is named, whoever meets it, and nothing is read or written there."""
+    indices = torch.zeros(4, 40, 50, 50, dtype=torch.int64)
+    indices[2, 7, 3, 9], indices[3, 1, 0, 0] = 2500, -7
+    torch.set_num_threads(2)
+    for call in (
+        lambda: max_unpool2d(torch.ones(4, 40, 50, 50), indices, 1),
+        lambda: OPS.max_pool_backward(torch.ones(4, 40, 50, 50), indices, [50, 50]),
+        lambda: OPS.max_unpool_backward(torch.ones(4, 40, 50, 50), indices),
+    ):
+        with pytest.raises(unpool.IndicesError, match=r"got 2500 at \[2, 7, 3, 9\]"):
+            call()
 
 
 def test_threads_do_not_change_gradients():

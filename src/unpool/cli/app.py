@@ -167,10 +167,7 @@ def upgrade(
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
         done = upgrade_file(model, opset, output, meaning)
-        if as_json:
-            console.say_json(to_json(done, model, output))
-        for line in [] if as_json else report(done, output):
-            console.say(line, quiet)
+        console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
 @app.command()
@@ -193,10 +190,7 @@ def canonicalise(
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
         done = canonicalise_file(model, output, meaning)
-        if as_json:
-            console.say_json(to_json(done, model, output))
-        for line in [] if as_json else report(done, output):
-            console.say(line, quiet)
+        console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
 @app.command()
@@ -228,10 +222,7 @@ def bench(
 
         options = SessionOptions(compat, index_space, exact, threads)
         times = bench_file(model, inputs or (), size or (), options, effort_of(warmup, iterations))
-        if as_json:
-            console.say_json(to_json(times, model))
-        for line in [] if as_json else report(times):
-            console.say(line)
+        console.say_report(report(times), to_json(times, model), as_json)
 
 
 @app.command()
@@ -284,10 +275,7 @@ def fix(
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
         done = fix_file(model, output, dry_run, meaning)
-        if as_json:
-            console.say_json(to_json(done, model, output, dry_run))
-        for line in [] if as_json else report(done, output, dry_run):
-            console.say(line, quiet)
+        console.say_report(report(done, output, dry_run), to_json(done, model, output, dry_run), as_json, quiet)
 
 
 @app.command()

@@ -37,6 +37,15 @@ def say_json(value: Any) -> None:
     print(json.dumps(value, indent=2))  # noqa: T201 - plain text for other programs
 
 
+def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool = False) -> None:
+    """Lines for people, or one JSON document of the same."""
+    if as_json:
+        say_json(document)
+        return
+    for line in lines:
+        say(line, quiet)
+
+
 def progress(quiet: bool) -> Steps:
     """A way through the items that draws a bar on stderr when there are several and stderr is a terminal."""
 

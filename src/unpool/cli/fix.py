@@ -31,7 +31,9 @@ def report(done: "Fixed", output: Path | None, is_dry: bool) -> list[str]:
     lines = [f"{one.node}: {one.before} -> {one.after}" for one in done.changes]
     lines += [f"{one.node}: left as it is: {one.why}" for one in done.left]
     count = len(done.changes)
-    words = "nothing to change" if not count else f"{count} change{'s' * (count > 1)}, verified on random inputs"
+    words = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else "nothing to change"
+    if not count and output is not None and not is_dry:
+        words += ", the model as it was"
     where = "dry run, nothing written" if is_dry else str(output)
     return [*lines, f"{where}: {words}"]
 

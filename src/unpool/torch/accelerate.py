@@ -40,7 +40,8 @@ def accelerate(model: nn.Module) -> list[Swap]:
     """Let every MaxPool, MaxUnpool and ConvTranspose module of a model run on our operators.
 
     Values, indices and gradients stay torch's; state_dict, parameters and hooks stay the same objects, so that
-    optimisers keep working. Calls of torch.nn.functional inside a forward are not modules and are not seen.
+    optimisers keep working, and ONNX exporters write what they write for torch's modules. Calls of torch.nn.functional
+    inside a forward are not modules and are not seen.
 
     Args:
         model: changed in place; on the CPU.

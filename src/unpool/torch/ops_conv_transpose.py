@@ -5,7 +5,7 @@ from torch import Tensor
 
 from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
 from unpool.torch.ops_arguments import Ints, batched, per_axis
-from unpool.torch.ops_modes import lowered, refuse_tangents
+from unpool.torch.ops_modes import exported, lowered, refuse_tangents
 
 
 def conv_transpose1d(
@@ -129,10 +129,13 @@ def _conv_transpose(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
 ) -> Tensor:
     where = f"conv_transpose{rank}d"
+    if torch.onnx.is_in_onnx_export():
+        *others, dilation = settings
+        return exported(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
     refuse_tangents(where, x, weight, bias)
     batch, is_unbatched = batched(where, lowered(x), rank)
     names = ("stride", "padding", "output_padding", "dilation")
-    stride, padding, output_padding, dilation = (
+    stride, padding, output_padding, dilations = (
         per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
     )
     y: Tensor = torch.ops.unpool.conv_transpose(
@@ -143,6 +146,6 @@ def _conv_transpose(
         padding,
         output_padding,
         groups,
-        dilation,
+        dilations,
     )
     return y.squeeze(0) if is_unbatched else y

@@ -1,5 +1,8 @@
-"""What surrounds a call: autocast changes the types of tensors, forward-mode differentiation is refused."""
+"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors, forward-mode
+differentiation is refused.
+"""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +12,15 @@ from torch.autograd import forward_ad
 from unpool.errors import UnsupportedError
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def exported(where: str) -> Callable[..., Any]:
+    """The function of torch that a name stands for, to be called in place of ours while a model is written as ONNX.
+
+    Exporters know the operators of torch only; `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
+    """
+    function: Callable[..., Any] = getattr(torch.nn.functional, where)
+    return function
 
 
 def lowered(x: Tensor) -> Tensor:
