@@ -32,7 +32,6 @@ RESULT_BYTES = 1 << 18
 """So do the results of one block and one chunk of output channels."""
 
 VECTORS = 3
-
 """Vectors of positions in a tile."""
 
 _PRODUCTS = 16  # in about the time in which other kernels visit an element

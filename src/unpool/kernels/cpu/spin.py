@@ -15,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.vector import address_of
 
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
@@ -62,8 +63,7 @@ def pause(context):
     return types.void(), emit
 
 
-@compiled()
-def add_and_watch(signal, amount, watched, least, pauses, margin):
+def add_and_watch(signal: int, amount: int, watched: int, least: int, pauses: int, margin: int) -> bool:
     """Add to one counter, then wait until another one is at least so large.
 
     Args:
@@ -77,16 +77,30 @@ def add_and_watch(signal, amount, watched, least, pauses, margin):
     Returns:
         Whether it was reached.
     """
-    if amount:
-        add(address_of(signal), amount)
-    place = address_of(watched)
-    for _ in range(pauses):
-        if read(place) >= least:
-            for _ in range(margin):
-                pause()
-            return True
-        pause()
-    return False
+    return bool(_kernel()(signal, amount, watched, least, pauses, margin))
+
+
+@cache
+def _kernel():
+    return _make(source_digest())
+
+
+def _make(digest):
+    @compiled()
+    def watch(signal, amount, watched, least, pauses, margin):
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        if amount:
+            add(address_of(signal), amount)
+        place = address_of(watched)
+        for _ in range(pauses):
+            if read(place) >= least:
+                for _ in range(margin):
+                    pause()
+                return True
+            pause()
+        return False
+
+    return watch
 
 
 def counter():

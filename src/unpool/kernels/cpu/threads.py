@@ -5,9 +5,9 @@ users of Numba never meet a shared threading layer. Parts are contiguous, and ev
 code whoever runs it: results do not depend on the number of threads.
 
 A caller offers its parts to parked workers and works through them itself: what nobody took it does alone, so that no
-call ever waits for a thread that has not begun. Waking a parked thread takes about 40 microseconds. A worker that
+call ever waits for a thread that has not begun. Waking a parked thread takes about 50 microseconds. A worker that
 has just finished therefore watches a counter for SPIN seconds before it parks, and takes the next part over within
-about 5; so does a caller whose last parts are still under way. Queues alone decide who does what.
+about 12; so does a caller whose last parts are still under way. Queues alone decide who does what.
 """
 
 import atexit
