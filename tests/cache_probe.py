@@ -16,7 +16,7 @@ from numba.core.dispatcher import Dispatcher
 import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu import conv_transpose_rows, per_plane
+from unpool.kernels.cpu import conv_transpose_rows, per_plane, spin
 from unpool.warmup import steps
 
 FOLDER = Path(cpu.__path__[0])
@@ -64,13 +64,20 @@ def backward() -> None:
     assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
 
 
+def hand_over() -> None:
+    """Waiting for another thread."""
+    counter = spin.counter()
+    assert spin.add_and_watch(id(counter), 3, id(counter), 3, 1, 1)
+    assert not spin.add_and_watch(id(counter), 0, id(counter), 4, 1, 0)
+
+
 def listed() -> None:
     """All that `unpool warmup` compiles."""
     for _, call in steps():
         call()
 
 
-WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, listed)}
+WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, hand_over, listed)}
 
 
 def written() -> set[str]:

@@ -1,6 +1,10 @@
 """Results do not depend on the number of threads, on who else calls, or on a fork."""
 
 import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +14,7 @@ import pytest
 
 import unpool
 from runners import bits
+from unpool.kernels.cpu import threads as splitter
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 CALLERS = 6
@@ -80,8 +85,6 @@ def test_concurrent_callers(work: Work) -> None:
 
 def test_kernels_really_split() -> None:
     """The sizes of these tests are above the kernels' threshold: more than one part runs."""
-    from unpool.kernels.cpu import threads as splitter
-
     seen: list[tuple[int, int]] = []
 
     def note(first: int, stop: int) -> None:
@@ -89,6 +92,94 @@ def test_kernels_really_split() -> None:
 
     splitter.split(note, 16, 2 * 8 * 141 * 157, 2)
     assert sorted(seen) == [(0, 8), (8, 16)]
+
+
+LARGE = 1 << 30
+
+
+@pytest.mark.parametrize("threads", [2, 3, 40])
+def test_parts_come_in_order(threads: int) -> None:
+    """Results are those of the parts in order, however many more threads than cores there are."""
+    assert splitter.split(lambda first, stop: (first, stop), 90, LARGE, threads) == [
+        (90 * part // threads, 90 * (part + 1) // threads) for part in range(threads)
+    ]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_exceptions_reach_the_caller(wrong: int) -> None:
+    """Whoever computes the part that fails, the caller gets its exception, and the next call works."""
+
+    def fail(first: int, stop: int) -> int:
+        if first == wrong:
+            raise ZeroDivisionError(str(stop))
+        return first
+
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError, match=str(wrong + 1)):
+            splitter.split(fail, 3, LARGE, 3)
+        assert splitter.split(lambda first, _: first, 3, LARGE, 3) == [0, 1, 2]
+
+
+def test_interrupt_leaves_at_once_and_workers_go_on() -> None:
+    """Ctrl-C in the caller's part ends the call; a part that a worker has begun still ends, with its arguments."""
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def part(values: list[int], first: int, stop: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(10)
+            raise KeyboardInterrupt
+        begun.set()
+        go.wait(10)
+        assert values == [1, 2], (first, stop)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        splitter.split(part, 2, LARGE, 2, [1, 2])
+    go.set()
+    assert ended.wait(10)
+    assert splitter.split(lambda first, _: first, 3, LARGE, 3) == [0, 1, 2]
+
+
+def test_parts_may_split_again() -> None:
+    """A part that itself splits work does not wait for a thread that waits for it."""
+
+    def outer(first: int, stop: int) -> list[int]:
+        return splitter.split(lambda inner, _: 10 * first + inner, 3, LARGE, 3)
+
+    for _ in range(20):
+        assert splitter.split(outer, 3, LARGE, 3) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+
+
+def test_arguments_are_let_go() -> None:
+    """After a call no thread holds on to its arrays."""
+    for _ in range(20):
+        values = np.ones(3)
+        before = sys.getrefcount(values)
+        splitter.split(lambda each, first, stop: float(each[first:stop].sum()), 3, LARGE, 3, values)
+        assert sys.getrefcount(values) == before
+
+
+def test_idle_threads_use_no_processor() -> None:
+    """Threads that wait for work stop watching for it within a few milliseconds."""
+    pool(np.float32, 2)
+    time.sleep(0.02)
+    start = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - start < 0.03
+
+
+@pytest.mark.parametrize("ending", ["", "os._exit(0)", "sys.exit(0)", "threading.Thread(target=work).start()"])
+def test_interpreter_ends_while_threads_watch(ending: str) -> None:
+    """A process that ends just after a call, or in the middle of one, ends with status 0 and says nothing."""
+    code = (
+        "import os, sys, threading, numpy as np, unpool\n"
+        "x = np.ones((4, 16, 128, 128), np.float32)\n"
+        "def work():\n"
+        "    for _ in range(50): unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=3)\n"
+        f"work()\n{ending}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def forked(check: Callable[[], bool]) -> int:

@@ -34,6 +34,8 @@ RESULT_BYTES = 1 << 18
 VECTORS = 3
 """Vectors of positions in a tile."""
 
+_PRODUCTS = 16  # in about the time in which other kernels visit an element
+
 
 @dataclass(frozen=True)
 class Class:
@@ -195,7 +197,7 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
     kinds, offsets, sizes = _class_tables(plan, channels, maps, cut)
     kernel = _kernel(x.dtype.name)
     split(
-        kernel, x.shape[0] * group * blocks * chunks, y.size * channels * len(offsets), threads,
+        kernel, x.shape[0] * group * blocks * chunks, y.size * channels * len(offsets) // _PRODUCTS, threads,
         readonly(x), readonly(packed), readonly(b), y.reshape(-1),
         (group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, packed.size // group),
         (axes[-1].small, plan.padded[-1], plan.begins[-1], axes[-1].large, axes[-1].window.stride, plan.phases[-1]),
