@@ -77,10 +77,9 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
         return False
     plan = phases.grid(axes)
-    tile = phases.tile_rows()
     cut = phases.blocking(plan, channels, maps, size)
-    line = -(-plan.length // cut.block) * cut.block
-    tiled = sum(len(each.offsets) * -(-len(each.phases) * maps // tile) * tile for each in plan.classes) * line
+    tiled = cut.cost / channels
+    line = plan.length
     packed = (line + plan.margin) + maps * math.prod(axis.window.size for axis in axes) / batch
     real = maps * math.prod(axis.small * axis.window.size for axis in axes)
     return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
