@@ -19,6 +19,7 @@ from unpool.kernels.cpu.vector import (
     load,
     load_like,
     load_masked,
+    prefetch,
     store,
     store_masked,
     tile_add,
@@ -26,6 +27,8 @@ from unpool.kernels.cpu.vector import (
     tile_store,
     tile_store_first,
 )
+
+AHEAD = 4096  # bytes between what is written and what is fetched to be written soon
 
 
 @compiled()
@@ -86,7 +89,7 @@ def _clear(target, count, zero, lanes, size):
 
 @compiled()
 def store_plane(y, source, places, stage, at, used, targets, lane, bias, blank, lanes, size):
-    """Write the results of one output channel and one phase of the leading axes, interleaving its phases of the lanes.
+    """Write the results of one output channel, interleaving its phases. Rows of y that are neighbours follow each other.
 
     Args:
         y: where the plane begins.
@@ -95,7 +98,7 @@ def store_plane(y, source, places, stage, at, used, targets, lane, bias, blank, 
         stage: room for a row of y, for types that are rounded.
         at: position of the first result.
         used: how many results there are.
-        targets: where the rows of the line go in the plane, -1 nowhere.
+        targets: (phases of the leading axes, rows of the line) where they go in the plane, -1 nowhere.
         lane: sizes along the lanes.
         bias: a vector of it.
         blank: a vector of the type of y.
@@ -107,11 +110,13 @@ def store_plane(y, source, places, stage, at, used, targets, lane, bias, blank, 
     step = blank_size(blank)
     while done < used:
         until = min(used, done + padded - column)
-        target = targets[row] if row < targets.size else -1
         elements = min((until - done) * stride, large - column * stride)
-        if target >= 0 and elements > 0:
-            out = y + (target + column * stride) * step
-            _store_row(out, source + done * size, places, stage, elements, stride, phases, bias, blank, lanes, size)
+        if elements > 0 and row < targets.shape[1]:
+            for phase in range(targets.shape[0]):
+                if targets[phase, row] >= 0:
+                    out = y + (targets[phase, row] + column * stride) * step
+                    table = places + phase * phases * 8
+                    _store_row(out, source + done * size, table, stage, elements, stride, phases, bias, blank, lanes, size)
         done = until
         row += 1
         column = 0
@@ -159,6 +164,8 @@ def _interleave_step(out, source, places, elements, bias, lanes, size, step):
     def interleave(out, source, places, elements, bias, lanes, size, step):
         left = elements
         while left >= lanes * count:
+            for part in range(count):
+                prefetch(out + AHEAD + part * lanes * size)
             tile_store(tile_add(tile_interleave(source, places, bias, count), bias), out, lanes * size, count, 1)
             out += lanes * count * size
             source += lanes * size

@@ -30,7 +30,13 @@ PANEL_BYTES = 3 << 17
 RESULT_BYTES = 1 << 18
 """So do the results of one block and one chunk of output channels."""
 
-TILES = ((8, 3), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (2, 5), (1, 8))
+NEAR_BYTES = 3 << 13
+"""With few channels they are made so fast that they stay in the first cache."""
+
+LIGHT = 8
+"""So many channels are not few."""
+
+TILES = ((8, 3), (6, 4), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (3, 4), (2, 5), (1, 8))
 """Shapes of a tile: rows, and vectors of positions; they fill the registers."""
 
 
@@ -60,16 +66,22 @@ def blocking(plan: Grid, channels: int, maps: int, size: int) -> Blocking:
 def _blocking(plan: Grid, channels: int, maps: int, size: int, tile: int) -> Blocking:
     rows, vectors = TILES[tile]
     step = vectors * vector_bytes() // size
-    fitting = PANEL_BYTES // (channels * size) - plan.margin
+    is_light = channels < LIGHT
+    room = NEAR_BYTES if is_light else RESULT_BYTES
     phases = math.prod(plan.phases)
-    fitting = min(fitting, RESULT_BYTES // (size * phases * min(maps, rows)))
-    blocks = -(-plan.length // (max(4, fitting // step) * step))
+    fitting = min(PANEL_BYTES // (channels * size) - plan.margin, room // (size * phases * min(maps, rows)))
+    blocks = _even(plan.length, max(4, fitting // step) * step)
     block = -(-plan.length // (blocks * step)) * step
-    chunk = RESULT_BYTES // (size * block * phases) // rows * rows
-    chunk = min(maps, max(rows, chunk), max(rows, -(-maps // 2 // rows) * rows))
+    chunks = _even(maps, max(rows, room // (size * block * phases) // rows * rows))
+    chunk = min(maps, -(-maps // (chunks * rows)) * rows)
     columns = -(-plan.length // step) * step
     filled = sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
     return Blocking(block, chunk, tile, filled * columns * channels * (1.5 if rows == 1 else 1))
+
+
+def _even(whole: int, part: int) -> int:
+    """How many parts of at most that size there are, rounded to an even number, which two threads share evenly."""
+    return -(-whole // (2 * part)) * 2
 
 
 def pack(w, plan: Grid, cut: Blocking, group: int):
@@ -114,24 +126,50 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
         y: C-contiguous (N, M, D1..Dk), type of x.
         threads: at most so many; None for all cores.
     """
-    plan = grid(axes)
     channels, maps = x.shape[1] // group, y.shape[1] // group
-    cut = blocking(plan, channels, maps, packed.itemsize)
-    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
-    starts, targets = row_tables(axes)
-    kinds, offsets, slots, sizes = _class_tables(plan, channels, maps, cut)
-    kernel = _kernel(packed.dtype.name, x.dtype.name)
+    setup = _setup(axes, channels, maps, packed.itemsize)
     split(
-        kernel, x.shape[0] * group * blocks * chunks, y.size * channels * len(offsets), threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1),
-        (group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, packed.size // group),
-        (axes[-1].small, plan.padded[-1], plan.begins[-1], axes[-1].large, axes[-1].window.stride, plan.phases[-1]),
-        (math.prod(x.shape[2:]), math.prod(y.shape[2:])), cut.tile,
-        starts, targets, kinds, offsets, slots, sizes,
+        _kernel(packed.dtype, x.dtype), x.shape[0] * group * setup.jobs, y.size * setup.work, threads,
+        readonly(x), readonly(packed), readonly(b), y.reshape(-1), (group, packed.size // group, *setup.sizes), setup.lane,
+        *setup.tables,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@dataclass(frozen=True)
+class _Setup:
+    """What the kernel is told of a call, whatever the batch and the number of groups.
+
+    Attributes:
+        jobs: per group and element of the batch.
+        work: multiply-adds per output element, roughly.
+        sizes: channels, maps, blocks, chunks, block, chunk, length, margin, tile, planes of x and y.
+        lane: of the last axis: small, padded, begin, large, stride, phases.
+        tables: arrays.
+    """
+
+    jobs: int
+    work: int
+    sizes: tuple[int, ...]
+    lane: tuple[int, ...]
+    tables: tuple[Any, ...]
+
+
+@lru_cache(maxsize=256)
+def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setup:
+    plan, last = grid(axes), axes[-1]
+    cut = blocking(plan, channels, maps, size)
+    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
+    planes = math.prod(axis.small for axis in axes), math.prod(axis.large for axis in axes)
+    tables = (*row_tables(axes), *_class_tables(plan, channels, maps, cut))
+    return _Setup(
+        blocks * chunks,
+        channels * tables[3].size,
+        (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, *planes),
+        (last.small, plan.padded[-1], plan.begins[-1], last.large, last.window.stride, plan.phases[-1]),
+        tables,
+    )
+
+
 def _class_tables(plan: Grid, channels: int, maps: int, cut: Blocking):
     """Per class its taps, phases and first tap in the flat list; slots of the phases; weights before each chunk."""
     kinds: list[tuple[int, int, int]] = []
@@ -152,25 +190,24 @@ def _class_tables(plan: Grid, channels: int, maps: int, cut: Blocking):
 
 
 @cache
-def _kernel(compute: str, storage: str):
-    size = np.dtype(compute).itemsize
+def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
+    size = compute.itemsize
     shapes = [number for shape in TILES for number in shape]
     lanes = vector_bytes() // size
-    return _make(getattr(types, compute), np.dtype(storage).itemsize, lanes, size, *shapes, source_digest())
+    return _make(getattr(types, compute.name), storage.itemsize, lanes, size, *shapes, source_digest())
 
 
-def _make(element, storage_size, lanes, size, rows_a, vectors_a, rows_b, vectors_b, rows_c, vectors_c, digest):
-    slack = lanes * max(vectors_a, vectors_b, vectors_c)
-
+def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, digest):
     @compiled()
-    def grow(x, packed, b, y, cuts, lane, planes, shape, starts, targets, kinds, offsets, slots, sizes, first, stop):
+    def grow(x, packed, b, y, cuts, lane, starts, targets, kinds, offsets, slots, sizes, first, stop):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        groups, channels, maps, blocks, chunks, block, chunk, length, margin, group_weights = cuts
+        groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, x_plane, y_plane = cuts
         zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
-        rows = rows_a if shape == 0 else rows_b if shape == 1 else rows_c
+        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
+        slack = (v0 if shape == 0 else v1 if shape == 1 else v2 if shape == 2 else v3) * lanes
         line = block + margin + slack
         line += (16 - line) % 32
         panel = np.empty(channels * line + 16, element)
@@ -186,7 +223,7 @@ def _make(element, storage_size, lanes, size, rows_a, vectors_a, rows_b, vectors
             count = min(chunk, maps - first_map)
             if part != filled:
                 for channel in range(channels):
-                    source = address_of(x) + (outer * channels + channel) * planes[0] * storage_size
+                    source = address_of(x) + (outer * channels + channel) * x_plane * storage_size
                     target = panel_start + channel * line * size
                     fill_line(
                         target, source, storage_size, at, block + margin, starts, lane, zero, blank, lanes, size
@@ -201,31 +238,25 @@ def _make(element, storage_size, lanes, size, rows_a, vectors_a, rows_b, vectors
                 for tile in range(0, height, rows):
                     target = result + tile * block * size
                     if shape == 0:
-                        multiply(
-                            weight, panel_start, line, taps, channels, target, block, used, element, lanes, rows_a, vectors_a
-                        )
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r0, v0)
                     elif shape == 1:
-                        multiply(
-                            weight, panel_start, line, taps, channels, target, block, used, element, lanes, rows_b, vectors_b
-                        )
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r1, v1)
+                    elif shape == 2:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r2, v2)
                     else:
-                        multiply(
-                            weight, panel_start, line, taps, channels, target, block, used, element, lanes, rows_c, vectors_c
-                        )
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r3, v3)
                     weight += taps.size * channels * rows * size
                 result += height * block * size
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
             for number in range(count):
                 out_map = outer % groups * maps + first_map + number
-                out = address_of(y) + (outer * maps + first_map + number) * planes[1] * storage_size
+                out = address_of(y) + (outer * maps + first_map + number) * y_plane * storage_size
                 source = address_of(results) + number * block * size
                 bias = splat(b[out_map], lanes)
-                for phase in range(targets.shape[0]):
-                    store_plane(
-                        out, source, address_of(places) + phase * lane[5] * 8, address_of(stage), at, used,
-                        targets[phase], lane, bias, blank, lanes, size,
-                    )  # fmt: skip
+                store_plane(
+                    out, source, address_of(places), address_of(stage), at, used, targets, lane, bias, blank, lanes, size
+                )
 
     return grow
 
