@@ -76,9 +76,8 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     """Compare multiply-adds, those of unfilled tiles and of padding counted."""
     if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
         return False
-    plan = phases.grid(axes)
-    cut = phases.blocking(plan, channels, maps, size)
-    tiled = cut.cost / channels
+    cut = phases.blocking(axes, channels, maps, size)
+    tiled, plan = cut.cost / channels, cut.plan
     line = plan.length
     packed = (line + plan.margin) + maps * math.prod(axis.window.size for axis in axes) / batch
     real = maps * math.prod(axis.small * axis.window.size for axis in axes)
@@ -104,6 +103,5 @@ def _pack(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
     w = w.astype(dtype, copy=False)
     if not np.isfinite(w).all():
         return None
-    plan = phases.grid(axes)
-    packed: Packed = phases.pack(w, plan, phases.blocking(plan, w.shape[0] // group, w.shape[1], w.itemsize), group)
+    packed: Packed = phases.pack(w, phases.blocking(axes, w.shape[0] // group, w.shape[1], w.itemsize), group)
     return packed

@@ -26,11 +26,13 @@ class Class:
         phases: flat phase numbers.
         taps: per phase the flat taps, one per offset.
         offsets: elements of the flat line, one per tap.
+        copies: number of the line that each tap reads.
     """
 
     phases: tuple[int, ...]
     taps: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
+    copies: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Grid:
 
     Attributes:
         padded: size of every axis of the line.
-        begins: padding before the first element of every axis.
+        begins: padding before the first element of the leading axes.
+        copies: padding before the first element of the last axis, one per line.
         length: positions that can be outputs.
         margin: elements that the last output reads beyond its position.
         classes: what is computed at every position.
@@ -48,27 +51,39 @@ class Grid:
 
     padded: tuple[int, ...]
     begins: tuple[int, ...]
+    copies: tuple[int, ...]
     length: int
     margin: int
     classes: tuple[Class, ...]
     phases: tuple[int, ...]
 
 
-@lru_cache(maxsize=64)
-def grid(axes: tuple[Axis, ...]) -> Grid:
-    """The line and the classes of a call."""
+@lru_cache(maxsize=256)
+def grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> Grid:
+    """The line and the classes of a call.
+
+    Args:
+        axes: one per spatial axis.
+        is_spread: a line per shift along the last axis, none of which then needs padding between its rows.
+        whole: the size of the last axis of the line is a multiple of this.
+    """
     shifts = [_shifts(axis) for axis in axes]
-    found = [[shift for phase in each for _, shift in phase] or [0] for each in shifts]
-    lowest, highest = [min(each) for each in found], [max(each) for each in found]
+    found = [sorted({shift for phase in each for _, shift in phase} or {0}) for each in shifts]
+    lowest, highest = [each[0] for each in found], [each[-1] for each in found]
     steps = [-(-axis.large // axis.window.stride) for axis in axes]
     padded = [step + high - low for step, high, low in zip(steps, highest, lowest, strict=True)]
+    if is_spread:
+        padded[-1] = steps[-1]
+    padded[-1] = -(-padded[-1] // whole) * whole
     pitches = [math.prod(padded[number + 1 :]) for number in range(len(axes))]
     length = sum((step - 1) * pitch for step, pitch in zip(steps, pitches, strict=True)) + 1
-    classes = _classes(axes, shifts, lowest, pitches)
+    lines = found[-1] if is_spread else [lowest[-1]]
+    classes = _classes(axes, shifts, lowest, pitches, lines)
     margin = max((max(each.offsets, default=0) for each in classes), default=0)
     return Grid(
         tuple(padded),
-        tuple(-low for low in lowest),
+        tuple(-low for low in lowest[:-1]),
+        tuple(-line for line in lines),
         length,
         margin,
         classes,
@@ -86,30 +101,40 @@ def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
 
 
 def _classes(
-    axes: Sequence[Axis], shifts: list[list[list[tuple[int, int]]]], lowest: Sequence[int], pitches: Sequence[int]
+    axes: Sequence[Axis],
+    shifts: list[list[list[tuple[int, int]]]],
+    lowest: Sequence[int],
+    pitches: Sequence[int],
+    lines: Sequence[int],
 ) -> tuple[Class, ...]:
     tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
-    found: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
+    found: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
     for number, phases in enumerate(product(*shifts)):
-        pairs = []
+        terms = []
         for taps in product(*phases):
-            offset = sum((shift - low) * pitch for (_, shift), low, pitch in zip(taps, lowest, pitches, strict=True))
-            pairs.append((offset, sum(tap * pitch for (tap, _), pitch in zip(taps, tap_pitches, strict=True))))
-        pairs.sort()
-        found.setdefault(tuple(offset for offset, _ in pairs), []).append((number, tuple(tap for _, tap in pairs)))
+            line = lines.index(taps[-1][1]) if len(lines) > 1 else 0
+            starts = [*lowest[:-1], lines[line]]
+            offset = sum((shift - low) * pitch for (_, shift), low, pitch in zip(taps, starts, pitches, strict=True))
+            terms.append((line, offset, sum(tap * pitch for (tap, _), pitch in zip(taps, tap_pitches, strict=True))))
+        terms.sort()
+        found.setdefault(tuple(term[:2] for term in terms), []).append((number, tuple(term[2] for term in terms)))
     return tuple(
-        Class(tuple(phase for phase, _ in members), tuple(taps for _, taps in members), offsets)
-        for offsets, members in found.items()
+        Class(
+            tuple(phase for phase, _ in members),
+            tuple(taps for _, taps in members),
+            tuple(offset for _, offset in places),
+            tuple(line for line, _ in places),
+        )
+        for places, members in found.items()
     )
 
 
-@lru_cache(maxsize=64)
-def row_tables(axes: tuple[Axis, ...]):
+def row_tables(axes: tuple[Axis, ...], plan: Grid):
     """Where the rows of the line start in x, and where they go in y for every phase of the leading axes; -1 nowhere."""
-    plan, leading = grid(axes), axes[:-1]
+    leading = axes[:-1]
     smalls, larges = [axis.small for axis in axes], [axis.large for axis in axes]
     inner = [math.prod(smalls[number + 1 :]) for number in range(len(leading))]
-    starts = padded_rows(plan.padded[:-1], plan.begins[:-1], smalls[:-1], inner)
+    starts = padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
     targets = []
     for phases in product(*(range(count) for count in plan.phases[:-1])):
         rows = np.zeros(1, np.int64)

@@ -32,13 +32,13 @@ AHEAD = 4096  # bytes between what is written and what is fetched to be written 
 
 
 @compiled()
-def fill_line(target, source, apart, at, length, starts, lane, zero, blank, lanes, size):
+def fill_line(target, source, apart, at, length, starts, lane, begin, zero, blank, lanes, size):
     """Lay out the elements [at, at + length) of one channel's line, and a vector of zeros behind them.
 
     Neighbours are `apart` in x, which may be gathered; `starts` holds where the rows of x begin, -1 for padding.
     Rows are written in order, so that a vector may reach into the next one.
     """
-    small, padded, begin = lane[0], lane[1], lane[2]
+    small, padded = lane[0], lane[1]
     row, column, done = at // padded, at % padded, 0
     while done < length:
         until = min(length, done + padded - column)

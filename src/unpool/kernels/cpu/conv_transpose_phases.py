@@ -33,6 +33,9 @@ RESULT_BYTES = 1 << 18
 NEAR_BYTES = 3 << 13
 """With few channels they are made so fast that they stay in the first cache."""
 
+LAYING = 3
+"""Laying out an element of the line costs as much as so many multiply-adds."""
+
 LIGHT = 8
 """So many channels are not few."""
 
@@ -42,54 +45,65 @@ TILES = ((8, 3), (6, 4), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the work is cut: positions per block, output channels per chunk, shape of a tile, and what it will cost.
+    """How the work is cut, and what it will cost.
 
     Attributes:
-        block: positions, whole tiles.
-        chunk: output channels.
-        tile: number of the shape in TILES.
+        plan: the line.
+        block: positions per block, whole tiles.
+        chunk: output channels per chunk.
+        tile: number of the shape of tiles in TILES.
         cost: multiply-adds of one group and one element of the batch, those of unfilled tiles counted.
     """
 
+    plan: Grid
     block: int
     chunk: int
     tile: int
     cost: float
 
 
-def blocking(plan: Grid, channels: int, maps: int, size: int) -> Blocking:
-    """The cheapest shape of tile, in blocks and chunks that stay in the second cache."""
-    found = [_blocking(plan, channels, maps, size, tile) for tile in range(len(TILES))]
+@lru_cache(maxsize=256)
+def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
+    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache."""
+    lanes = vector_bytes() // size
+    plans = [grid(axes), grid(axes, is_spread=True), grid(axes, is_spread=True, whole=lanes)]
+    found = [_blocking(plan, channels, maps, lanes, tile) for plan in plans for tile in range(len(TILES))]
     return min(found, key=lambda each: each.cost)
 
 
-def _blocking(plan: Grid, channels: int, maps: int, size: int, tile: int) -> Blocking:
+def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Blocking:
     rows, vectors = TILES[tile]
-    step = vectors * vector_bytes() // size
-    is_light = channels < LIGHT
-    room = NEAR_BYTES if is_light else RESULT_BYTES
-    phases = math.prod(plan.phases)
-    fitting = min(PANEL_BYTES // (channels * size) - plan.margin, room // (size * phases * min(maps, rows)))
-    blocks = _even(plan.length, max(4, fitting // step) * step)
-    block = -(-plan.length // (blocks * step)) * step
-    chunks = _even(maps, max(rows, room // (size * block * phases) // rows * rows))
-    chunk = min(maps, -(-maps // (chunks * rows)) * rows)
+    step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
+    size = vector_bytes() // lanes
+    room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
+    fitting = min(PANEL_BYTES // (channels * copies * size) - plan.margin, room // (size * phases * min(maps, rows)))
+    block = _even(-(-plan.length // step), max(4, fitting // step)) * step
+    blocks = -(-plan.length // block)
+    chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
     columns = -(-plan.length // step) * step
     filled = sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
-    return Blocking(block, chunk, tile, filled * columns * channels * (1.5 if rows == 1 else 1))
+    is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
+    slowness = 1.0 if rows > 1 else 1.2 if is_aligned else 2.0
+    laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
+    return Blocking(plan, block, chunk, tile, channels * (filled * columns * slowness + laid_out))
 
 
-def _even(whole: int, part: int) -> int:
-    """How many parts of at most that size there are, rounded to an even number, which two threads share evenly."""
-    return -(-whole // (2 * part)) * 2
+def _even(tiles: int, most: int) -> int:
+    """Tiles per part, at most so many and at least half of that, such that two threads have the most equal shares."""
+    most = min(tiles, most)
+
+    def larger_share(part: int) -> float:
+        count = -(-tiles // part)
+        return max(count * part / 2, tiles - count // 2 * part)
+
+    return min(range(most, (most - 1) // 2, -1), key=larger_share)
 
 
-def pack(w, plan: Grid, cut: Blocking, group: int):
+def pack(w, cut: Blocking, group: int):
     """The weights in the order in which tiles read them: group, chunk, class, tile, tap, channel, row.
 
     Args:
         w: (C, M/group, k1..kk).
-        plan: of the call.
         cut: of the call.
         group: number of groups.
     """
@@ -98,7 +112,7 @@ def pack(w, plan: Grid, cut: Blocking, group: int):
     parts: list[Any] = []
     for first in range(0, maps, cut.chunk):
         part = flat[:, :, first : first + cut.chunk]
-        parts.extend(_pack_class(part, kind, rows) for kind in plan.classes)
+        parts.extend(_pack_class(part, kind, rows) for kind in cut.plan.classes)
     return np.concatenate(parts, axis=1).reshape(-1)
 
 
@@ -156,29 +170,30 @@ class _Setup:
 
 @lru_cache(maxsize=256)
 def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setup:
-    plan, last = grid(axes), axes[-1]
-    cut = blocking(plan, channels, maps, size)
+    cut, last = blocking(axes, channels, maps, size), axes[-1]
+    plan = cut.plan
     blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
     planes = math.prod(axis.small for axis in axes), math.prod(axis.large for axis in axes)
-    tables = (*row_tables(axes), *_class_tables(plan, channels, maps, cut))
+    tables = (*row_tables(axes, plan), np.array(plan.copies), *_class_tables(cut, channels, maps))
     return _Setup(
         blocks * chunks,
-        channels * tables[3].size,
+        channels * tables[4].size,
         (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, *planes),
-        (last.small, plan.padded[-1], plan.begins[-1], last.large, last.window.stride, plan.phases[-1]),
+        (last.small, plan.padded[-1], 0, last.large, last.window.stride, plan.phases[-1]),
         tables,
     )
 
 
-def _class_tables(plan: Grid, channels: int, maps: int, cut: Blocking):
-    """Per class its taps, phases and first tap in the flat list; slots of the phases; weights before each chunk."""
+def _class_tables(cut: Blocking, channels: int, maps: int):
+    """Per class its taps, phases and first tap; per tap its offset and line; slots of the phases; weights before each chunk."""
+    plan = cut.plan
     kinds: list[tuple[int, int, int]] = []
-    offsets: list[int] = []
+    offsets: list[tuple[int, int]] = []
     slots = np.empty(math.prod(plan.phases), np.int64)
     done = 0
     for kind in plan.classes:
         kinds.append((len(kind.offsets), len(kind.phases), len(offsets)))
-        offsets.extend(kind.offsets)
+        offsets.extend(zip(kind.offsets, kind.copies, strict=True))
         slots[list(kind.phases)] = range(done, done + len(kind.phases))
         done += len(kind.phases)
     rows, sizes = TILES[cut.tile][0], []
@@ -186,7 +201,8 @@ def _class_tables(plan: Grid, channels: int, maps: int, cut: Blocking):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in plan.classes]
         sizes.append(sum(tiles) * channels * rows)
-    return np.array(kinds, np.int64).reshape(-1, 3), np.array(offsets, np.int64), slots, np.cumsum([0, *sizes])
+    places = np.array(offsets, np.int64).reshape(-1, 2)
+    return np.array(kinds, np.int64).reshape(-1, 3), places, slots, np.cumsum([0, *sizes])
 
 
 @cache
@@ -199,7 +215,7 @@ def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
 
 def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, digest):
     @compiled()
-    def grow(x, packed, b, y, cuts, lane, starts, targets, kinds, offsets, slots, sizes, first, stop):
+    def grow(x, packed, b, y, cuts, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
@@ -207,11 +223,12 @@ def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, di
         groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, x_plane, y_plane = cuts
         zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
         rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
-        slack = (v0 if shape == 0 else v1 if shape == 1 else v2 if shape == 2 else v3) * lanes
-        line = block + margin + slack
+        copy = -(-(block + margin + lanes) // 16) * 16
+        line = copies.size * copy
         line += (16 - line) % 32
+        offsets = terms[:, 0] + terms[:, 1] * copy
         panel = np.empty(channels * line + 16, element)
-        results = np.empty((slots.size * chunk + rows) * block + slack, element)
+        results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(lane[3] + 8 * lanes if storage_size != size else 0, element)
         places = np.zeros(slots.size + lanes, np.int64)
         panel_start = -(-address_of(panel) // 64) * 64
@@ -225,9 +242,12 @@ def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, di
                 for channel in range(channels):
                     source = address_of(x) + (outer * channels + channel) * x_plane * storage_size
                     target = panel_start + channel * line * size
-                    fill_line(
-                        target, source, storage_size, at, block + margin, starts, lane, zero, blank, lanes, size
-                    )
+                    for number in range(copies.size):
+                        fill_line(
+                            target, source, storage_size, at, block + margin, starts, lane, copies[number], zero, blank,
+                            lanes, size,
+                        )  # fmt: skip
+                        target += copy * size
                 filled = part
             weight = address_of(packed) + (outer % groups * group_weights + sizes[piece]) * size
             used = min(block, length - at)
