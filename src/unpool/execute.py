@@ -201,15 +201,15 @@ def _conv_transpose(
     present = (x, w) if b is None else (x, w, b)
     y = _destination(row, "Y", call.large.in_layout(row), storage.dtype, target, present)
     bias = np.zeros(call.large.channels, storage.compute) if b is None else b
-    in_place = not row.is_channels_last and storage.dtype == storage.compute and y.flags.c_contiguous
-    shape = call.large.in_onnx_order()
-    work = y if in_place else allocate(shape, storage.compute, row.label)
+    name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
+    work = _scratch(y)
     kernel.conv_transpose(
-        _contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute),
-        _contiguous(w, row), _contiguous(bias, row, storage.compute),
-        call.axes, spec.group, work, threads,
+        _contiguous(x, row), _contiguous(w, row), _contiguous(bias, row, storage.compute), call.axes, spec.group, work,
+        threads, kernel.Ending(row.is_channels_last, name, params),
     )  # fmt: skip
-    return _deliver(np.moveaxis(work, 1, -1) if row.is_channels_last else work, y, spec.activation, storage)
+    if work is not y:
+        y[...] = work
+    return y
 
 
 def _present(x: AnyArray | None) -> AnyArray:

@@ -17,6 +17,8 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
+from unpool.kernels.cpu.activation import PLAIN, Ending, activate
+from unpool.kernels.cpu.float16 import BITS
 
 _ROWS_COST = 5  # a product of the rows kernel costs as much as so many of a tile
 _PACK_COST = 4  # and laying out one element of the input or of the weights as much as so many
@@ -25,31 +27,52 @@ Packed = np.ndarray | None
 _packed: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[tuple[Axis, ...], int], Packed]]] = {}
 
 
-def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
-    """Write the transposed convolution of x and w, plus b, to `y`.
+def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None, ending: Ending = PLAIN):
+    """Write the transposed convolution of x and w, plus b, activated, to `y`.
 
     Args:
-        x: C-contiguous (N, C, d1..dk), float32 or float64.
-        w: C-contiguous (C, M/group, k1..kk), any float type; it is widened to the type of x. What is derived from it is
-            kept while the array lives if it cannot change: read-only, and not a view of another array.
-        b: C-contiguous (M,), type of x.
+        x: C-contiguous (N, C, d1..dk), or channels last: any float type.
+        w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
+            cannot change: read-only, and not a view of another array.
+        b: C-contiguous (M,), in the type that sums are formed in: that of x, but float32 for 16-bit types.
         axes: one per spatial axis.
         group: number of independent groups of channels.
-        y: C-contiguous (N, M, D1..Dk), type of x.
+        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
         threads: at most so many; None for all cores.
+        ending: the layout of x and y, and the activation.
     """
     axes = tuple(axes)
     if y.size == 0:
         return
-    if group == 1 and _is_matmul(axes) and x.size:
-        _grow_points(x, w.astype(x.dtype, copy=False), b, axes, y)
-        return
-    if _is_tiled(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize):
-        packed = _packed_weights(w, x.dtype, axes, group)
+    batch, channels = x.shape[0], w.shape[0] // group
+    is_matmul = group == 1 and _is_matmul(axes) and x.size
+    if not is_matmul and ending.is_simple and _is_tiled(axes, batch, channels, w.shape[1], b.itemsize):
+        packed = _packed_weights(w, b.dtype, axes, group)
         if packed is not None:
-            phases.conv_transpose(x, packed, b, axes, group, y, threads)
+            bits = BITS.get(x.dtype.name, x.dtype)
+            phases.conv_transpose(x.view(bits), packed, b, axes, group, y.view(bits), threads, ending)
             return
-    rows.conv_transpose(x, w.astype(x.dtype, copy=False), b, axes, group, y, threads)
+    is_plain = y.dtype == b.dtype and not ending.is_channels_last
+    wide = x if not ending.is_channels_last else np.moveaxis(x, -1, 1)
+    work = y if is_plain else np.empty((batch, b.size, *(axis.large for axis in axes)), b.dtype)
+    _wide(np.ascontiguousarray(wide, b.dtype), w.astype(b.dtype, copy=False), b, axes, group, work, threads)
+    _deliver(work, y, ending)
+
+
+def _wide(x, w, b, axes: tuple[Axis, ...], group: int, y, threads: int | None):
+    """What the other ways compute: channels first, and in the type that sums are formed in."""
+    if group == 1 and _is_matmul(axes) and x.size:
+        _grow_points(x, w, b, axes, y)
+    else:
+        rows.conv_transpose(x, w, b, axes, group, y, threads)
+
+
+def _deliver(work, y, ending: Ending):
+    """Activate sums, round them once, and put them where they belong."""
+    values = work if ending.name is None else activate(work, ending.name, ending.params)
+    if values is not y:
+        with np.errstate(over="ignore"):
+            y[...] = np.moveaxis(values, 1, -1) if ending.is_channels_last else values
 
 
 def _is_matmul(axes: tuple[Axis, ...]) -> bool:

@@ -20,6 +20,7 @@ from unpool.kernels.cpu.vector import (
     load_like,
     load_masked,
     prefetch,
+    select,
     store,
     store_masked,
     tile_add,
@@ -32,13 +33,12 @@ AHEAD = 4096  # bytes between what is written and what is fetched to be written 
 
 
 @compiled()
-def fill_line(target, source, apart, at, length, starts, lane, begin, zero, blank, lanes, size):
+def fill_line(target, source, apart, at, length, starts, small, padded, begin, zero, blank, lanes, size):
     """Lay out the elements [at, at + length) of one channel's line, and a vector of zeros behind them.
 
     Neighbours are `apart` in x, which may be gathered; `starts` holds where the rows of x begin, -1 for padding.
     Rows are written in order, so that a vector may reach into the next one.
     """
-    small, padded = lane[0], lane[1]
     row, column, done = at // padded, at % padded, 0
     while done < length:
         until = min(length, done + padded - column)
@@ -48,14 +48,14 @@ def fill_line(target, source, apart, at, length, starts, lane, begin, zero, blan
         _clear(target + done * size, low - done, zero, lanes, size)
         filled = low
         place = source + (start + column + low - done - begin) * apart
-        if apart == blank_size(blank):
+        if apart == width_of(blank):
             while filled + lanes <= high:
                 store(target + filled * size, widen(load_like(place, blank)))
                 filled += lanes
                 place += lanes * apart
         while filled < high:
             mask = first_lanes(high - filled, blank)
-            if apart == blank_size(blank):
+            if apart == width_of(blank):
                 store(target + filled * size, widen(load_masked(place, mask, blank)))
             else:
                 store(target + filled * size, widen(gather(place, apart, mask, blank)))
@@ -68,12 +68,12 @@ def fill_line(target, source, apart, at, length, starts, lane, begin, zero, blan
     store(target + length * size, zero)
 
 
-def blank_size(blank):
+def width_of(blank):
     """Bytes of one lane; exists in compiled code only."""
 
 
-@overload(blank_size)
-def _blank_size(blank):
+@overload(width_of)
+def _width_of(blank):
     size = blank.element.bitwidth // 8
     return lambda blank: size
 
@@ -88,26 +88,28 @@ def _clear(target, count, zero, lanes, size):
 
 
 @compiled()
-def store_plane(y, source, places, stage, at, used, targets, lane, bias, blank, lanes, size):
+def store_plane(y, source, places, stage, at, used, targets, lane, bias, ending, blank, lanes, size):
     """Write the results of one output channel, interleaving its phases. Rows of y that are neighbours follow each other.
 
     Args:
         y: where the plane begins.
         source: of the results at position `at`.
         places: address of the int64 distances of the phases from `source`.
-        stage: room for a row of y, for types that are rounded.
+        stage: room for a row of y, for results that are rounded or activated.
         at: position of the first result.
         used: how many results there are.
         targets: (phases of the leading axes, rows of the line) where they go in the plane, -1 nowhere.
         lane: sizes along the lanes.
         bias: a vector of it.
+        ending: whether there is an activation, and vectors: zero, slope, lower and upper bound.
         blank: a vector of the type of y.
         lanes: in a vector.
         size: of an element of the results.
     """
-    padded, large, stride, phases = lane[1], lane[3], lane[4], lane[5]
+    padded, large, stride, phases = lane[0], lane[1], lane[2], lane[3]
     row, column, done = at // padded, at % padded, 0
-    step = blank_size(blank)
+    step = width_of(blank)
+    is_staged = ending[0] or not is_same(bias, blank)
     while done < used:
         until = min(used, done + padded - column)
         elements = min((until - done) * stride, large - column * stride)
@@ -116,30 +118,75 @@ def store_plane(y, source, places, stage, at, used, targets, lane, bias, blank, 
                 if targets[phase, row] >= 0:
                     out = y + (targets[phase, row] + column * stride) * step
                     table = places + phase * phases * 8
-                    _store_row(out, source + done * size, table, stage, elements, stride, phases, bias, blank, lanes, size)
+                    line = stage if is_staged else out
+                    _store_row(line, source + done * size, table, elements, stride, phases, bias, lanes, size)
+                    if is_staged:
+                        for first in range(0, elements, lanes):
+                            value = activated(load_like(stage + first * size, bias), ending)
+                            mask = first_lanes(elements - first, blank)
+                            store_masked(out + first * step, narrow(value, blank), mask)
         done = until
         row += 1
         column = 0
 
 
 @compiled()
-def _store_row(out, source, places, stage, elements, stride, phases, bias, blank, lanes, size):
+def store_channels(y, apart, source, between, places, at, used, count, targets, lane, bias, ending, blank, lanes, size):
+    """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
+
+    Args:
+        y: where the first of these channels begins.
+        apart: distance of neighbours along the lanes of y.
+        source: of the results of the first channel at position `at`.
+        between: distance of the results of two channels.
+        places: the distances of the phases from `source`, an array.
+        at, used, targets, lane, ending, blank, lanes, size: as for `store_plane`.
+        count: output channels.
+        bias: address of the first channel's.
+    """
+    padded, large, stride, phases = lane[0], lane[1], lane[2], lane[3]
+    row, column = at // padded, at % padded
+    step = width_of(blank)
+    for done in range(used):
+        for member in range(targets.shape[0] * phases):
+            place = column * stride + member % phases
+            target = targets[member // phases, row] if row < targets.shape[1] else -1
+            if target >= 0 and place < large:
+                origin, out = source + places[member] + done * size, y + (target + place) * apart
+                for first in range(0, count, lanes):
+                    mask = first_lanes(count - first, ending[1])
+                    value = gather(origin + first * between, between, mask, ending[1])
+                    value = activated(value + load_masked(bias + first * size, mask, ending[1]), ending)
+                    store_masked(out + first * step, narrow(value, blank), mask)
+        column += 1
+        if column == padded:
+            row, column = row + 1, 0
+
+
+@compiled()
+def activated(value, ending):
+    """`value`, times a slope where it is below 0, then not below nor above two bounds; NaN stays NaN."""
+    _, zero, slope, low, high = ending
+    value = select(value < zero, value * slope, value)
+    value = select(value < low, low, value)
+    return select(value > high, high, value)
+
+
+@compiled()
+def _store_row(out, source, places, elements, stride, phases, bias, lanes, size):
     """`elements` neighbours in y."""
-    row = out if is_same(bias, blank) else stage
     if phases != stride:
-        _scatter(row, source, places, elements, stride, phases, bias, lanes, size)
+        _scatter(out, source, places, elements, stride, phases, bias, lanes, size)
     elif stride == 1:
-        _interleave(row, source, places, elements, bias, lanes, size, 1)
+        _interleave(out, source, places, elements, bias, lanes, size, 1)
     elif stride == 2:
-        _interleave(row, source, places, elements, bias, lanes, size, 2)
+        _interleave(out, source, places, elements, bias, lanes, size, 2)
     elif stride == 4:
-        _interleave(row, source, places, elements, bias, lanes, size, 4)
+        _interleave(out, source, places, elements, bias, lanes, size, 4)
     elif stride == 8:
-        _interleave(row, source, places, elements, bias, lanes, size, 8)
+        _interleave(out, source, places, elements, bias, lanes, size, 8)
     else:
-        _scatter(row, source, places, elements, stride, phases, bias, lanes, size)
-    if not is_same(bias, blank):
-        _round_row(out, stage, elements, bias, blank, lanes, size)
+        _scatter(out, source, places, elements, stride, phases, bias, lanes, size)
 
 
 def is_same(x, y):
@@ -195,12 +242,3 @@ def _scatter_any(out, source, places, elements, stride, phases, bias, lanes, siz
             source += size
 
     return scatter
-
-
-@compiled()
-def _round_row(out, stage, elements, bias, blank, lanes, size):
-    """Sums of a row, rounded once to the type of y."""
-    step = blank_size(blank)
-    for done in range(0, elements, lanes):
-        value = narrow(load_like(stage + done * size, bias), blank)
-        store_masked(out + done * step, value, first_lanes(elements - done, blank))

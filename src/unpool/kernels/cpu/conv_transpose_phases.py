@@ -16,9 +16,10 @@ from numba import types
 from numba.extending import overload
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
-from unpool.kernels.cpu.conv_transpose_line import fill_line, store_plane
+from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
@@ -128,25 +129,33 @@ def _pack_class(part, kind: Class, rows: int):
     return padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4).reshape(group, -1)
 
 
-def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None):
+def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None, ending: Ending = PLAIN):
     """Write the transposed convolution to `y`.
 
     Args:
-        x: C-contiguous (N, C, d1..dk): float32, float64, or the bits of 16-bit floats.
+        x: C-contiguous (N, C, d1..dk), or channels last: float32, float64, or the bits of 16-bit floats.
         packed: from `pack`, in the type that sums are formed in.
         b: C-contiguous (M,), type of `packed`.
         axes: one per spatial axis.
         group: number of groups.
-        y: C-contiguous (N, M, D1..Dk), type of x.
+        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
         threads: at most so many; None for all cores.
+        ending: the layout of x and y, and what is done to sums before they are stored.
     """
-    channels, maps = x.shape[1] // group, y.shape[1] // group
-    setup = _setup(axes, channels, maps, packed.itemsize)
+    x_channels, maps = x.shape[-1 if ending.is_channels_last else 1], b.size // group
+    setup = _setup(axes, x_channels // group, maps, packed.itemsize)
     split(
         _kernel(packed.dtype, x.dtype), x.shape[0] * group * setup.jobs, y.size * setup.work, threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1), (group, packed.size // group, *setup.sizes), setup.lane,
-        *setup.tables,
+        readonly(x), readonly(packed), readonly(b), y.reshape(-1), _steps(x.size, x.shape[0], x_channels, ending),
+        _steps(y.size, x.shape[0], b.size, ending), (ending.is_active, *ending.bounds),
+        (group, packed.size // group, *setup.sizes), setup.lane, *setup.tables,
     )  # fmt: skip
+
+
+def _steps(size: int, batch: int, channels: int, ending: Ending) -> tuple[int, int, int]:
+    """Elements between neighbours along the batch, the channels and the lanes."""
+    whole = size // batch
+    return (whole, 1, channels) if ending.is_channels_last else (whole, whole // channels, 1)
 
 
 @dataclass(frozen=True)
@@ -156,8 +165,8 @@ class _Setup:
     Attributes:
         jobs: per group and element of the batch.
         work: multiply-adds per output element, roughly.
-        sizes: channels, maps, blocks, chunks, block, chunk, length, margin, tile, planes of x and y.
-        lane: of the last axis: small, padded, begin, large, stride, phases.
+        sizes: channels, maps, blocks, chunks, block, chunk, length, margin, tile, small size of the last axis.
+        lane: of the last axis: padded, large, stride, phases.
         tables: arrays.
     """
 
@@ -173,13 +182,12 @@ def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setu
     cut, last = blocking(axes, channels, maps, size), axes[-1]
     plan = cut.plan
     blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
-    planes = math.prod(axis.small for axis in axes), math.prod(axis.large for axis in axes)
     tables = (*row_tables(axes, plan), np.array(plan.copies), *_class_tables(cut, channels, maps))
     return _Setup(
         blocks * chunks,
         channels * tables[4].size,
-        (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, *planes),
-        (last.small, plan.padded[-1], 0, last.large, last.window.stride, plan.phases[-1]),
+        (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, last.small),
+        (plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
         tables,
     )
 
@@ -215,13 +223,17 @@ def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
 
 def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, digest):
     @compiled()
-    def grow(x, packed, b, y, cuts, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop):
+    def grow(
+        x, packed, b, y, x_steps, y_steps, end, cuts, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop
+    ):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, x_plane, y_plane = cuts
+        groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, small = cuts
         zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
+        slope, low, high = splat(element(end[1]), lanes), splat(element(end[2]), lanes), splat(element(end[3]), lanes)
+        ending = end[0], zero, slope, low, high
         rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
         copy = -(-(block + margin + lanes) // 16) * 16
         line = copies.size * copy
@@ -229,23 +241,25 @@ def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, di
         offsets = terms[:, 0] + terms[:, 1] * copy
         panel = np.empty(channels * line + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
-        stage = np.empty(lane[3] + 8 * lanes if storage_size != size else 0, element)
+        stage = np.empty(min(lane[1], block * lane[2]) + 8 * lanes, element)
         places = np.zeros(slots.size + lanes, np.int64)
         panel_start = -(-address_of(panel) // 64) * 64
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
             outer, at = part // blocks, part % blocks * block
+            batch = outer // groups
             first_map = piece * chunk
             count = min(chunk, maps - first_map)
             if part != filled:
                 for channel in range(channels):
-                    source = address_of(x) + (outer * channels + channel) * x_plane * storage_size
+                    source = batch * x_steps[0] + (outer % groups * channels + channel) * x_steps[1]
+                    source = address_of(x) + source * storage_size
                     target = panel_start + channel * line * size
                     for number in range(copies.size):
                         fill_line(
-                            target, source, storage_size, at, block + margin, starts, lane, copies[number], zero, blank,
-                            lanes, size,
+                            target, source, x_steps[2] * storage_size, at, block + margin, starts, small, lane[0],
+                            copies[number], zero, blank, lanes, size,
                         )  # fmt: skip
                         target += copy * size
                 filled = part
@@ -269,14 +283,20 @@ def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, di
                 result += height * block * size
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
-            for number in range(count):
-                out_map = outer % groups * maps + first_map + number
-                out = address_of(y) + (outer * maps + first_map + number) * y_plane * storage_size
-                source = address_of(results) + number * block * size
-                bias = splat(b[out_map], lanes)
-                store_plane(
-                    out, source, address_of(places), address_of(stage), at, used, targets, lane, bias, blank, lanes, size
-                )
+            out_map = outer % groups * maps + first_map
+            out = address_of(y) + (batch * y_steps[0] + out_map * y_steps[1]) * storage_size
+            if y_steps[2] != 1:
+                store_channels(
+                    out, y_steps[2] * storage_size, address_of(results), block * size, places, at, used, count, targets,
+                    lane, address_of(b) + out_map * size, ending, blank, lanes, size,
+                )  # fmt: skip
+            else:
+                for number in range(count):
+                    store_plane(
+                        out + number * y_steps[1] * storage_size, address_of(results) + number * block * size,
+                        address_of(places), address_of(stage), at, used, targets, lane, splat(b[out_map + number], lanes),
+                        ending, blank, lanes, size,
+                    )  # fmt: skip
 
     return grow
 
