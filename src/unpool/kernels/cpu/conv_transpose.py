@@ -2,15 +2,16 @@
 
 | inputs | way | why |
 |---|---|---|
-| one element per channel, no dilation | one matrix product | nothing overlaps |
-| enough output channels and positions to fill tiles | phases | sums stay in registers, inputs are read once per tile |
-| the rest: depthwise, tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
+| one element per channel, no dilation | matmul | nothing overlaps |
+| almost everything else | phases | sums stay in registers, inputs are read once per tile |
+| large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 """
 
 import math
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -18,12 +19,11 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROWS
 from unpool.kernels.cpu.float16 import BITS
 
-_ROWS_COST = 5  # a product of the rows kernel costs as much as so many of a tile
-_PACK_COST = 4  # and laying out one element of the input or of the weights as much as so many
-
 Packed = np.ndarray | None
+Way = Literal["matmul", "phases", "rows"]
 _packed: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[tuple[Axis, ...], int], Packed]]] = {}
 
 
@@ -44,27 +44,40 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     axes = tuple(axes)
     if y.size == 0:
         return
-    batch, channels = x.shape[0], w.shape[0] // group
-    is_matmul = group == 1 and _is_matmul(axes) and x.size
-    if not is_matmul and ending.is_simple and _is_tiled(axes, batch, channels, w.shape[1], b.itemsize):
-        packed = _packed_weights(w, b.dtype, axes, group)
-        if packed is not None:
-            bits = BITS.get(x.dtype.name, x.dtype)
-            phases.conv_transpose(x.view(bits), packed, b, axes, group, y.view(bits), threads, ending)
-            return
+    chosen = way(axes, x.shape[0], group, w.shape[0], w.shape[1], b.itemsize)
+    packed = _packed_weights(w, b.dtype, axes, group) if chosen == "phases" else None
+    is_narrow = ending.is_channels_last and w.shape[1] < NARROW_STORE
+    if packed is not None and ending.is_simple and not is_narrow:
+        bits = BITS.get(x.dtype.name, x.dtype)
+        phases.conv_transpose(x.view(bits), packed, b, axes, group, y.view(bits), threads, ending)
+        return
     is_plain = y.dtype == b.dtype and not ending.is_channels_last
-    wide = x if not ending.is_channels_last else np.moveaxis(x, -1, 1)
-    work = y if is_plain else np.empty((batch, b.size, *(axis.large for axis in axes)), b.dtype)
-    _wide(np.ascontiguousarray(wide, b.dtype), w.astype(b.dtype, copy=False), b, axes, group, work, threads)
+    first = np.moveaxis(x, -1, 1) if ending.is_channels_last else x
+    wide = np.ascontiguousarray(first, b.dtype)
+    work = y if is_plain else np.empty((x.shape[0], b.size, *(axis.large for axis in axes)), b.dtype)
+    if packed is not None:
+        phases.conv_transpose(wide, packed, b, axes, group, work, threads)
+    elif chosen == "matmul":
+        _grow_points(wide, w.astype(b.dtype, copy=False), b, axes, work)
+    else:
+        rows.conv_transpose(wide, w.astype(b.dtype, copy=False), b, axes, group, work, threads)
     _deliver(work, y, ending)
 
 
-def _wide(x, w, b, axes: tuple[Axis, ...], group: int, y, threads: int | None):
-    """What the other ways compute: channels first, and in the type that sums are formed in."""
-    if group == 1 and _is_matmul(axes) and x.size:
-        _grow_points(x, w, b, axes, y)
-    else:
-        rows.conv_transpose(x, w, b, axes, group, y, threads)
+def way(axes: tuple[Axis, ...], batch: int, group: int, channels: int, maps: int, size: int) -> Way:
+    """How a call with finite weights is computed.
+
+    Args:
+        axes: one per spatial axis.
+        batch: size of the batch.
+        group: number of groups.
+        channels: of x.
+        maps: of each group of y.
+        size: bytes of an element in which sums are formed.
+    """
+    if group == 1 and batch * channels and _is_matmul(axes):
+        return "matmul"
+    return "phases" if _is_tiled(axes, batch, channels // group, maps, size) else "rows"
 
 
 def _deliver(work, y, ending: Ending):
@@ -96,15 +109,15 @@ def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
-    """Compare multiply-adds, those of unfilled tiles and of padding counted."""
+    """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
     if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
         return False
-    cut = phases.blocking(axes, channels, maps, size)
-    tiled, plan = cut.cost / channels, cut.plan
-    line = plan.length
-    packed = (line + plan.margin) + maps * math.prod(axis.window.size for axis in axes) / batch
-    real = maps * math.prod(axis.small * axis.window.size for axis in axes)
-    return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
+    taps = math.prod(axis.window.size for axis in axes)
+    real = channels * maps * taps * math.prod(axis.small for axis in axes)
+    if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
+        return False
+    packing = PACKING * channels * maps * taps / batch
+    return phases.blocking(axes, channels, maps, size).cost + packing < ROWS * real
 
 
 def _packed_weights(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:

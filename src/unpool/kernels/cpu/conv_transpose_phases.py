@@ -18,27 +18,21 @@ from numba.extending import overload
 from unpool.geometry import Axis
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.conv_transpose_costs import (
+    LAYING,
+    LIGHT,
+    NEAR_BYTES,
+    PANEL_BYTES,
+    RESULT_BYTES,
+    SINGLE_ROW,
+    SINGLE_ROW_ALIGNED,
+)
 from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
 from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 from unpool.kernels.cpu.vector import address_of, splat, tile_add_product, tile_store, tile_zero
-
-PANEL_BYTES = 3 << 17
-"""The input of one block of positions, all channels, stays in the second cache."""
-
-RESULT_BYTES = 1 << 18
-"""So do the results of one block and one chunk of output channels."""
-
-NEAR_BYTES = 3 << 13
-"""With few channels they are made so fast that they stay in the first cache."""
-
-LAYING = 3
-"""Laying out an element of the line costs as much as so many multiply-adds."""
-
-LIGHT = 8
-"""So many channels are not few."""
 
 TILES = ((8, 3), (6, 4), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (3, 4), (2, 5), (1, 8))
 """Shapes of a tile: rows, and vectors of positions; they fill the registers."""
@@ -66,10 +60,14 @@ class Blocking:
 @lru_cache(maxsize=256)
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
     """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache."""
+    return min(blockings(axes, channels, maps, size), key=lambda each: each.cost)
+
+
+def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> list[Blocking]:
+    """What there is to choose from."""
     lanes = vector_bytes() // size
     plans = [grid(axes), grid(axes, is_spread=True), grid(axes, is_spread=True, whole=lanes)]
-    found = [_blocking(plan, channels, maps, lanes, tile) for plan in plans for tile in range(len(TILES))]
-    return min(found, key=lambda each: each.cost)
+    return [_blocking(plan, channels, maps, lanes, tile) for plan in plans for tile in range(len(TILES))]
 
 
 def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Blocking:
@@ -84,7 +82,7 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     columns = -(-plan.length // step) * step
     filled = sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
     is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
-    slowness = 1.0 if rows > 1 else 1.2 if is_aligned else 2.0
+    slowness = 1.0 if rows > 1 else SINGLE_ROW_ALIGNED if is_aligned else SINGLE_ROW
     laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
     return Blocking(plan, block, chunk, tile, channels * (filled * columns * slowness + laid_out))
 
