@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpool import indices as flat_indices
-from unpool.dtypes import AnyArray, StorageType
+from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
 from unpool.memory import allocate
@@ -210,6 +210,31 @@ def _conv_transpose(
     if work is not y:
         y[...] = work
     return y
+
+
+def way(spec: ConvTransposeSpec, x_shape: tuple[int, ...], w_shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """How the kernels compute a ConvTranspose whose weights are finite, such as "phases" or "matmul".
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    from unpool.kernels.cpu import conv_transpose as kernel
+
+    call, storage = conv_transpose.call(spec, x_shape, w_shape, None), storage_type(dtype, spec.row.label)
+    small, itemsize = call.small, storage.compute.itemsize
+    return kernel.way(call.axes, small.batch, spec.group, small.channels, w_shape[1], itemsize)
+
+
+def prepare(spec: ConvTransposeSpec, x_shape: tuple[int, ...], w: AnyArray) -> None:
+    """Derive from constant weights what calls on inputs of this shape need, so that the first one finds it ready.
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    from unpool.kernels.cpu import conv_transpose as kernel
+
+    call, storage = conv_transpose.call(spec, x_shape, w.shape, None), storage_type(w.dtype, spec.row.label)
+    kernel.prepare(_contiguous(w, spec.row), storage.compute, call.axes, call.small.batch, spec.group)
 
 
 def _present(x: AnyArray | None) -> AnyArray:

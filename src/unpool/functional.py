@@ -14,7 +14,16 @@ from unpool.operators import contract, resolve
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import index_type
 
-__all__ = ["conv_transpose", "max_pool", "max_unpool", "run", "to_onnx_indices", "to_torch_indices"]
+__all__ = [
+    "PreparedConvTranspose",
+    "conv_transpose",
+    "max_pool",
+    "max_unpool",
+    "prepare_conv_transpose",
+    "run",
+    "to_onnx_indices",
+    "to_torch_indices",
+]
 
 _LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
 
@@ -237,6 +246,83 @@ def conv_transpose(
         ("activation_params", _frozen(activation_params)),
     )
     return _call(_spec("ConvTranspose", attributes, layout, opset, compat), (x, w, b), threads, out)
+
+
+class PreparedConvTranspose:
+    """`conv_transpose` with weights and attributes that stay: what it derives from the weights is derived once."""
+
+    def __init__(self, spec: Spec, w: AnyArray) -> None:
+        self._spec = spec
+        self._w = w
+
+    def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
+        """As `conv_transpose`."""
+        return _call(self._spec, (x, self._w, b), threads, out)
+
+
+def prepare_conv_transpose(
+    w: Any,
+    *,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    auto_pad: str = "NOTSET",
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    layout: str = "NCHW",
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    opset: int | None = None,
+    compat: str = "spec",
+) -> PreparedConvTranspose:
+    """A transposed convolution for constant weights, which are copied, and brought into the kernels' order once.
+
+    Args:
+        w: as for `conv_transpose`, like everything else.
+        kernel_shape: as there.
+        strides: as there.
+        pads: as there.
+        dilations: as there.
+        group: as there.
+        auto_pad: as there.
+        output_padding: as there.
+        output_shape: as there.
+        layout: as there.
+        activation: as there.
+        activation_params: as there.
+        opset: as there.
+        compat: as there.
+
+    Returns:
+        A function of x, b and, by name, threads and out. The first call on each shape of x brings the weights into
+        order; the last 4 shapes are remembered.
+
+    Raises:
+        UnpoolError: a wrong argument; what depends on x is said when the function is called.
+
+    >>> import numpy as np
+    >>> grow = prepare_conv_transpose(np.float32([[[1, 10, 100]]]), strides=[2])
+    >>> grow(np.float32([[[1, 2, 3]]]))
+    array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
+    """
+    attributes = (
+        ("kernel_shape", _frozen(kernel_shape)),
+        ("strides", _frozen(strides)),
+        ("pads", _frozen(pads)),
+        ("dilations", _frozen(dilations)),
+        ("group", _unless(group, 1)),
+        ("auto_pad", _unless(auto_pad, "NOTSET")),
+        ("output_padding", _frozen(output_padding)),
+        ("output_shape", _frozen(output_shape)),
+        ("activation", activation),
+        ("activation_params", _frozen(activation_params)),
+    )
+    spec = _spec("ConvTranspose", attributes, layout, opset, compat)
+    constant = to_numpy(w, f"{spec.row.label}: W").copy(order="C")
+    constant.flags.writeable = False
+    return PreparedConvTranspose(spec, constant)
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:

@@ -22,6 +22,9 @@ from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROWS
 from unpool.kernels.cpu.float16 import BITS
 
+KEPT_SHAPES = 4
+"""So many input shapes find the packed weights of an array again; the oldest one goes first."""
+
 Packed = np.ndarray | None
 Way = Literal["matmul", "phases", "rows"]
 _packed: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[tuple[Axis, ...], int], Packed]]] = {}
@@ -120,6 +123,21 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     return phases.blocking(axes, channels, maps, size).cost + packing < ROWS * real
 
 
+def prepare(w, dtype, axes: Sequence[Axis], batch: int, group: int) -> None:
+    """Derive from weights that cannot change what calls with these axes need.
+
+    Args:
+        w: C-contiguous (C, M/group, k1..kk).
+        dtype: in which sums are formed.
+        axes: one per spatial axis.
+        batch: size of the batch.
+        group: number of groups.
+    """
+    axes = tuple(axes)
+    if way(axes, batch, group, *w.shape[:2], dtype.itemsize) == "phases":
+        _packed_weights(w, dtype, axes, group)
+
+
 def _packed_weights(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
     """The weights in tile order; None if they are not all finite."""
     if w.flags.writeable or isinstance(w.base, np.ndarray):
@@ -131,6 +149,8 @@ def _packed_weights(w, dtype, axes: tuple[Axis, ...], group: int) -> Packed:
         _packed[key] = entry
     known = entry[1]
     if (axes, group) not in known:
+        while len(known) >= KEPT_SHAPES:
+            known.pop(next(iter(known)), None)
         known[axes, group] = _pack(w, dtype, axes, group)
     return known[axes, group]
 
