@@ -73,7 +73,17 @@ def growth_case(number: int) -> GrowthCase:
     ending = {"layout": "NHWC"} | ACTIVATIONS[number // 3 % 3] if number % 3 == 0 else {}
     name += f" {ending}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
-    return GrowthCase(name, tiled, (x, w, b), attributes, ending, panel_bytes, result_bytes, int(rng.integers(0, 64)), number // 2 % 14 - 1)
+    return GrowthCase(
+        name,
+        tiled,
+        (x, w, b),
+        attributes,
+        ending,
+        panel_bytes,
+        result_bytes,
+        int(rng.integers(0, 64)),
+        number // 2 % 14 - 1,
+    )
 
 
 def reference(case: GrowthCase) -> np.ndarray:

@@ -129,3 +129,20 @@ def test_packed_weights_live_as_long_as_the_weights():
     assert kept == before + 1
     assert ghost() is None
     assert len(conv_transpose._packed) == before
+
+
+EXTREMES = [
+    ((1, 8192, 64, 64), (8192, 512, 4, 4), [2, 2]),
+    ((1, 2048, 24, 40, 40), (2048, 64, 4, 4, 4), [2, 2, 2]),
+    ((1, 4, 40, 40), (4, 64, 240, 240), [240, 240]),
+    ((1, 1, 1 << 22), (1, 1, 9), [1]),
+    ((1, 64, 500), (64, 64, 3000), [1000]),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "strides"), EXTREMES)
+def test_workspace_is_bounded(x, w, strides):
+    """A thread needs no more than the documented memory, or the way that needs none is taken."""
+    axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
+    if conv_transpose.way(axes, x[0], 1, x[1], w[1], 4) == "phases":
+        assert conv_transpose_phases.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

@@ -58,7 +58,9 @@ def test_rounding_is_to_nearest_even(name: str) -> None:
     bits = np.arange(1 << 16).astype(np.uint16).view(BITS[name])
     exact = bits.view(DTYPES[name]).astype(np.float32)
     unit = 1 << (13 if name == "float16" else 16)
-    near = (exact.view(np.int32)[:, None] + np.array([-1, 0, 1, unit // 2 - 1, unit // 2, unit // 2 + 1])).astype(np.int32)
+    near = (exact.view(np.int32)[:, None] + np.array([-1, 0, 1, unit // 2 - 1, unit // 2, unit // 2 + 1])).astype(
+        np.int32
+    )
     any_bits = np.random.default_rng(5).integers(0, 1 << 32, 1 << 18).astype(np.uint32)
     with np.errstate(all="ignore"):
         for x in (near.reshape(-1).view(np.float32), any_bits.view(np.float32)):

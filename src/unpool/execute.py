@@ -191,6 +191,7 @@ def _conv_transpose(
     spec: ConvTransposeSpec, inputs: list[AnyArray | None], target: AnyArray | None, threads: int | None
 ) -> AnyArray:
     from unpool.kernels.cpu import conv_transpose as kernel
+    from unpool.kernels.cpu.activation import Ending
 
     row, x, w, b = spec.row, _present(inputs[0]), _present(inputs[1]), inputs[2]
     storage = _value_type(row, spec.activation, x)
@@ -205,7 +206,7 @@ def _conv_transpose(
     work = _scratch(y)
     kernel.conv_transpose(
         _contiguous(x, row), _contiguous(w, row), _contiguous(bias, row, storage.compute), call.axes, spec.group, work,
-        threads, kernel.Ending(row.is_channels_last, name, params),
+        threads, Ending(row.is_channels_last, name, params),
     )  # fmt: skip
     if work is not y:
         y[...] = work

@@ -10,7 +10,7 @@ from numba.extending import register_jitable
 
 _log = logging.getLogger("unpool")
 
-part = register_jitable(error_model="numpy")
+inlined = register_jitable(error_model="numpy")
 """Decorates what becomes part of the kernels that call it, and has no place in the cache of its own.
 
 What calls functions of other files needs this: in the cache it would not notice that they changed.

@@ -134,7 +134,7 @@ def prepare(w, dtype, axes: Sequence[Axis], batch: int, group: int) -> None:
         group: number of groups.
     """
     axes = tuple(axes)
-    if way(axes, batch, group, *w.shape[:2], dtype.itemsize) == "phases":
+    if way(axes, batch, group, w.shape[0], w.shape[1], dtype.itemsize) == "phases":
         _packed_weights(w, dtype, axes, group)
 
 

@@ -21,7 +21,7 @@ SINGLE_ROW_ALIGNED = 1.2
 NARROW_STORE = 8
 """Output channels of a group from which channels last are stored directly: fewer would be stored one by one."""
 
-MOST_TAPS = 1 << 16
+MOST_TAPS = 1 << 14
 """Phases or taps beyond which tables of them are not made."""
 
 PANEL_BYTES = 3 << 17
@@ -35,3 +35,6 @@ NEAR_BYTES = 3 << 13
 
 LIGHT = 8
 """So many channels are not few."""
+
+WORKSPACE_BYTES = 1 << 25
+"""What a thread may need beside inputs, outputs and packed weights; where phases need more, rows are taken."""

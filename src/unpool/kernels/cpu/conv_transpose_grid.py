@@ -93,10 +93,12 @@ def grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> Gri
 
 def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
     """Per phase of an axis its taps, each with the input position it reads at output step 0."""
-    window, result = axis.window, []
-    for phase in range(min(window.stride, axis.large)):
-        places = [phase + axis.begin - tap * window.dilation for tap in range(window.size)]
-        result.append([(tap, place // window.stride) for tap, place in enumerate(places) if place % window.stride == 0])
+    window = axis.window
+    result: list[list[tuple[int, int]]] = [[] for _ in range(min(axis.window.stride, axis.large))]
+    for tap in range(window.size):
+        phase = (tap * window.dilation - axis.begin) % window.stride
+        if phase < len(result):
+            result[phase].append((tap, (phase + axis.begin - tap * window.dilation) // window.stride))
     return result
 
 

@@ -10,7 +10,7 @@ Compiled functions; addresses and distances are in bytes, and results are follow
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.compiled import part
+from unpool.kernels.cpu.compiled import inlined
 from unpool.kernels.cpu.float16 import narrow, widen
 from unpool.kernels.cpu.vector import (
     first_lanes,
@@ -32,7 +32,7 @@ from unpool.kernels.cpu.vector import (
 AHEAD = 4096  # bytes between what is written and what is fetched to be written soon
 
 
-@part
+@inlined
 def fill_line(target, source, apart, at, length, starts, small, padded, begin, zero, blank, lanes, size):
     """Lay out the elements [at, at + length) of one channel's line, and a vector of zeros behind them.
 
@@ -78,7 +78,7 @@ def _width_of(blank):
     return lambda blank: size
 
 
-@part
+@inlined
 def _clear(target, count, zero, lanes, size):
     """`count` zeros and up to a vector more; none if that is not above 0."""
     done = 0
@@ -87,9 +87,9 @@ def _clear(target, count, zero, lanes, size):
         done += lanes
 
 
-@part
+@inlined
 def store_plane(y, source, places, stage, at, used, targets, lane, bias, ending, blank, lanes, size):
-    """Write the results of one output channel, interleaving its phases. Rows of y that are neighbours follow each other.
+    """Write the results of one output channel, interleaving its phases; neighbouring rows of y follow each other.
 
     Args:
         y: where the plane begins.
@@ -130,7 +130,7 @@ def store_plane(y, source, places, stage, at, used, targets, lane, bias, ending,
         column = 0
 
 
-@part
+@inlined
 def store_channels(y, apart, source, between, places, at, used, count, targets, lane, bias, ending, blank, lanes, size):
     """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
 
@@ -140,9 +140,16 @@ def store_channels(y, apart, source, between, places, at, used, count, targets, 
         source: of the results of the first channel at position `at`.
         between: distance of the results of two channels.
         places: the distances of the phases from `source`, an array.
-        at, used, targets, lane, ending, blank, lanes, size: as for `store_plane`.
+        at: as for `store_plane`, like all that is not named here.
+        used: as there.
         count: output channels.
+        targets: as there.
+        lane: as there.
         bias: address of the first channel's.
+        ending: as there.
+        blank: as there.
+        lanes: as there.
+        size: as there.
     """
     padded, large, stride, phases = lane[0], lane[1], lane[2], lane[3]
     row, column = at // padded, at % padded
@@ -163,7 +170,7 @@ def store_channels(y, apart, source, between, places, at, used, count, targets, 
             row, column = row + 1, 0
 
 
-@part
+@inlined
 def activated(value, ending):
     """`value`, times a slope where it is below 0, then not below nor above two bounds; NaN stays NaN."""
     _, zero, slope, low, high = ending
@@ -172,7 +179,7 @@ def activated(value, ending):
     return select(value > high, high, value)
 
 
-@part
+@inlined
 def _store_row(out, source, places, elements, stride, phases, bias, lanes, size):
     """`elements` neighbours in y."""
     if phases != stride:

@@ -26,6 +26,7 @@ from unpool.kernels.cpu.conv_transpose_costs import (
     RESULT_BYTES,
     SINGLE_ROW,
     SINGLE_ROW_ALIGNED,
+    WORKSPACE_BYTES,
 )
 from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
 from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
@@ -47,6 +48,7 @@ class Blocking:
         block: positions per block, whole tiles.
         chunk: output channels per chunk.
         tile: number of the shape of tiles in TILES.
+        workspace: bytes that a thread needs, roughly.
         cost: multiply-adds of one group and one element of the batch, those of unfilled tiles counted.
     """
 
@@ -54,6 +56,7 @@ class Blocking:
     block: int
     chunk: int
     tile: int
+    workspace: int
     cost: float
 
 
@@ -71,20 +74,26 @@ def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> li
 
 
 def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Blocking:
+    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much."""
     rows, vectors = TILES[tile]
     step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
     size = vector_bytes() // lanes
     room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
     fitting = min(PANEL_BYTES // (channels * copies * size) - plan.margin, room // (size * phases * min(maps, rows)))
-    block = _even(-(-plan.length // step), max(4, fitting // step)) * step
-    blocks = -(-plan.length // block)
-    chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
-    columns = -(-plan.length // step) * step
+    for most in (max(4, fitting // step), 1):
+        block = _even(-(-plan.length // step), most) * step
+        chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
+        panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
+        workspace = size * (panel + (phases * chunk + rows) * block)
+        if workspace <= WORKSPACE_BYTES:
+            break
+    columns, blocks = -(-plan.length // step) * step, -(-plan.length // block)
     filled = sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
     is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
     slowness = 1.0 if rows > 1 else SINGLE_ROW_ALIGNED if is_aligned else SINGLE_ROW
     laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
-    return Blocking(plan, block, chunk, tile, channels * (filled * columns * slowness + laid_out))
+    cost = channels * (filled * columns * slowness + laid_out) if workspace <= WORKSPACE_BYTES else math.inf
+    return Blocking(plan, block, chunk, tile, workspace, cost)
 
 
 def _even(tiles: int, most: int) -> int:
@@ -191,7 +200,7 @@ def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setu
 
 
 def _class_tables(cut: Blocking, channels: int, maps: int):
-    """Per class its taps, phases and first tap; per tap its offset and line; slots of the phases; weights before each chunk."""
+    """Per class its taps, phases and first tap; per tap its offset and line; slots of phases; weights before chunks."""
     plan = cut.plan
     kinds: list[tuple[int, int, int]] = []
     offsets: list[tuple[int, int]] = []
@@ -214,15 +223,33 @@ def _class_tables(cut: Blocking, channels: int, maps: int):
 @cache
 def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
     size = compute.itemsize
-    shapes = [number for shape in TILES for number in shape]
     lanes = vector_bytes() // size
-    return _make(getattr(types, compute.name), storage.itemsize, lanes, size, *shapes, source_digest())
+    return _make(getattr(types, compute.name), storage.itemsize, lanes, size, TILES, source_digest())
 
 
-def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, digest):
+def _make(element, storage_size, lanes, size, shapes, digest):
+    (r0, v0), (r1, v1), (r2, v2), (r3, v3) = shapes
+
     @compiled()
     def grow(
-        x, packed, b, y, x_steps, y_steps, end, cuts, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop
+        x,
+        packed,
+        b,
+        y,
+        x_steps,
+        y_steps,
+        end,
+        cuts,
+        lane,
+        starts,
+        targets,
+        copies,
+        kinds,
+        terms,
+        slots,
+        sizes,
+        first,
+        stop,
     ):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
@@ -292,8 +319,8 @@ def _make(element, storage_size, lanes, size, r0, v0, r1, v1, r2, v2, r3, v3, di
                 for number in range(count):
                     store_plane(
                         out + number * y_steps[1] * storage_size, address_of(results) + number * block * size,
-                        address_of(places), address_of(stage), at, used, targets, lane, splat(b[out_map + number], lanes),
-                        ending, blank, lanes, size,
+                        address_of(places), address_of(stage), at, used, targets, lane,
+                        splat(b[out_map + number], lanes), ending, blank, lanes, size,
                     )  # fmt: skip
 
     return grow

@@ -1,4 +1,4 @@
-"""16-bit floats as vectors of bits: int16 for float16, uint16 for bfloat16. Widened exactly, rounded to nearest even."""
+"""16-bit floats as vectors of bits, int16 for float16 and uint16 for bfloat16: widened, and rounded to nearest even."""
 
 import numpy as np
 from numba import types
@@ -61,7 +61,7 @@ def _to_bfloat16(lanes):
         odd = (bits >> splat(np.int32(16), lanes)) & splat(np.int32(1), lanes)
         rounded = (bits + splat(np.int32(0x7FFF), lanes) + odd) >> splat(np.int32(16), lanes)
         quiet = (bits >> splat(np.int32(16), lanes)) | splat(np.int32(0x40), lanes)
-        return convert(select(value == value, rounded, quiet), types.uint16)  # noqa: PLR0124  NaN differs from itself
+        return convert(select(value == value, rounded, quiet), types.uint16)
 
     return narrowed
 
@@ -76,7 +76,9 @@ def _to_float16(lanes):
         odd = (magnitude >> splat(np.int32(13), lanes)) & splat(np.int32(1), lanes)
         normal = (magnitude - splat(np.int32((112 << 23) - 0xFFF), lanes) + odd) >> splat(np.int32(13), lanes)
         result = select(magnitude < splat(_SUBNORMAL, lanes), small, normal)
-        special = select(magnitude > splat(_INFINITY, lanes), splat(np.int32(0x7E00), lanes), splat(np.int32(0x7C00), lanes))
+        special = select(
+            magnitude > splat(_INFINITY, lanes), splat(np.int32(0x7E00), lanes), splat(np.int32(0x7C00), lanes)
+        )
         return convert(select(magnitude < splat(_LIMIT, lanes), result, special) | sign, types.int16)
 
     return narrowed

@@ -424,7 +424,7 @@ def reinterpret(context, x, element):
 
 @intrinsic
 def tile_interleave(context, address, places, like, step):
-    """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e of the result is lane e // step of vector e % step.
+    """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e is lane e // step of vector e % step.
 
     Vector v, typed as `like`, lies `places[v]` bytes behind `address`; `places` is the address of int64 numbers.
     """
@@ -437,7 +437,10 @@ def tile_interleave(context, address, places, like, step):
         while len(groups[0]) > 1:
             half = len(groups[0]) // 2
             groups = [
-                [_interleave_half(builder, *pair, like.lanes, high) for pair in zip(each[:half], each[half:], strict=True)]
+                [
+                    _interleave_half(builder, *pair, like.lanes, high)
+                    for pair in zip(each[:half], each[half:], strict=True)
+                ]
                 for each in groups
                 for high in (0, 1)
             ]
