@@ -7,13 +7,15 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 import unpool
 from kernel_cases import CANARY, eager_threads, placed
 from unpool.kernels.cpu import conv_transpose as kernels
 from unpool.kernels.cpu import conv_transpose_phases as phases
 
-TYPES = (np.float32, np.float64)
+TYPES = (np.float32, np.float64, np.float16, bfloat16)
+ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.25]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,24 +27,33 @@ class GrowthCase:
         tiled: whether the kernel of phases computes it, or that of rows.
         inputs: X, W and B.
         attributes: of ConvTranspose.
+        ending: layout and activation.
         panel_bytes: of the input that the kernel of phases lays out at once.
         result_bytes: of results that it keeps before it stores them.
         gap: elements in front of x and y in their memory.
+        line: number of the line and of the shape of tiles that the kernel of phases takes; -1 for its own choice.
     """
 
     name: str
     tiled: bool
     inputs: tuple[np.ndarray, np.ndarray, np.ndarray]
     attributes: dict[str, Any]
+    ending: dict[str, Any]
     panel_bytes: int
     result_bytes: int
     gap: int
+    line: int
+
+    def cut(self, *call: Any) -> phases.Blocking:
+        """As `blocking`, but with the line and the tiles of this case."""
+        found = phases.blockings(*call)
+        return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
 
 
 def growth_case(number: int) -> GrowthCase:
-    """A case for both kernels and both types in turn; the number seeds the rest."""
+    """A case for both kernels and all types in turn; the number seeds the rest."""
     rng = np.random.default_rng(number)
-    tiled, kind = number % 2 == 1, TYPES[number // 2 % 2]
+    tiled, kind = number % 2 == 1, TYPES[number // 2 % 4]
     rank = int(rng.choice((1, 2, 3), p=(0.3, 0.5, 0.2)))
     widest = (8, 6, 4)[rank - 1]
     window = [int(size) for size in rng.integers(1, widest, rank)]
@@ -59,13 +70,25 @@ def growth_case(number: int) -> GrowthCase:
     w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
     b = rng.integers(-3, 4, maps * group).astype(kind)
     name = f"{number}: tiled={tiled} {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    ending = {"layout": "NHWC"} | ACTIVATIONS[number // 3 % 3] if number % 3 == 0 else {}
+    name += f" {ending}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
-    return GrowthCase(name, tiled, (x, w, b), attributes, panel_bytes, result_bytes, int(rng.integers(0, 64)))
+    return GrowthCase(
+        name,
+        tiled,
+        (x, w, b),
+        attributes,
+        ending,
+        panel_bytes,
+        result_bytes,
+        int(rng.integers(0, 64)),
+        number // 2 % 14 - 1,
+    )
 
 
 def reference(case: GrowthCase) -> np.ndarray:
-    """Every tap's products placed a stride apart, the padding cut off, the bias added."""
-    x, w, b = case.inputs
+    """Every tap's products placed a stride apart, the padding cut off, the bias added; channels first."""
+    x, w, b = (each.astype(np.float64) for each in case.inputs)
     stride, dilation, cuts, group = case.attributes.values()
     rank = len(stride)
     sizes = [
@@ -83,17 +106,22 @@ def reference(case: GrowthCase) -> np.ndarray:
             full[(..., *places)] += products
         parts.append(full)
     cut = tuple(slice(cuts[axis], sizes[axis] - cuts[rank + axis]) for axis in range(rank))
-    return np.concatenate(parts, axis=1)[(..., *cut)] + b.reshape(-1, *[1] * rank)
+    sums = np.concatenate(parts, axis=1)[(..., *cut)] + b.reshape(-1, *[1] * rank)
+    if "activation" in case.ending:
+        (slope,) = case.ending.get("activation_params", [0])
+        sums = np.where(sums < 0, slope * sums, sums)
+    return sums.astype(np.float32).astype(case.inputs[0].dtype) if case.inputs[0].itemsize < 8 else sums
 
 
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
     with (
-        patch.object(kernels, "_is_tiled", lambda *_: case.tiled),
-        patch.object(kernels, "_is_matmul", lambda _: False),
+        patch.object(kernels, "ways", lambda _: ("phases", "rows") if case.tiled else ("rows",)),
         patch.object(phases, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases, "RESULT_BYTES", case.result_bytes),
+        patch.object(phases, "blocking", lambda *call: case.cut(*call)),
+        patch.object(phases, "_setup", phases._setup.__wrapped__),
         eager_threads(),
     ):
         yield
@@ -101,11 +129,13 @@ def forced(case: GrowthCase) -> Iterator[None]:
 
 def difference(case: GrowthCase, threads: int) -> str | None:
     """What is wrong with the case, run on misplaced arrays; None if nothing is."""
-    right = reference(case)
-    inputs = [placed(each, case.gap)[0] for each in case.inputs]
+    right, x = reference(case), case.inputs[0]
+    if "layout" in case.ending:
+        right, x = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (right, x))
+    inputs = [placed(each, case.gap)[0] for each in (x, *case.inputs[1:])]
     out, memory = placed(np.zeros_like(right), case.gap)
     with forced(case):
-        unpool.conv_transpose(*inputs, **case.attributes, threads=threads, out=out)
+        unpool.conv_transpose(*inputs, **case.attributes, **case.ending, threads=threads, out=out)
     if not np.array_equal(out, right):
         wrong = np.argwhere(out != right)
         at = tuple(wrong[0])

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,9 +39,8 @@ def draw(seed):
 
 def by_phases(x, w, b, axes, group, y, threads):
     """The phases kernel, whatever the routing would choose."""
-    plan = conv_transpose_phases.grid(axes)
-    cut = conv_transpose_phases.blocking(plan, x.shape[1] // group, w.shape[1], w.itemsize)
-    packed = conv_transpose_phases.pack(w, plan, cut, group)
+    cut = conv_transpose_phases.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
+    packed = conv_transpose_phases.pack(w, cut, group)
     conv_transpose_phases.conv_transpose(x, packed, b, axes, group, y, threads)
 
 
@@ -58,7 +58,7 @@ def test_phases_and_rows_agree(seed):
     np.testing.assert_array_equal(narrow, expected)
 
 
-@pytest.mark.parametrize("block", [48, 96, 1 << 12])
+@pytest.mark.parametrize("block", [16, 32, 1 << 12])
 @pytest.mark.parametrize("chunk", [1, 8, 40])
 def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     """However the work is cut, every output is the same sum in the same order."""
@@ -68,7 +68,10 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     axes = operator.call(spec, x.shape, w.shape, b.shape).axes
     y, cut = (np.empty((2, 37, 38, 46), np.float32) for _ in range(2))
     by_phases(x, w, b, axes, 1, y, 1)
-    monkeypatch.setattr(conv_transpose_phases, "blocking", lambda *_: conv_transpose_phases.Blocking(block, chunk))
+    chosen = conv_transpose_phases.blocking(axes, 13, 37, 4)
+    forced = replace(chosen, block=block * conv_transpose_phases.TILES[chosen.tile][1], chunk=chunk)
+    monkeypatch.setattr(conv_transpose_phases, "blocking", lambda *_: forced)
+    monkeypatch.setattr(conv_transpose_phases, "_setup", conv_transpose_phases._setup.__wrapped__)
     by_phases(x, w, b, axes, 1, cut, 2)
 
     np.testing.assert_array_equal(cut, y)
@@ -126,3 +129,21 @@ def test_packed_weights_live_as_long_as_the_weights():
     assert kept == before + 1
     assert ghost() is None
     assert len(conv_transpose._packed) == before
+
+
+EXTREMES = [
+    ((1, 8192, 64, 64), (8192, 512, 4, 4), [2, 2]),
+    ((1, 2048, 24, 40, 40), (2048, 64, 4, 4, 4), [2, 2, 2]),
+    ((1, 4, 40, 40), (4, 64, 240, 240), [240, 240]),
+    ((1, 1, 1 << 22), (1, 1, 9), [1]),
+    ((1, 64, 500), (64, 64, 3000), [1000]),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "strides"), EXTREMES)
+def test_workspace_is_bounded(x, w, strides):
+    """A thread needs no more than the documented memory, or the way that needs none is taken."""
+    axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
+    work = conv_transpose.Work(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_kept=False)
+    if conv_transpose.ways(work)[0] == "phases":
+        assert conv_transpose_phases.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

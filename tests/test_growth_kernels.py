@@ -24,9 +24,8 @@ def test_agrees_with_the_reference(chunk: int) -> None:
 
 def test_reference_is_the_oracle() -> None:
     """On the smaller cases the fast reference of these tests gives what the oracle gives."""
-    small = [
-        case for case in map(growth_case, range(CHUNKS * PER_CHUNK)) if case.inputs[0].size * case.inputs[1].size < 9000
-    ]
+    cases = [case for case in map(growth_case, range(CHUNKS * PER_CHUNK)) if "activation" not in case.ending]
+    small = [case for case in cases if case.inputs[0].size * case.inputs[1].size < 9000]
     assert len(small) > 20
     for case in small:
         expected = oracle.conv_transpose(*case.inputs, **case.attributes)
@@ -41,4 +40,6 @@ def test_cases_are_hard() -> None:
     assert {case.attributes["dilations"][-1] for case in cases} == {1, 2, 3}
     assert sum(case.attributes["group"] > 1 for case in cases) > 50
     assert sum(case.panel_bytes == 1 and case.tiled for case in cases) > 50
+    assert {case.line for case in cases if case.tiled} == set(range(-1, 13))
+    assert sum("layout" in case.ending and case.tiled for case in cases) > 50
     assert {(case.tiled, case.inputs[0].dtype.type) for case in cases} == set(itertools.product((True, False), TYPES))

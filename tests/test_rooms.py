@@ -97,6 +97,7 @@ def test_public_names_are_pinned():
         "conv_transpose",
         "max_pool",
         "max_unpool",
+        "prepare_conv_transpose",
         "to_onnx_indices",
         "to_torch_indices",
     ]

@@ -16,7 +16,14 @@ from llvmlite import binding
 from unpool.kernels.cpu import host
 
 TESTS = Path(__file__).parent
-KERNELS = ("test_vector.py", "test_vector_memory.py", "test_pool_kernels.py", "test_growth_kernels.py")
+KERNELS = (
+    "test_vector.py",
+    "test_vector_memory.py",
+    "test_vector_rows.py",
+    "test_float16.py",
+    "test_pool_kernels.py",
+    "test_growth_kernels.py",
+)
 ALL = (*KERNELS, "test_semantics.py", "test_random.py")
 ONLY_FUNCTIONS = "not test_example or function"
 NEEDED = {

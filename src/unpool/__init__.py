@@ -12,7 +12,14 @@ from unpool.errors import (
     UnpoolError,
     UnsupportedError,
 )
-from unpool.functional import conv_transpose, max_pool, max_unpool, to_onnx_indices, to_torch_indices
+from unpool.functional import (
+    conv_transpose,
+    max_pool,
+    max_unpool,
+    prepare_conv_transpose,
+    to_onnx_indices,
+    to_torch_indices,
+)
 
 if TYPE_CHECKING:
     from unpool.runtime.session import InferenceSession
@@ -31,6 +38,7 @@ __all__ = [
     "conv_transpose",
     "max_pool",
     "max_unpool",
+    "prepare_conv_transpose",
     "to_onnx_indices",
     "to_torch_indices",
 ]

@@ -76,7 +76,7 @@ def _prepare(
         key = (how, dumps(values, 2), *map(_signature, arrays))
         if key in _known:
             return arrays, _known[key]
-    spec = _spec(how, values)
+    spec = spec_of(how, values)
     label = spec.row.label
     given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
     names = zip(_INPUTS[how[0]], given, strict=False)
@@ -110,7 +110,12 @@ def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
     return tuple(to_numpy(each, f"{row.label}: out") for each in (out if how[4] == 2 else (out,)))
 
 
-def _spec(how: How, values: tuple[Any, ...]) -> Spec:
+def spec_of(how: How, values: tuple[Any, ...]) -> Spec:
+    """What the arguments of a public function mean, whatever its tensors are.
+
+    Raises:
+        UnpoolError: they break the contract.
+    """
     operator, layout, compat, index_space, _ = how
     if layout not in _LAYOUTS:
         raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")

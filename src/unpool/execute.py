@@ -8,12 +8,12 @@ while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel 
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from unpool import indices as flat_indices
-from unpool.dtypes import AnyArray, StorageType
+from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
 from unpool.memory import allocate
@@ -28,6 +28,9 @@ from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, index_type, same_type, text, value_type
 from unpool.outputs import Output
+
+if TYPE_CHECKING:
+    from unpool.kernels.cpu.conv_transpose import Work
 
 KEPT = 1024
 """Prepared calls that are kept per operator; the least recently used ones go."""
@@ -246,6 +249,8 @@ class PreparedConvTranspose:
         w: tuple[Shape, np.dtype[Any]],
         b: tuple[Shape, np.dtype[Any]] | None,
     ) -> None:
+        from unpool.kernels.cpu.activation import Ending
+
         self.row = row = spec.row
         self._storage = _value_type(row, spec.activation, dtype)
         same_type(row, "X and W", dtype, w[1])
@@ -253,6 +258,9 @@ class PreparedConvTranspose:
             same_type(row, "X and B", dtype, b[1])
         self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         self._y = Output(row, "Y", call.large.in_layout(row), self._storage.dtype)
+        self._zeros = np.zeros(call.large.channels, self._storage.compute)
+        name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
+        self._ending = Ending(row.is_channels_last, name, params)
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """Y."""
@@ -260,17 +268,14 @@ class PreparedConvTranspose:
 
         x, w, b = _present(inputs[0]), _present(inputs[1]), inputs[2] if len(inputs) > 2 else None
         row, call, storage = self.row, self._call, self._storage
-        y = self._y.new() if targets[0] is None else self._y.check(targets[0], (x, w) if b is None else (x, w, b))
-        bias = np.zeros(call.large.channels, storage.compute) if b is None else b
-        in_place = not row.is_channels_last and storage.dtype == storage.compute and y.flags.c_contiguous
-        work = y if in_place else allocate(call.large.in_onnx_order(), storage.compute, row.label)
+        y, work = self._y.place(targets[0], (x, w) if b is None else (x, w, b))
+        bias = self._zeros if b is None else _contiguous(b, row, storage.compute)
         kernel.conv_transpose(
-            _contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute),
-            _contiguous(w, row), _contiguous(bias, row, storage.compute),
-            call.axes, call.spec.group, work, threads,
-        )  # fmt: skip
-        made = np.moveaxis(work, 1, -1) if row.is_channels_last else work
-        return (_deliver(made, y, call.spec.activation, storage),)
+            _contiguous(x, row), _contiguous(w, row), bias, call.axes, call.spec.group, work, threads, self._ending
+        )
+        if work is not y:
+            y[...] = work
+        return (y,)
 
 
 Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
@@ -283,6 +288,36 @@ def forget() -> None:
     """Drop all prepared calls: what they were prepared for has changed."""
     for prepared in (_max_pool, _max_unpool, _conv_transpose):
         prepared.cache_clear()
+
+
+def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
+    """How the kernels compute a ConvTranspose whose weights are finite and constant, such as "phases" or "matmul".
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    from unpool.kernels.cpu import conv_transpose as kernel
+
+    return kernel.ways(_work(spec, x_shape, w_shape, dtype))[0]
+
+
+def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
+    """Derive from constant weights what calls on inputs of this shape need, so that the first one finds it ready.
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    from unpool.kernels.cpu import conv_transpose as kernel
+
+    kernel.prepare(_contiguous(w, spec.row), _work(spec, x_shape, w.shape, w.dtype))
+
+
+def _work(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> "Work":
+    from unpool.kernels.cpu.conv_transpose import Work
+
+    call, storage = conv_transpose.call(spec, x_shape, w_shape, None), storage_type(dtype, spec.row.label)
+    is_plain = storage.dtype == storage.compute and not spec.row.is_channels_last
+    return Work(call.axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True)
 
 
 def _like(shape: Shape, dtype: np.dtype[Any]) -> AnyArray:

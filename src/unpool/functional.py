@@ -5,12 +5,21 @@ from typing import Any
 
 from unpool import indices as flat_indices
 from unpool.arrays import like, to_numpy
-from unpool.calls import call
+from unpool.calls import How, call, spec_of
 from unpool.dtypes import AnyArray
 from unpool.execute import run
 from unpool.operators.tensors import index_type
 
-__all__ = ["conv_transpose", "max_pool", "max_unpool", "run", "to_onnx_indices", "to_torch_indices"]
+__all__ = [
+    "FixedConvTranspose",
+    "conv_transpose",
+    "max_pool",
+    "max_unpool",
+    "prepare_conv_transpose",
+    "run",
+    "to_onnx_indices",
+    "to_torch_indices",
+]
 
 
 def max_pool(
@@ -206,6 +215,76 @@ def conv_transpose(
     )  # fmt: skip
     inputs = (x, w) if b is None else (x, w, b)
     return call(("ConvTranspose", layout, compat, "auto", 1), values, inputs, threads, out)
+
+
+class FixedConvTranspose:
+    """`conv_transpose` with weights and attributes that stay: what it derives from the weights is derived once."""
+
+    def __init__(self, how: How, values: tuple[Any, ...], w: AnyArray) -> None:
+        self._how = how
+        self._values = values
+        self._w = w
+
+    def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
+        """As `conv_transpose`."""
+        return call(self._how, self._values, (x, self._w) if b is None else (x, self._w, b), threads, out)
+
+
+def prepare_conv_transpose(
+    w: Any,
+    *,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    auto_pad: str = "NOTSET",
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    layout: str = "NCHW",
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    opset: int | None = None,
+    compat: str = "spec",
+) -> FixedConvTranspose:
+    """A transposed convolution for constant weights, which are copied, and brought into the kernels' order once.
+
+    Args:
+        w: as for `conv_transpose`, like everything else.
+        kernel_shape: as there.
+        strides: as there.
+        pads: as there.
+        dilations: as there.
+        group: as there.
+        auto_pad: as there.
+        output_padding: as there.
+        output_shape: as there.
+        layout: as there.
+        activation: as there.
+        activation_params: as there.
+        opset: as there.
+        compat: as there.
+
+    Returns:
+        A function of x, b and, by name, threads and out. The first call on each shape of x brings the weights into
+        order; the last 4 shapes are remembered.
+
+    Raises:
+        UnpoolError: a wrong argument; what depends on x is said when the function is called.
+
+    >>> import numpy as np
+    >>> grow = prepare_conv_transpose(np.float32([[[1, 10, 100]]]), strides=[2])
+    >>> grow(np.float32([[[1, 2, 3]]]))
+    array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
+    """
+    values = (
+        opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
+        activation_params,
+    )  # fmt: skip
+    how = ("ConvTranspose", layout, compat, "auto", 1)
+    constant = to_numpy(w, f"{spec_of(how, values).row.label}: W").copy(order="C")
+    constant.flags.writeable = False
+    return FixedConvTranspose(how, values, constant)
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:

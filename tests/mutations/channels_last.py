@@ -37,16 +37,16 @@ DOMAIN = (
     ),
     Mutation(
         "6.3",
-        "execute.py",
-        "np.moveaxis(x, -1, 1)",
-        "np.swapaxes(x, -1, 1)",
+        "kernels/cpu/conv_transpose.py",
+        "first = np.moveaxis(x, -1, 1)",
+        "first = np.swapaxes(x, -1, 1)",
         "X is read with its first and last spatial axes exchanged",
     ),
     Mutation(
         "6.3",
-        "execute.py",
-        "np.moveaxis(work, 1, -1)",
-        "np.swapaxes(work, 1, -1)",
+        "kernels/cpu/conv_transpose.py",
+        "np.moveaxis(values, 1, -1)",
+        "np.swapaxes(values, 1, -1)",
         "Y is written with its first and last spatial axes exchanged",
     ),
     Mutation(

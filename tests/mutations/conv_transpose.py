@@ -235,8 +235,8 @@ REST = (
     Mutation(
         "4.17",
         "execute.py",
-        "_contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute)",
-        "np.nan_to_num(_contiguous(np.moveaxis(x, -1, 1) if row.is_channels_last else x, row, storage.compute))",
+        "_contiguous(x, row), _contiguous(w, row), _contiguous(bias, row, storage.compute)",
+        "np.nan_to_num(_contiguous(x, row)), _contiguous(w, row), _contiguous(bias, row, storage.compute)",
         "infinity and NaN in X become numbers",
     ),
     Mutation(

@@ -24,7 +24,7 @@ from unpool.runtime.our_node import OurNode
 from unpool.runtime.pieces import alone, at_oldest_opset, cut, serialize
 from unpool.runtime.plan import Plan, Step
 from unpool.runtime.reference import ReferencePiece
-from unpool.runtime.shapes import Types
+from unpool.runtime.shapes import Types, sizes
 
 AS_RAISED = Meaning("spec", "output")  # a ScatterND counts in its output, however the model is read
 
@@ -109,7 +109,8 @@ class _Assembly:
         for name, type_ in zip(node.output, made, strict=False):
             if name and type_ is not None:
                 self._known.setdefault(name, type_)
-        return OurNode(node, self._specs[position], self._constants, step.outputs, self._settings.threads)
+        known = sizes(self._types.get(node.input[0]))
+        return OurNode(node, self._specs[position], self._constants, step.outputs, self._settings.threads, known)
 
     def _reference(self, step: Step) -> ReferencePiece:
         model = cut(self._graph, step, self._known)

@@ -9,8 +9,11 @@ from typing import Literal, TypeAlias
 
 import onnx
 
+from unpool import execute
+from unpool.errors import UnpoolError
 from unpool.geometry import Window
 from unpool.operators.contract import NHWC
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime import shapes
@@ -45,7 +48,7 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str)
     if spec is None:
         return _choose_foreign(node)
     if not isinstance(spec, MaxPoolSpec):
-        return Choice("unpool", f"unpool runs every {node.op_type}")
+        return Choice("unpool", f"unpool runs every {node.op_type}{_way(spec, node, types)}")
     if any(node.output[1:]):
         return Choice("unpool", "unpool runs every MaxPool with Indices")
     if exact:
@@ -54,6 +57,21 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str)
     if difference is not None:
         return Choice("unpool", difference)
     return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
+
+
+def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
+    """How a ConvTranspose is computed, where shapes and type are known."""
+    x, w = (types.get(name) for name in node.input[:2])
+    known, window, dtype = shapes.sizes(x), shapes.sizes(w), shapes.dtype(x)
+    if not isinstance(spec, ConvTransposeSpec) or known is None or window is None or dtype is None:
+        return ""
+    x_shape, w_shape = (tuple(size for size in each if size is not None) for each in (known, window))
+    if len(x_shape) < len(known) or len(w_shape) < len(window):
+        return ""
+    try:
+        return f", by {execute.way(spec, x_shape, w_shape, dtype)}"
+    except UnpoolError:
+        return ""
 
 
 def _choose_foreign(node: onnx.NodeProto) -> Choice:

@@ -1,9 +1,49 @@
 """Element-wise activations, in the type that products and sums are formed in."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How results leave a kernel: in which layout, and after which activation.
+
+    Attributes:
+        is_channels_last: whether channels are the last axis, of what is read as of what is written.
+        name: of the activation; None for none.
+        params: what it takes.
+    """
+
+    is_channels_last: bool = False
+    name: str | None = None
+    params: tuple[float, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """The activation as a slope below 0, a lower and an upper bound."""
+        low, high = (0.0, math.inf) if self.name == "Relu" else (-math.inf, math.inf)
+        if self.name == "Clip":
+            low, high = self.params
+        return self.params[0] if self.name == "LeakyRelu" else 1.0, low, high
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is done to the sums."""
+        return self.name is not None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether slope and bounds say it all."""
+        is_known = self.name in (None, "Relu", "LeakyRelu", "Clip")
+        return is_known and not any(math.isnan(each) for each in self.params)
+
+
+PLAIN = Ending()
+"""Channels first, no activation."""
 
 
 def activate(values, name: str, params: tuple[float, ...]):

@@ -6,8 +6,15 @@ from functools import cache
 from typing import Any
 
 from numba import njit
+from numba.extending import register_jitable
 
 _log = logging.getLogger("unpool")
+
+inlined = register_jitable(error_model="numpy")
+"""Decorates what becomes part of the kernels that call it, and has no place in the cache of its own.
+
+What calls functions of other files needs this: in the cache it would not notice that they changed.
+"""
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:

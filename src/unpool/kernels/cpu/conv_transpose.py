@@ -2,16 +2,18 @@
 
 | inputs | way | why |
 |---|---|---|
-| one element per channel, no dilation | one matrix product | nothing overlaps |
-| phases of 2x2 or 3x3 taps; channels and positions enough | Winograd | fewer products; not for infinity and NaN |
-| enough output channels and positions to fill tiles | phases | sums stay in registers, inputs are read once per tile |
-| the rest: depthwise, tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
+| one element per channel, no dilation | matmul | nothing overlaps |
+| phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; not for infinity and NaN |
+| almost everything else | phases | sums stay in registers, inputs are read once per tile |
+| large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 """
 
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,44 +21,126 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
+from unpool.kernels.cpu.activation import PLAIN, Ending, activate
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROWS
+from unpool.kernels.cpu.float16 import BITS
 
-_ROWS_COST = 5  # a product of the rows kernel costs as much as so many of a tile
-_PACK_COST = 4  # and laying out one element of the input or of the weights as much as so many
+KEPT_SHAPES = 4
+"""So many input shapes find the packed weights of an array again; the oldest one goes first."""
 
 Packed = np.ndarray | None
+Way = Literal["matmul", "winograd", "phases", "rows"]
 _packed: dict[int, tuple[weakref.ref[np.ndarray], dict[Hashable, Packed]]] = {}
 
 
-def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
-    """Write the transposed convolution of x and w, plus b, to `y`.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the choice of a way depends on.
+
+    Attributes:
+        axes: one per spatial axis.
+        batch: size of the batch.
+        group: number of groups.
+        channels: of x.
+        maps: of each group of y.
+        dtype: in which sums are formed.
+        is_plain: whether x and y are of that type, channels first.
+        is_kept: whether what is derived from the weights can be kept.
+    """
+
+    axes: tuple[Axis, ...]
+    batch: int
+    group: int
+    channels: int
+    maps: int
+    dtype: np.dtype[Any]
+    is_plain: bool
+    is_kept: bool
+
+
+def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None, ending: Ending = PLAIN):
+    """Write the transposed convolution of x and w, plus b, activated, to `y`.
 
     Args:
-        x: C-contiguous (N, C, d1..dk), float32 or float64.
-        w: C-contiguous (C, M/group, k1..kk), any float type; it is widened to the type of x. What is derived from it is
-            kept while the array lives if it cannot change: read-only, and not a view of another array.
-        b: C-contiguous (M,), type of x.
+        x: C-contiguous (N, C, d1..dk), or channels last: any float type.
+        w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
+            cannot change: read-only, and not a view of another array.
+        b: C-contiguous (M,), in the type that sums are formed in: that of x, but float32 for 16-bit types.
         axes: one per spatial axis.
         group: number of independent groups of channels.
-        y: C-contiguous (N, M, D1..Dk), type of x.
+        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
         threads: at most so many; None for all cores.
+        ending: the layout of x and y, and the activation.
     """
-    axes = tuple(axes)
     if y.size == 0:
         return
-    if group == 1 and _is_matmul(axes) and x.size:
-        _grow_points(x, w.astype(x.dtype, copy=False), b, axes, y)
-        return
-    if winograd.pays(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize, is_kept=_is_fixed(w)):
-        key = (x.dtype, group, winograd.layout(axes))
-        packed = _packed_weights(w, x.dtype, key, lambda wide: winograd.pack(wide, axes, group))
-        if packed is not None and winograd.conv_transpose(x, packed, b, axes, group, y, threads):
+    is_plain = y.dtype == b.dtype and not ending.is_channels_last
+    work = Work(tuple(axes), x.shape[0], group, w.shape[0], w.shape[1], b.dtype, is_plain, _is_fixed(w))
+    is_narrow = ending.is_channels_last and w.shape[1] < NARROW_STORE
+    for way in ways(work):
+        if way == "phases" and ending.is_simple and not is_narrow:
+            bits = BITS.get(x.dtype.name, x.dtype)
+            is_done = _compute(way, work, x.view(bits), w, b, y.view(bits), threads, ending)
+        else:
+            is_done = _compute_wide(way, work, x, w, b, y, threads, ending)
+        if is_done:
             return
-    if _is_tiled(axes, x.shape[0], x.shape[1] // group, w.shape[1], x.itemsize):
-        packed = _packed_weights(w, x.dtype, (axes, group), lambda wide: _pack_phases(wide, axes, group))
-        if packed is not None:
-            phases.conv_transpose(x, packed, b, axes, group, y, threads)
-            return
-    rows.conv_transpose(x, w.astype(x.dtype, copy=False), b, axes, group, y, threads)
+
+
+@lru_cache(maxsize=1024)
+def ways(work: Work) -> tuple[Way, ...]:
+    """The ways to compute a call, the best one first; the next ones are for weights or results that are not finite."""
+    if work.group == 1 and work.batch * work.channels and _is_matmul(work.axes):
+        return ("matmul",)
+    found: list[Way] = ["rows"]
+    shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
+    if _is_tiled(work.axes, *shape):
+        found.insert(0, "phases")
+    if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
+        found.insert(0, "winograd")
+    return tuple(found)
+
+
+def prepare(w, work: Work) -> None:
+    """Derive from weights that cannot change what calls of this work need.
+
+    Args:
+        w: C-contiguous (C, M/group, k1..kk).
+        work: what is to be computed.
+    """
+    way = ways(work)[0]
+    if way in ("winograd", "phases"):
+        _packed_weights(w, way, work)
+
+
+def _compute(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Ending = PLAIN) -> bool:
+    """Whether y is written: not with weights that are not finite where those are multiplied by padding."""
+    if way == "matmul":
+        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+        return True
+    if way == "rows":
+        rows.conv_transpose(x, w.astype(b.dtype, copy=False), b, work.axes, work.group, y, threads)
+        return True
+    packed = _packed_weights(w, way, work)
+    if packed is None:
+        return False
+    if way == "winograd":
+        return winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads)
+    phases.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
+    return True
+
+
+def _compute_wide(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Ending) -> bool:
+    """As `_compute`, for ways that know one layout and the type that sums are formed in: the rest is done here."""
+    first = np.moveaxis(x, -1, 1) if ending.is_channels_last else x
+    sums = y if work.is_plain else np.empty((x.shape[0], b.size, *(axis.large for axis in work.axes)), b.dtype)
+    if not _compute(way, work, np.ascontiguousarray(first, b.dtype), w, b, sums, threads):
+        return False
+    values = sums if ending.name is None else activate(sums, ending.name, ending.params)
+    if values is not y:
+        with np.errstate(over="ignore"):
+            y[...] = np.moveaxis(values, 1, -1) if ending.is_channels_last else values
+    return True
 
 
 def _is_matmul(axes: tuple[Axis, ...]) -> bool:
@@ -80,17 +164,15 @@ def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
-    """Compare multiply-adds, those of unfilled tiles and of padding counted."""
+    """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
     if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
         return False
-    plan = phases.grid(axes)
-    tile = phases.tile_rows()
-    cut = phases.blocking(plan, channels, maps, size)
-    line = -(-plan.length // cut.block) * cut.block
-    tiled = sum(len(each.offsets) * -(-len(each.phases) * maps // tile) * tile for each in plan.classes) * line
-    packed = (line + plan.margin) + maps * math.prod(axis.window.size for axis in axes) / batch
-    real = maps * math.prod(axis.small * axis.window.size for axis in axes)
-    return bool(tiled + _PACK_COST * packed < _ROWS_COST * real)
+    taps = math.prod(axis.window.size for axis in axes)
+    real = channels * maps * taps * math.prod(axis.small for axis in axes)
+    if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
+        return False
+    packing = PACKING * channels * maps * taps / batch
+    return phases.blocking(axes, channels, maps, size).cost + packing < ROWS * real
 
 
 def _is_fixed(w) -> bool:
@@ -98,27 +180,31 @@ def _is_fixed(w) -> bool:
     return not (w.flags.writeable or isinstance(w.base, np.ndarray))
 
 
-def _packed_weights(w, dtype, key: Hashable, pack: Callable[..., Packed]) -> Packed:
-    """What `pack` makes of the weights in their wider type, kept under a key; None if they are not all finite."""
+def _packed_weights(w, way: Way, work: Work) -> Packed:
+    """The weights in the order of a way, kept where they cannot change; None if they are not all finite."""
     if not _is_fixed(w):
-        return _pack(w, dtype, pack)
+        return _pack(w, way, work)
     entry = _packed.get(id(w))
     if entry is None or entry[0]() is not w:
         number = id(w)
         entry = (weakref.ref(w, lambda _: _packed.pop(number, None)), {})
         _packed[number] = entry
     known = entry[1]
+    key = (way, work.group, work.dtype, winograd.layout(work.axes) if way == "winograd" else work.axes)
     if key not in known:
-        known[key] = _pack(w, dtype, pack)
+        while len(known) >= KEPT_SHAPES:
+            known.pop(next(iter(known)), None)
+        known[key] = _pack(w, way, work)
     return known[key]
 
 
-def _pack(w, dtype, pack: Callable[..., Packed]) -> Packed:
-    w = w.astype(dtype, copy=False)
-    return pack(w) if np.isfinite(w).all() else None
-
-
-def _pack_phases(w, axes: tuple[Axis, ...], group: int) -> Packed:
-    plan = phases.grid(axes)
-    packed: Packed = phases.pack(w, plan, phases.blocking(plan, w.shape[0] // group, w.shape[1], w.itemsize), group)
+def _pack(w, way: Way, work: Work) -> Packed:
+    wide = w.astype(work.dtype, copy=False)
+    if not np.isfinite(wide).all():
+        return None
+    if way == "winograd":
+        packed: Packed = winograd.pack(wide, work.axes, work.group)
+    else:
+        cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
+        packed = phases.pack(wide, cut, work.group)
     return packed

@@ -2,365 +2,350 @@
 
     y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
 
-Outputs of one phase read neighbours from neighbours, so the input is laid out once with its padding as a flat line per
-channel, and every tap is an offset into it, whatever the rank. Phases with equal offsets form a class; its rows (phase,
-output channel) are tiles of a register-blocked product that reads packed weights and the line, and nothing else.
-Padding is multiplied, so weights must be finite.
+The rows (phase, output channel) of a class of phases are tiles of a register-blocked product, which reads packed
+weights and the flat line of the input, and nothing else. Padding is multiplied, so weights must be finite.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numba import types
+from numba.extending import overload
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.conv_transpose_costs import (
+    LAYING,
+    LIGHT,
+    NEAR_BYTES,
+    PANEL_BYTES,
+    RESULT_BYTES,
+    SINGLE_ROW,
+    SINGLE_ROW_ALIGNED,
+    WORKSPACE_BYTES,
+)
+from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
+from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.rows import padded_rows, readonly
+from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
-from unpool.kernels.cpu.vector import address_of, tile_add_product, tile_store, tile_zero
+from unpool.kernels.cpu.vector import address_of, splat, tile_add_product, tile_store, tile_zero
 
-PANEL_BYTES = 3 << 17
-"""The input of one block of positions, all channels, stays in the second cache."""
-
-RESULT_BYTES = 1 << 18
-"""So do the results of one block and one chunk of output channels."""
-
-VECTORS = 3
-"""Vectors of positions in a tile."""
-
-_PRODUCTS = 16  # in about the time in which other kernels visit an element
-
-
-@dataclass(frozen=True)
-class Class:
-    """Phases that read their input at equal offsets.
-
-    Attributes:
-        phases: flat phase numbers.
-        taps: per phase the flat taps, one per offset.
-        offsets: elements of the flat line, one per tap.
-    """
-
-    phases: tuple[int, ...]
-    taps: tuple[tuple[int, ...], ...]
-    offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The flat line of one channel, and where its positions go in the output.
-
-    Attributes:
-        padded: size of every axis of the line.
-        begins: padding before the first element of every axis.
-        length: positions that can be outputs.
-        margin: elements that the last output reads beyond its position.
-        classes: what is computed at every position.
-        phases: per axis.
-    """
-
-    padded: tuple[int, ...]
-    begins: tuple[int, ...]
-    length: int
-    margin: int
-    classes: tuple[Class, ...]
-    phases: tuple[int, ...]
-
-
-def tile_rows() -> int:
-    """Rows of a tile: with VECTORS vectors each they fill the registers."""
-    return 8 if vector_bytes() == 64 else 4
-
-
-@lru_cache(maxsize=64)
-def grid(axes: tuple[Axis, ...]) -> Grid:
-    """The line and the classes of a call."""
-    shifts = [_shifts(axis) for axis in axes]
-    found = [[shift for phase in each for _, shift in phase] or [0] for each in shifts]
-    lowest, highest = [min(each) for each in found], [max(each) for each in found]
-    steps = [-(-axis.large // axis.window.stride) for axis in axes]
-    padded = [step + high - low for step, high, low in zip(steps, highest, lowest, strict=True)]
-    pitches = [math.prod(padded[number + 1 :]) for number in range(len(axes))]
-    length = sum((step - 1) * pitch for step, pitch in zip(steps, pitches, strict=True)) + 1
-    classes = _classes(axes, shifts, lowest, pitches)
-    margin = max((max(each.offsets, default=0) for each in classes), default=0)
-    return Grid(
-        tuple(padded),
-        tuple(-low for low in lowest),
-        length,
-        margin,
-        classes,
-        tuple(min(axis.window.stride, axis.large) for axis in axes),
-    )
-
-
-def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
-    """Per phase of an axis its taps, each with the input position it reads at output step 0."""
-    window, result = axis.window, []
-    for phase in range(min(window.stride, axis.large)):
-        places = [phase + axis.begin - tap * window.dilation for tap in range(window.size)]
-        result.append([(tap, place // window.stride) for tap, place in enumerate(places) if place % window.stride == 0])
-    return result
-
-
-def _classes(
-    axes: Sequence[Axis], shifts: list[list[list[tuple[int, int]]]], lowest: Sequence[int], pitches: Sequence[int]
-) -> tuple[Class, ...]:
-    tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
-    found: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
-    for number, phases in enumerate(product(*shifts)):
-        pairs = []
-        for taps in product(*phases):
-            offset = sum((shift - low) * pitch for (_, shift), low, pitch in zip(taps, lowest, pitches, strict=True))
-            pairs.append((offset, sum(tap * pitch for (tap, _), pitch in zip(taps, tap_pitches, strict=True))))
-        pairs.sort()
-        found.setdefault(tuple(offset for offset, _ in pairs), []).append((number, tuple(tap for _, tap in pairs)))
-    return tuple(
-        Class(tuple(phase for phase, _ in members), tuple(taps for _, taps in members), offsets)
-        for offsets, members in found.items()
-    )
+TILES = ((8, 3), (6, 4), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (3, 4), (2, 5), (1, 8))
+"""Shapes of a tile: rows, and vectors of positions; they fill the registers."""
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the work is cut: positions per block, output channels per chunk."""
+    """How the work is cut, and what it will cost.
 
+    Attributes:
+        plan: the line.
+        block: positions per block, whole tiles.
+        chunk: output channels per chunk.
+        tile: number of the shape of tiles in TILES.
+        workspace: bytes that a thread needs, roughly.
+        cost: multiply-adds of one group and one element of the batch, those of unfilled tiles counted.
+    """
+
+    plan: Grid
     block: int
     chunk: int
+    tile: int
+    workspace: int
+    cost: float
 
 
-def blocking(plan: Grid, channels: int, maps: int, size: int) -> Blocking:
-    """Blocks and chunks that stay in the second cache."""
-    step = VECTORS * vector_bytes() // size
-    fitting = PANEL_BYTES // (channels * size) - plan.margin
-    block = max(4, fitting // step) * step
-    block = min(block, -(-plan.length // step) * step)
-    chunk = max(1, RESULT_BYTES // (size * block * math.prod(plan.phases)))
-    rows = tile_rows()
-    chunk = min(maps, max(rows, chunk // rows * rows))
-    return Blocking(block, min(chunk, max(rows, -(-maps // 2 // rows) * rows)))
+@lru_cache(maxsize=256)
+def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
+    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache."""
+    return min(blockings(axes, channels, maps, size), key=lambda each: each.cost)
 
 
-def pack(w, plan: Grid, cut: Blocking, group: int):
+def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> list[Blocking]:
+    """What there is to choose from."""
+    lanes = vector_bytes() // size
+    plans = [grid(axes), grid(axes, is_spread=True), grid(axes, is_spread=True, whole=lanes)]
+    return [_blocking(plan, channels, maps, lanes, tile) for plan in plans for tile in range(len(TILES))]
+
+
+def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Blocking:
+    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much."""
+    rows, vectors = TILES[tile]
+    step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
+    size = vector_bytes() // lanes
+    room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
+    fitting = min(PANEL_BYTES // (channels * copies * size) - plan.margin, room // (size * phases * min(maps, rows)))
+    for most in (max(4, fitting // step), 1):
+        block = _even(-(-plan.length // step), most) * step
+        chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
+        panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
+        workspace = size * (panel + (phases * chunk + rows) * block)
+        if workspace <= WORKSPACE_BYTES:
+            break
+    columns, blocks = -(-plan.length // step) * step, -(-plan.length // block)
+    filled = sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
+    is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
+    slowness = 1.0 if rows > 1 else SINGLE_ROW_ALIGNED if is_aligned else SINGLE_ROW
+    laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
+    cost = channels * (filled * columns * slowness + laid_out) if workspace <= WORKSPACE_BYTES else math.inf
+    return Blocking(plan, block, chunk, tile, workspace, cost)
+
+
+def _even(tiles: int, most: int) -> int:
+    """Tiles per part, at most so many and at least half of that, such that two threads have the most equal shares."""
+    most = min(tiles, most)
+
+    def larger_share(part: int) -> float:
+        count = -(-tiles // part)
+        return max(count * part / 2, tiles - count // 2 * part)
+
+    return min(range(most, (most - 1) // 2, -1), key=larger_share)
+
+
+def pack(w, cut: Blocking, group: int):
     """The weights in the order in which tiles read them: group, chunk, class, tile, tap, channel, row.
 
     Args:
         w: (C, M/group, k1..kk).
-        plan: of the call.
         cut: of the call.
         group: number of groups.
     """
     channels, maps = w.shape[0] // group, w.shape[1]
-    flat, rows = w.reshape(group, channels, maps, -1), tile_rows()
+    flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
     parts: list[Any] = []
-    for each in range(group):
-        for first in range(0, maps, cut.chunk):
-            part = flat[each, :, first : first + cut.chunk]
-            parts.extend(_pack_class(part, kind, rows) for kind in plan.classes)
-    return np.concatenate(parts)
+    for first in range(0, maps, cut.chunk):
+        part = flat[:, :, first : first + cut.chunk]
+        parts.extend(_pack_class(part, kind, rows) for kind in cut.plan.classes)
+    return np.concatenate(parts, axis=1).reshape(-1)
 
 
 def _pack_class(part, kind: Class, rows: int):
-    """(channels, maps, taps) as tile, tap, channel, row; missing rows of the last tile are zero."""
+    """(group, channels, maps, taps) as group, then tile, tap, channel, row; the last tile is filled with zeros."""
+    group, channels, maps = part.shape[:3]
     taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
-    shape = len(kind.offsets), part.shape[0], len(kind.phases) * part.shape[1]
-    chosen = part[:, :, taps].transpose(3, 0, 2, 1).reshape(shape)
-    tiles = -(-len(kind.phases) * part.shape[1] // rows)
-    padded = np.zeros((*chosen.shape[:2], tiles * rows), part.dtype)
-    padded[..., : chosen.shape[2]] = chosen
-    return padded.reshape(*chosen.shape[:2], tiles, rows).transpose(2, 0, 1, 3).reshape(-1)
+    count = len(kind.phases) * maps
+    chosen = part[..., taps].transpose(0, 4, 1, 3, 2).reshape(group, len(kind.offsets), channels, count)
+    tiles = -(-count // rows)
+    padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
+    padded[..., :count] = chosen
+    return padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4).reshape(group, -1)
 
 
-def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None):
+def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None, ending: Ending = PLAIN):
     """Write the transposed convolution to `y`.
 
     Args:
-        x: C-contiguous (N, C, d1..dk), float32 or float64.
-        packed: from `pack`, type of x.
-        b: C-contiguous (M,), type of x.
+        x: C-contiguous (N, C, d1..dk), or channels last: float32, float64, or the bits of 16-bit floats.
+        packed: from `pack`, in the type that sums are formed in.
+        b: C-contiguous (M,), type of `packed`.
         axes: one per spatial axis.
         group: number of groups.
-        y: C-contiguous (N, M, D1..Dk), type of x.
+        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
         threads: at most so many; None for all cores.
+        ending: the layout of x and y, and what is done to sums before they are stored.
     """
-    plan = grid(axes)
-    channels, maps = x.shape[1] // group, y.shape[1] // group
-    cut = blocking(plan, channels, maps, x.itemsize)
-    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
-    starts, targets = _tables(axes)
-    kinds, offsets, sizes = _class_tables(plan, channels, maps, cut)
-    kernel = _kernel(x.dtype.name)
+    x_channels, maps = x.shape[-1 if ending.is_channels_last else 1], b.size // group
+    setup = _setup(axes, x_channels // group, maps, packed.itemsize)
     split(
-        kernel, x.shape[0] * group * blocks * chunks, y.size * channels * len(offsets) // _PRODUCTS, threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1),
-        (group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, packed.size // group),
-        (axes[-1].small, plan.padded[-1], plan.begins[-1], axes[-1].large, axes[-1].window.stride, plan.phases[-1]),
-        (math.prod(x.shape[2:]), math.prod(y.shape[2:])),
-        starts, targets, kinds, offsets, sizes,
+        _kernel(packed.dtype, x.dtype), x.shape[0] * group * setup.jobs, y.size * setup.work, threads,
+        readonly(x), readonly(packed), readonly(b), y.reshape(-1), _steps(x.size, x.shape[0], x_channels, ending),
+        _steps(y.size, x.shape[0], b.size, ending), (ending.is_active, *ending.bounds),
+        (group, packed.size // group, *setup.sizes), setup.lane, *setup.tables,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
-def _tables(axes: tuple[Axis, ...]):
-    """Where the rows of the line start in x, and where they go in y for every phase of the leading axes; -1 nowhere."""
-    plan, leading = grid(axes), axes[:-1]
-    smalls, larges = [axis.small for axis in axes], [axis.large for axis in axes]
-    inner = [math.prod(smalls[number + 1 :]) for number in range(len(leading))]
-    starts = padded_rows(plan.padded[:-1], plan.begins[:-1], smalls[:-1], inner)
-    targets = []
-    for phases in product(*(range(count) for count in plan.phases[:-1])):
-        rows = np.zeros(1, np.int64)
-        for number, (axis, phase) in enumerate(zip(leading, phases, strict=True)):
-            place = np.arange(plan.padded[number]) * axis.window.stride + phase
-            both = (rows[:, None] >= 0) & (place < axis.large)
-            rows = np.where(both, rows[:, None] + place * math.prod(larges[number + 1 :]), -1).reshape(-1)
-        targets.append(rows)
-    return starts, np.stack(targets)
+def _steps(size: int, batch: int, channels: int, ending: Ending) -> tuple[int, int, int]:
+    """Elements between neighbours along the batch, the channels and the lanes."""
+    whole = size // batch
+    return (whole, 1, channels) if ending.is_channels_last else (whole, whole // channels, 1)
 
 
-@lru_cache(maxsize=64)
-def _class_tables(plan: Grid, channels: int, maps: int, cut: Blocking):
-    """Per class its taps, phases and where these stand in the flat lists; sizes of the packed weights per chunk."""
-    kinds: list[tuple[int, int, int, int]] = []
-    offsets: list[int] = []
-    numbers: list[int] = []
+@dataclass(frozen=True)
+class _Setup:
+    """What the kernel is told of a call, whatever the batch and the number of groups.
+
+    Attributes:
+        jobs: per group and element of the batch.
+        work: multiply-adds per output element, roughly.
+        sizes: channels, maps, blocks, chunks, block, chunk, length, margin, tile, small size of the last axis.
+        lane: of the last axis: padded, large, stride, phases.
+        tables: arrays.
+    """
+
+    jobs: int
+    work: int
+    sizes: tuple[int, ...]
+    lane: tuple[int, ...]
+    tables: tuple[Any, ...]
+
+
+@lru_cache(maxsize=256)
+def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setup:
+    cut, last = blocking(axes, channels, maps, size), axes[-1]
+    plan = cut.plan
+    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
+    tables = (*row_tables(axes, plan), np.array(plan.copies), *_class_tables(cut, channels, maps))
+    return _Setup(
+        blocks * chunks,
+        channels * tables[4].size,
+        (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, last.small),
+        (plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
+        tables,
+    )
+
+
+def _class_tables(cut: Blocking, channels: int, maps: int):
+    """Per class its taps, phases and first tap; per tap its offset and line; slots of phases; weights before chunks."""
+    plan = cut.plan
+    kinds: list[tuple[int, int, int]] = []
+    offsets: list[tuple[int, int]] = []
+    slots = np.empty(math.prod(plan.phases), np.int64)
+    done = 0
     for kind in plan.classes:
-        kinds.append((len(kind.offsets), len(kind.phases), len(offsets), len(numbers)))
-        offsets.extend(kind.offsets)
-        numbers.extend(kind.phases)
-    rows, sizes = tile_rows(), []
+        kinds.append((len(kind.offsets), len(kind.phases), len(offsets)))
+        offsets.extend(zip(kind.offsets, kind.copies, strict=True))
+        slots[list(kind.phases)] = range(done, done + len(kind.phases))
+        done += len(kind.phases)
+    rows, sizes = TILES[cut.tile][0], []
     for first in range(0, maps, cut.chunk):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in plan.classes]
         sizes.append(sum(tiles) * channels * rows)
-    table = np.array(kinds, np.int64).reshape(-1, 4)
-    return table, np.array([*offsets, *numbers], np.int64), np.cumsum([0, *sizes])
+    places = np.array(offsets, np.int64).reshape(-1, 2)
+    return np.array(kinds, np.int64).reshape(-1, 3), places, slots, np.cumsum([0, *sizes])
 
 
 @cache
-def _kernel(dtype: str):
-    size = np.dtype(dtype).itemsize
-    return _make(getattr(types, dtype), vector_bytes() // size, size, tile_rows(), VECTORS, source_digest())
+def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
+    size = compute.itemsize
+    lanes = vector_bytes() // size
+    return _make(getattr(types, compute.name), storage.itemsize, lanes, size, TILES, source_digest())
 
 
-def _make(element, lanes, size, rows, vectors, digest):
-    wide, registers = lanes * vectors, rows * vectors
+def _make(element, storage_size, lanes, size, shapes, digest):
+    (r0, v0), (r1, v1), (r2, v2), (r3, v3) = shapes
 
-    @compiled(fastmath={"contract"})
-    def grow(x, packed, b, y, cuts, lane, planes, starts, targets, kinds, offsets, sizes, first, stop):
+    @compiled()
+    def grow(
+        x,
+        packed,
+        b,
+        y,
+        x_steps,
+        y_steps,
+        end,
+        cuts,
+        lane,
+        starts,
+        targets,
+        copies,
+        kinds,
+        terms,
+        slots,
+        sizes,
+        first,
+        stop,
+    ):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        groups, channels, maps, blocks, chunks, block, chunk, length, margin, group_weights = cuts
-        lane_phases = lane[5]
-        line = block + margin + wide
+        groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, small = cuts
+        zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
+        slope, low, high = splat(element(end[1]), lanes), splat(element(end[2]), lanes), splat(element(end[3]), lanes)
+        ending = end[0], zero, slope, low, high
+        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
+        copy = -(-(block + margin + lanes) // 16) * 16
+        line = copies.size * copy
         line += (16 - line) % 32
-        panel = np.empty(channels * line, element)
-        phase_count = targets.shape[0] * lane_phases
-        results = np.empty((phase_count * chunk + rows) * block, element)
-        taps_end = offsets.size - phase_count
+        offsets = terms[:, 0] + terms[:, 1] * copy
+        panel = np.empty(channels * line + 16, element)
+        results = np.empty((slots.size * chunk + rows) * block + lanes, element)
+        stage = np.empty(min(lane[1], block * lane[2]) + 8 * lanes, element)
+        places = np.zeros(slots.size + lanes, np.int64)
+        panel_start = -(-address_of(panel) // 64) * 64
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
             outer, at = part // blocks, part % blocks * block
-            if part != filled:
-                _fill_panel(
-                    panel, line, x, outer * channels * planes[0], planes[0], channels, at, block + margin, starts, lane
-                )
-                filled = part
+            batch = outer // groups
             first_map = piece * chunk
             count = min(chunk, maps - first_map)
+            if part != filled:
+                for channel in range(channels):
+                    source = batch * x_steps[0] + (outer % groups * channels + channel) * x_steps[1]
+                    source = address_of(x) + source * storage_size
+                    target = panel_start + channel * line * size
+                    for number in range(copies.size):
+                        fill_line(
+                            target, source, x_steps[2] * storage_size, at, block + margin, starts, small, lane[0],
+                            copies[number], zero, blank, lanes, size,
+                        )  # fmt: skip
+                        target += copy * size
+                filled = part
             weight = address_of(packed) + (outer % groups * group_weights + sizes[piece]) * size
             used = min(block, length - at)
+            result = address_of(results)
             for kind in range(kinds.shape[0]):
-                taps, members, first_tap, first_member = kinds[kind, 0], kinds[kind, 1], kinds[kind, 2], kinds[kind, 3]
-                for tile in range(0, members * count, rows):
-                    for position in range(0, used, wide):
-                        total = tile_zero(element, lanes, registers)
-                        a = weight
-                        for tap in range(taps):
-                            source = address_of(panel) + (position + offsets[first_tap + tap]) * size
-                            for _channel in range(channels):
-                                total = tile_add_product(total, a, source, element, lanes, rows, vectors)
-                                a += rows * size
-                                source += line * size
-                        result = (first_member * count + tile) * block + position
-                        tile_store(total, address_of(results) + result * size, block * size, rows, vectors)
-                    weight += taps * channels * rows * size
-            out = outer * maps + first_map
-            for member in range(phase_count):
-                phase = offsets[taps_end + member]
+                taps = offsets[kinds[kind, 2] : kinds[kind, 2] + kinds[kind, 0]]
+                height = kinds[kind, 1] * count
+                for tile in range(0, height, rows):
+                    target = result + tile * block * size
+                    if shape == 0:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r0, v0)
+                    elif shape == 1:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r1, v1)
+                    elif shape == 2:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r2, v2)
+                    else:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r3, v3)
+                    weight += taps.size * channels * rows * size
+                result += height * block * size
+            for member in range(slots.size):
+                places[member] = slots[member] * count * block * size
+            out_map = outer % groups * maps + first_map
+            out = address_of(y) + (batch * y_steps[0] + out_map * y_steps[1]) * storage_size
+            if y_steps[2] != 1:
+                store_channels(
+                    out, y_steps[2] * storage_size, address_of(results), block * size, places, at, used, count, targets,
+                    lane, address_of(b) + out_map * size, ending, blank, lanes, size,
+                )  # fmt: skip
+            else:
                 for number in range(count):
-                    values = results[(member * count + number) * block : (member * count + number) * block + used]
-                    base = (out + number) * planes[1]
-                    bias = b[outer % groups * maps + first_map + number]
-                    _store_phase(y, base, values, at, targets[phase // lane_phases], phase % lane_phases, bias, lane)
+                    store_plane(
+                        out + number * y_steps[1] * storage_size, address_of(results) + number * block * size,
+                        address_of(places), address_of(stage), at, used, targets, lane,
+                        splat(b[out_map + number], lanes), ending, blank, lanes, size,
+                    )  # fmt: skip
 
     return grow
 
 
-@compiled()
-def _fill_panel(panel, line, x, base, plane, channels, at, length, starts, lane):
-    """Copy the elements of [at, at + length) of every channel's line, zero where there is padding."""
-    small, padded, begin = lane[0], lane[1], lane[2]
-    for channel in range(channels):
-        target = panel[channel * line : channel * line + line]
-        done = 0
-        while done < length:
-            row, column = (at + done) // padded, (at + done) % padded
-            until = min(length, done + padded - column)
-            start = starts[row] if row < starts.size else -1
-            low, high = done + max(0, begin - column), done + max(0, min(until - done, begin + small - column))
-            if start < 0 or low >= high:
-                _clear(target[done:until])
-            else:
-                source = base + channel * plane + start + column - begin
-                _clear(target[done:low])
-                for place in range(high - low):
-                    target[low + place] = x[source + low - done + place]
-                _clear(target[high:until])
-            done = until
-        _clear(target[length:])
+def multiply(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
+    """Exists in compiled code only."""
 
 
-@compiled()
-def _clear(target):
-    for place in range(target.size):
-        target[place] = 0
+@overload(multiply, prefer_literal=True)
+def _multiply(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
+    """One tile of rows at all positions."""
+    size, wide = element.dtype.bitwidth // 8, lanes.literal_value * vectors.literal_value
+    registers = rows.literal_value * vectors.literal_value
 
+    def product(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
+        for position in range(0, used, wide):
+            total = tile_zero(element, lanes, registers)
+            a = weight
+            for tap in range(taps.size):
+                source = panel + (position + taps[tap]) * size
+                for _channel in range(channels):
+                    total = tile_add_product(total, a, source, element, lanes, rows, vectors)
+                    a += rows * size
+                    source += line * size
+            tile_store(total, target + position * size, block * size, rows, vectors)
 
-@compiled()
-def _store_phase(y, base, values, at, targets, phase, bias, lane):
-    """Write the results of one phase to every `stride`-th element of its output rows."""
-    padded, large, stride = lane[1], lane[3], lane[4]
-    width = (large - phase + stride - 1) // stride
-    done = 0
-    while done < values.size:
-        row, column = (at + done) // padded, (at + done) % padded
-        until = min(values.size, done + padded - column)
-        target = targets[row] if row < targets.size else -1
-        stop = min(until - done, width - column)
-        if target >= 0 and stop > 0:
-            out = base + target + column * stride + phase
-            _store_strided(y[out:], values[done : done + stop], bias, stride)
-        done = until
-
-
-@compiled()
-def _store_strided(y, values, bias, stride):
-    if stride == 1:
-        for place in range(values.size):
-            y[place] = values[place] + bias
-    elif stride == 2:
-        for place in range(values.size):
-            y[2 * place] = values[place] + bias
-    else:
-        for place in range(values.size):
-            y[stride * place] = values[place] + bias
+    return product

@@ -413,6 +413,97 @@ def tile_store(context, total, address, bytes_between, rows, vectors):
 
 
 @intrinsic
+def load_like(context, address, like):
+    """Neighbouring elements from any address, as many and of the type of `like`."""
+    return like(address, like), lambda ctx, builder, signature, arguments: _load(builder, arguments[0], like)
+
+
+@intrinsic
+def first_lanes(context, count, like):
+    """A mask of the lanes of `like` whose number is below `count`."""
+    result = _mask_of(like)
+
+    def emit(ctx, builder, signature, arguments):
+        narrow = builder.trunc(arguments[0], _I32) if count.bitwidth > 32 else arguments[0]
+        numbers = ir.Constant(ir.VectorType(_I32, like.lanes), list(range(like.lanes)))
+        return builder.icmp_signed("<", numbers, _splat(builder, narrow, like.lanes))
+
+    return result(count, like), emit
+
+
+@intrinsic
+def reinterpret(context, x, element):
+    """The same bits as elements of another type of equal width."""
+    result = x.of(element.dtype)
+    return result(x, element), lambda ctx, builder, signature, arguments: builder.bitcast(arguments[0], result.llvm)
+
+
+@intrinsic
+def tile_interleave(context, address, places, like, step):
+    """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e is lane e // step of vector e % step.
+
+    Vector v, typed as `like`, lies `places[v]` bytes behind `address`; `places` is the address of int64 numbers.
+    """
+    result = types.UniTuple(like, step.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        table = builder.inttoptr(arguments[1], ir.PointerType(ir.IntType(64)))
+        offsets = [builder.load(builder.gep(table, [ir.Constant(_I32, part)])) for part in range(result.count)]
+        groups = [[_load(builder, builder.add(arguments[0], offset), like) for offset in offsets]]
+        while len(groups[0]) > 1:
+            half = len(groups[0]) // 2
+            groups = [
+                [
+                    _interleave_half(builder, *pair, like.lanes, high)
+                    for pair in zip(each[:half], each[half:], strict=True)
+                ]
+                for each in groups
+                for high in (0, 1)
+            ]
+        return ctx.make_tuple(builder, result, [each[0] for each in groups])
+
+    return result(address, places, like, step), emit
+
+
+def _interleave_half(builder, x, y, lanes, high):
+    """Lanes of x and y in turn, from their first or second half."""
+    first = [lane for number in range(lanes // 2) for lane in (number, lanes + number)]
+    return builder.shuffle_vector(x, y, _indices([lane + high * (lanes // 2) for lane in first]))
+
+
+@intrinsic
+def tile_add(context, total, value):
+    """The vector `value` added to every vector of a tile."""
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        return ctx.make_tuple(builder, total, [builder.fadd(each, arguments[1]) for each in values])
+
+    return total(total, value), emit
+
+
+@intrinsic
+def tile_store_first(context, total, address, count):
+    """The first `count` elements of a tile, vector after vector; other memory is not touched."""
+    vector = total.dtype
+    size = _bits(vector.element) // 8 * vector.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        align = ir.Constant(_I32, _bits(vector.element) // 8)
+        lanes = ir.Constant(ir.VectorType(ir.IntType(64), vector.lanes), list(range(vector.lanes)))
+        for part, value in enumerate(values):
+            left = builder.sub(arguments[2], ir.Constant(ir.IntType(64), part * vector.lanes))
+            mask = builder.icmp_signed("<", lanes, _splat(builder, left, vector.lanes))
+            place = builder.add(arguments[1], ir.Constant(ir.IntType(64), part * size))
+            pointer = builder.inttoptr(place, _BYTE_POINTER)
+            _call(builder, f"llvm.masked.store.{vector.suffix}.p0", ir.VoidType(), [value, pointer, align, mask])
+        return ctx.get_dummy_value()
+
+    return types.void(total, address, count), emit
+
+
+@intrinsic
 def clear(context, address, size):
     """Zero `size` bytes by plain stores, which leave them in the cache; a library's memset may bypass it."""
 

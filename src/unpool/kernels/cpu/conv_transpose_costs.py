@@ -1,0 +1,40 @@
+"""What the ways to a transposed convolution cost, measured on an AVX-512 processor.
+
+The unit is one multiply-add of a filled tile of the phases' product, which runs at 95 to 99 % of the processor's peak.
+"""
+
+ROWS = 5
+"""A multiply-add of the rows kernel: every one loads and stores its sum."""
+
+LAYING = 3
+"""Laying out an element of the line: one load and one store for what is otherwise 1/16 of an instruction."""
+
+PACKING = 4
+"""Bringing a weight into the order of tiles; paid at every call, since not all weights are constant."""
+
+SINGLE_ROW = 2.0
+"""A multiply-add in a tile of one row, which loads a vector for each: most are unaligned, and take two loads."""
+
+SINGLE_ROW_ALIGNED = 1.2
+"""The same where every tap has a line of its own, and all rows begin at a whole vector."""
+
+NARROW_STORE = 8
+"""Output channels of a group from which channels last are stored directly: fewer would be stored one by one."""
+
+MOST_TAPS = 1 << 14
+"""Phases or taps beyond which tables of them are not made."""
+
+PANEL_BYTES = 3 << 17
+"""The input of one block of positions, all channels, stays in the second cache."""
+
+RESULT_BYTES = 1 << 18
+"""So do the results of one block and one chunk of output channels."""
+
+NEAR_BYTES = 3 << 13
+"""With few channels they are made so fast that they have to stay in the first cache."""
+
+LIGHT = 8
+"""So many channels are not few."""
+
+WORKSPACE_BYTES = 1 << 25
+"""What a thread may need beside inputs, outputs and packed weights; where phases need more, rows are taken."""
