@@ -12,6 +12,7 @@ import unpool
 from kernel_cases import CANARY, eager_threads, placed
 from unpool.kernels.cpu import conv_transpose as kernels
 from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_winograd as winograd
 
 TYPES = (np.float32, np.float64)
 
@@ -25,9 +26,10 @@ class GrowthCase:
         tiled: whether the kernel of phases computes it, or that of rows.
         inputs: X, W and B.
         attributes: of ConvTranspose.
-        panel_bytes: of the input that the kernel of phases lays out at once.
+        panel_bytes: of the input that the kernel of phases, or Winograd's, lays out at once.
         result_bytes: of results that it keeps before it stores them.
         gap: elements in front of x and y in their memory.
+        by_winograd: whether Winograd's kernel computes it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class GrowthCase:
     panel_bytes: int
     result_bytes: int
     gap: int
+    by_winograd: bool = False
 
 
 def growth_case(number: int) -> GrowthCase:
@@ -61,6 +64,34 @@ def growth_case(number: int) -> GrowthCase:
     name = f"{number}: tiled={tiled} {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
     return GrowthCase(name, tiled, (x, w, b), attributes, panel_bytes, result_bytes, int(rng.integers(0, 64)))
+
+
+WINDOWS = (
+    ((4, 2, 1), (4, 2, 1)), ((3, 1, 1), (3, 1, 1)), ((3, 2, 1), (3, 2, 1)), ((2, 1, 1), (2, 1, 1)),
+    ((5, 2, 1), (5, 2, 1)), ((6, 2, 1), (6, 2, 1)), ((8, 4, 1), (8, 4, 1)), ((4, 3, 1), (4, 2, 1)),
+    ((5, 3, 1), (3, 2, 1)), ((2, 1, 2), (3, 1, 1)), ((4, 2, 1), (2, 2, 2)), ((3, 2, 2), (5, 2, 1)),
+)  # fmt: skip
+"""Window, stride and dilation per axis: phases of 2 x 2 and of 3 x 3 taps, some of them missing or zero."""
+
+
+def winograd_case(number: int) -> GrowthCase:
+    """A case for Winograd's kernel, of both types and all windows in turn; the number seeds the rest."""
+    rng = np.random.default_rng([number, 1])
+    kind, axes = TYPES[number // len(WINDOWS) % 2], WINDOWS[number % len(WINDOWS)]
+    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
+    sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 12))
+    maps = int(rng.integers(1, 40))
+    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
+    x = rng.integers(-3, 4, (int(rng.integers(1, 4)), channels * group, *sizes)).astype(kind)
+    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
+    b = rng.integers(-3, 4, maps * group).astype(kind)
+    name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
+    return GrowthCase(name, True, (x, w, b), attributes, panel_bytes, result_bytes, int(rng.integers(0, 64)), True)
 
 
 def reference(case: GrowthCase) -> np.ndarray:
@@ -92,11 +123,16 @@ def forced(case: GrowthCase) -> Iterator[None]:
     with (
         patch.object(kernels, "_is_tiled", lambda *_: case.tiled),
         patch.object(kernels, "_is_matmul", lambda _: False),
+        patch.object(winograd, "pays", lambda axes, *_, **__: case.by_winograd and winograd.plan(axes) is not None),
         patch.object(phases, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases, "RESULT_BYTES", case.result_bytes),
+        patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
+        patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
         eager_threads(),
     ):
+        winograd.setup.cache_clear()
         yield
+    winograd.setup.cache_clear()
 
 
 def difference(case: GrowthCase, threads: int) -> str | None:
