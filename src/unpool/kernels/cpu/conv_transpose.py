@@ -115,7 +115,9 @@ def _packed_weights(w, dtype, key: Hashable, pack: Callable[..., Packed]) -> Pac
 
 def _pack(w, dtype, pack: Callable[..., Packed]) -> Packed:
     w = w.astype(dtype, copy=False)
-    return pack(w) if np.isfinite(w).all() else None
+    if not np.isfinite(w).all():
+        return None
+    return pack(w)
 
 
 def _pack_phases(w, axes: tuple[Axis, ...], group: int) -> Packed:
