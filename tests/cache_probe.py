@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numba.core.dispatcher import Dispatcher
@@ -16,7 +17,7 @@ from numba.core.dispatcher import Dispatcher
 import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu import conv_transpose_rows, per_plane, spin
+from unpool.kernels.cpu import conv_transpose, conv_transpose_rows, per_plane, spin
 from unpool.warmup import steps
 
 FOLDER = Path(cpu.__path__[0])
@@ -42,9 +43,13 @@ def unpool_again() -> None:
 
 
 def deconvolve() -> None:
-    """Transposed convolution by phases and by rows."""
+    """Transposed convolution by phases, by Winograd's tiles and by rows."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
-    y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+    with patch.object(conv_transpose, "ways", lambda _: ("phases",)):
+        y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+    assert y[0, 0, 15, 15] == 128
+    with patch.object(conv_transpose, "ways", lambda _: ("winograd",)):
+        y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
     assert y[0, 15, 15, 0] == 128

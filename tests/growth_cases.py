@@ -13,6 +13,7 @@ import unpool
 from kernel_cases import CANARY, eager_threads, placed
 from unpool.kernels.cpu import conv_transpose as kernels
 from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_winograd as winograd
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
 ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.25]})
@@ -28,10 +29,11 @@ class GrowthCase:
         inputs: X, W and B.
         attributes: of ConvTranspose.
         ending: layout and activation.
-        panel_bytes: of the input that the kernel of phases lays out at once.
+        panel_bytes: of the input that the kernel of phases, or Winograd's, lays out at once.
         result_bytes: of results that it keeps before it stores them.
         gap: elements in front of x and y in their memory.
         line: number of the line and of the shape of tiles that the kernel of phases takes; -1 for its own choice.
+        by_winograd: whether Winograd's kernel computes it.
     """
 
     name: str
@@ -42,7 +44,13 @@ class GrowthCase:
     panel_bytes: int
     result_bytes: int
     gap: int
-    line: int
+    line: int = -1
+    by_winograd: bool = False
+
+    def ways(self, work: kernels.Work) -> tuple[str, ...]:
+        """The ways that are tried; not Winograd's where it has no tiles for the axes."""
+        first = ("winograd",) if self.by_winograd and winograd.plan(work.axes) is not None else ()
+        return first + (("phases", "rows") if self.tiled else ("rows",))
 
     def cut(self, *call: Any) -> phases.Blocking:
         """As `blocking`, but with the line and the tiles of this case."""
@@ -86,6 +94,35 @@ def growth_case(number: int) -> GrowthCase:
     )
 
 
+WINDOWS = (
+    ((4, 2, 1), (4, 2, 1)), ((3, 1, 1), (3, 1, 1)), ((3, 2, 1), (3, 2, 1)), ((2, 1, 1), (2, 1, 1)),
+    ((5, 2, 1), (5, 2, 1)), ((6, 2, 1), (6, 2, 1)), ((8, 4, 1), (8, 4, 1)), ((4, 3, 1), (4, 2, 1)),
+    ((5, 3, 1), (3, 2, 1)), ((2, 1, 2), (3, 1, 1)), ((4, 2, 1), (2, 2, 2)), ((3, 2, 2), (5, 2, 1)),
+)  # fmt: skip
+"""Window, stride and dilation per axis: phases of 2 x 2 and of 3 x 3 taps, some of them missing or zero."""
+
+
+def winograd_case(number: int) -> GrowthCase:
+    """A case for Winograd's kernel, of both types and all windows in turn; the number seeds the rest."""
+    rng = np.random.default_rng([number, 1])
+    kind, axes = (np.float32, np.float64)[number // len(WINDOWS) % 2], WINDOWS[number % len(WINDOWS)]
+    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
+    sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 12))
+    maps = int(rng.integers(1, 40))
+    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
+    x = rng.integers(-3, 4, (int(rng.integers(1, 4)), channels * group, *sizes)).astype(kind)
+    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
+    b = rng.integers(-3, 4, maps * group).astype(kind)
+    name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
+    gap = int(rng.integers(0, 64))
+    return GrowthCase(name, True, (x, w, b), attributes, {}, panel_bytes, result_bytes, gap, by_winograd=True)
+
+
 def reference(case: GrowthCase) -> np.ndarray:
     """Every tap's products placed a stride apart, the padding cut off, the bias added; channels first."""
     x, w, b = (each.astype(np.float64) for each in case.inputs)
@@ -117,14 +154,18 @@ def reference(case: GrowthCase) -> np.ndarray:
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
     with (
-        patch.object(kernels, "ways", lambda _: ("phases", "rows") if case.tiled else ("rows",)),
+        patch.object(kernels, "ways", case.ways),
         patch.object(phases, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases, "RESULT_BYTES", case.result_bytes),
         patch.object(phases, "blocking", lambda *call: case.cut(*call)),
         patch.object(phases, "_setup", phases._setup.__wrapped__),
+        patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
+        patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
         eager_threads(),
     ):
+        winograd.setup.cache_clear()
         yield
+    winograd.setup.cache_clear()
 
 
 def difference(case: GrowthCase, threads: int) -> str | None:

@@ -13,7 +13,7 @@ def test_every_step_runs(name):
     """Each step is a call that works, for floats and for integers."""
     steps = dict(warmup.steps([name]))
 
-    assert len(steps) == (6 if name == "uint8" else 9)
+    assert len(steps) == (6 if name == "uint8" else 11)
     assert all(call() is not None for call in steps.values())
 
 

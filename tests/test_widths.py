@@ -74,12 +74,12 @@ def samples(tmp_path_factory):
 
 @pytest.mark.parametrize("cpu", NARROWER)
 def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
-    """Two hundred cases of either kind are right at a narrower width, which our lanes and Numba's code both have."""
+    """The sample is right at a narrower width, which our lanes and Numba's code both have."""
     output, errors = samples[cpu].communicate()
     assert samples[cpu].returncode == 0, errors.decode()[-3000:]
     report = json.loads(output)
     assert not report["wrong"], "\n\n".join(report["wrong"])
-    assert report["cases"] == 400
+    assert report["cases"] == 450
     assert report["vector_bytes"] == WIDTHS[cpu]
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
 

@@ -8,12 +8,12 @@ from numba import njit, types
 
 import growth_cases
 import kernel_cases
-from growth_cases import growth_case
+from growth_cases import growth_case, winograd_case
 from kernel_cases import SAMPLE_KERNELS, pool_case
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.vector import load, store
 
-CASES = 200  # of either kind
+CASES = 200  # of either kind, and a quarter as many by Winograd
 REGISTERS = {"zmm": 64, "ymm": 32, "xmm": 16}
 
 
@@ -34,7 +34,8 @@ def report() -> dict[str, Any]:
     """What differs, and the widths that the kernels were written and compiled for."""
     pools = (kernel_cases.difference(pool_case(number, SAMPLE_KERNELS), 1 + number % 2) for number in range(CASES))
     growths = (growth_cases.difference(growth_case(number), 1 + number // 4 % 2) for number in range(CASES))
-    results = [*pools, *growths]
+    tiles = (growth_cases.difference(winograd_case(number), 1 + number % 2) for number in range(CASES // 4))
+    results = [*pools, *growths, *tiles]
     wrong = [each for each in results if each]
     return {"cases": len(results), "wrong": wrong, "vector_bytes": vector_bytes(), "compiled_bytes": compiled_bytes()}
 

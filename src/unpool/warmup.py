@@ -1,6 +1,7 @@
 """Compiles the common kernels ahead of time, into Numba's cache on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -58,6 +59,13 @@ def _growth(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]
     def depthwise() -> object:
         return functional.conv_transpose(x, np.zeros((2, 1, 3, 3), x.dtype), group=2)
 
+    def wide(window: int, stride: int) -> object:
+        features, w = np.zeros((1, 32, 32, 32), x.dtype), np.zeros((32, 32, window, window), x.dtype)
+        w.flags.writeable = False
+        return functional.conv_transpose(features, w, strides=[stride] * 2)
+
     yield f"{name} MaxUnpool", unpool
     yield f"{name} ConvTranspose", dense
     yield f"{name} ConvTranspose, depthwise", depthwise
+    for window, stride in ((4, 2), (3, 1)):
+        yield f"{name} ConvTranspose, window {window}, stride {stride}", partial(wide, window, stride)

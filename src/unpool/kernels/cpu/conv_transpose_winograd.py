@@ -9,12 +9,13 @@ with 16 products instead of 36; where it has 3 x 3 taps, 2 x 2 outputs with 16 i
 one transformed input serves them all. A tap that a phase lacks is a zero weight, and a product that is zero at every
 point is left out.
 
-Sums and differences of neighbours are formed before they are multiplied, so errors are about twice those of the direct
-sum, relative to the largest output, and an infinity or NaN would spread to its neighbours: the kernel says when a
-result is not finite, and such a call has to be computed in another way.
+Sums and differences of neighbours are formed before they are multiplied: relative to the largest output, errors are up
+to two or three times those of a direct sum in as many pieces, and what is far larger than its neighbours, or no number,
+would spoil them. The kernel says when a result is not finite or beyond 2**50; such a call has to be computed in
+another way.
 
-Workspace per thread, in bytes: PANEL_BYTES and PRODUCT_BYTES, and one part in eight more; beyond that only where two
-vectors of positions, all channels or all phases of a tile of rows need it.
+Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what two vectors of positions need with all channels, and one
+tile of rows in all phases: 32 MiB at most.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; the points are theirs.
 """
@@ -229,7 +230,7 @@ def _known(axes: tuple[Axis, ...]) -> Plan:
 
 
 def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None) -> bool:
-    """Write the transposed convolution to `y`; False if a result is not finite, and none of them can be used.
+    """Write the transposed convolution to `y`; False if a result is infinite, NaN or beyond 2**50: then none is of use.
 
     Args:
         x: C-contiguous (N, C, d1, d2), float32 or float64.
@@ -240,7 +241,7 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
         y: C-contiguous (N, M, D1, D2), type of x.
         threads: at most so many; None for all cores.
     """
-    outputs, jobs, *tables = _setup(axes, *x.shape[:2], y.shape[1], group, x.itemsize)
+    outputs, jobs, *tables = setup(axes, *x.shape[:2], y.shape[1], group, x.itemsize)
     results = split(
         kernel(x.dtype.name, outputs), jobs, y.size * x.shape[1] // group * 4, threads,
         readonly(x), readonly(packed), readonly(b), y.reshape(-1), *tables,
@@ -249,7 +250,7 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
 
 
 @lru_cache(maxsize=64)
-def _setup(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, group: int, size: int):
+def setup(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, group: int, size: int):
     """Outputs of a tile and side, the number of jobs, and what the kernel reads of a call."""
     found, channels, maps = _known(axes), channels // group, maps // group
     cut = blocking(found, batch, channels, maps, size)

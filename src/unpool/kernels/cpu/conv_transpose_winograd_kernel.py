@@ -27,6 +27,7 @@ from unpool.kernels.cpu.vector import (
     store,
     store_masked,
     tile_add_product,
+    tile_add_to,
     tile_combine,
     tile_load,
     tile_load_every,
@@ -45,6 +46,13 @@ SUMS = {2: "0+1", 3: "0+1+2"}
 
 VECTORS = 3
 """Vectors of positions in a tile of the product; two where three do not divide them."""
+
+
+LIMIT = 2.0**50
+"""Results beyond it are given up: a neighbour's error is in proportion to the largest number of its tile."""
+
+PIECE = 64
+"""Channels that are summed before they are added to others: errors grow with the length of a sum."""
 
 
 def tile_rows() -> int:
@@ -68,7 +76,7 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
     @compiled(fastmath={"contract"})
     def grow_tiles(x, packed, b, y, cuts, grid, planes, entries, lows, first, stop):
         """Memory order: group, block of positions, chunk of output channels; then point and phase, tile of rows, tile
-        of positions, channel. Whether all results are finite.
+        of positions, channel. Whether all results are finite and within LIMIT.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         groups, channels, maps, blocks, chunks, block, chunk, positions = cuts
@@ -239,20 +247,24 @@ def _multiply(weights, panel, apart, products, jump, entries, channels, count, c
 
 
 def add_up(weight, source, target, channels, line, element, lanes, size, rows, vectors):
-    """One tile of a product, summed over the channels in registers; exists in compiled code only."""
+    """One tile of a product, summed over pieces of the channels in registers; exists in compiled code only."""
 
 
 @overload(add_up, prefer_literal=True)
 def _add_up(weight, source, target, channels, line, element, lanes, size, rows, vectors):
-    registers = rows.literal_value * vectors.literal_value
+    registers, piece = rows.literal_value * vectors.literal_value, PIECE
 
     def tile(weight, source, target, channels, line, element, lanes, size, rows, vectors):
-        total = tile_zero(element, lanes, registers)
-        for _channel in range(channels):
-            total = tile_add_product(total, weight, source, element, lanes, rows, vectors)
-            weight += rows * size
-            source += line
-        tile_store(total, target, line, rows, vectors)
+        for first in range(0, channels, piece):
+            total = tile_zero(element, lanes, registers)
+            for _channel in range(min(piece, channels - first)):
+                total = tile_add_product(total, weight, source, element, lanes, rows, vectors)
+                weight += rows * size
+                source += line
+            if first == 0:
+                tile_store(total, target, line, rows, vectors)
+            else:
+                tile_add_to(total, target, line, rows, vectors)
 
     return tile
 
@@ -264,12 +276,13 @@ def collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, ele
 @overload(collect, prefer_literal=True)
 def _collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, element, lanes, size, outputs, back,
              sums):  # fmt: skip
-    """Zero times what was found: not zero in a lane with infinity or NaN."""
+    """Zero times what was found, so scaled that LIMIT is infinity: NaN in a lane that exceeds it or is not finite."""
     number = np.dtype(str(element.dtype)).type
+    largest = float(np.finfo(number).max) / LIMIT
 
     def collect_map(products, jump, phase_jump, phases, vectors, used, lines, pitch, element, lanes, size, outputs,
                     back, sums):  # fmt: skip
-        zero = splat(number(0), lanes)
+        zero, scale = splat(number(0), lanes), splat(number(largest), lanes)
         ramp = count_up(types.int32, lanes, 1)
         bad = zero
         for phase in range(phases):
@@ -279,7 +292,7 @@ def _collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, el
                 found = tile_combine(tile_combine(found, 4, 4, back), 4, 1, back)
                 total = tile_combine(tile_combine(found, outputs, outputs, sums), outputs, 1, sums)[0]
                 is_used = ramp < splat(np.int32(used - vector * lanes), lanes)
-                bad = bad + select(is_used, total, zero) * zero
+                bad = bad + select(is_used, total, zero) * scale * zero
                 target = lines + phase * outputs * pitch + vector * lanes * outputs * size
                 tile_store_every(found, target, pitch, outputs)
         return bad

@@ -413,6 +413,26 @@ def tile_store(context, total, address, bytes_between, rows, vectors):
 
 
 @intrinsic
+def tile_add_to(context, total, address, bytes_between, rows, vectors):
+    """As `tile_store`, but added to what is there."""
+    vector = total.dtype
+    size = _bits(vector.element) // 8 * vector.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        for number, value in enumerate(values):
+            row, part = divmod(number, vectors.literal_value)
+            start = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(ir.IntType(64), row)))
+            place = builder.add(start, ir.Constant(ir.IntType(64), part * size))
+            total_here = builder.fadd(_load(builder, place, vector), value)
+            pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
+            builder.store(total_here, pointer, align=_bits(vector.element) // 8)
+        return ctx.get_dummy_value()
+
+    return types.void(total, address, bytes_between, rows, vectors), emit
+
+
+@intrinsic
 def load_like(context, address, like):
     """Neighbouring elements from any address, as many and of the type of `like`."""
     return like(address, like), lambda ctx, builder, signature, arguments: _load(builder, arguments[0], like)
