@@ -9,6 +9,7 @@ from numba import njit, types
 from guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
     address_of,
+    fence,
     gather,
     gather_at,
     load,
@@ -18,6 +19,7 @@ from unpool.kernels.cpu.vector import (
     splat,
     store,
     store_masked,
+    store_past_cache,
 )
 from vector_cases import every_kind, same, values
 
@@ -126,6 +128,25 @@ def test_store_masked(name: str, lanes: int) -> None:
     expected = np.where(mask != 0, x, out)
     operate(STORE_MASKED, lanes, unaligned(x)[1:], out, mask)
     same(out, expected)
+
+
+@pytest.mark.parametrize("name", ["int16", "float32", "int64"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_store_past_cache(name: str, count: int) -> None:
+    """One or two whole lines arrive, and none beside them."""
+    lanes, element = 64 * count // np.dtype(name).itemsize, getattr(types, name)
+
+    @njit("void(int64, int64)")
+    def run(x, out):
+        store_past_cache(out, load(x, element, lanes))
+        fence()
+
+    x, out = values(name, lanes), np.full(64 * 5, 7, np.uint8)
+    out = out[-out.ctypes.data % 64 :][: 64 * 4]
+    run(x.ctypes.data, out.ctypes.data + 64)
+    same(out[64 : 64 + x.nbytes].view(name), x)
+    assert np.all(out[:64] == 7)
+    assert np.all(out[64 + x.nbytes :] == 7)
 
 
 @every_kind

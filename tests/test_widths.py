@@ -16,7 +16,13 @@ from llvmlite import binding
 from unpool.kernels.cpu import host
 
 TESTS = Path(__file__).parent
-KERNELS = ("test_vector.py", "test_vector_memory.py", "test_pool_kernels.py", "test_growth_kernels.py")
+KERNELS = (
+    "test_vector.py",
+    "test_vector_memory.py",
+    "test_pool_kernels.py",
+    "test_unpool_kernels.py",
+    "test_growth_kernels.py",
+)
 ALL = (*KERNELS, "test_semantics.py", "test_random.py")
 ONLY_FUNCTIONS = "not test_example or function"
 NEEDED = {

@@ -1,7 +1,7 @@
 """Where a resolved call meets a kernel: NumPy arrays in, NumPy arrays out.
 
-Everything that can be wrong is found before the first write: types, ranks and shapes by `operators`, destinations
-here, and MaxUnpool's indices by a kernel that only reads.
+Everything that can be wrong is found before the first write to a caller's array: types, ranks and shapes by
+`operators`, destinations here, and MaxUnpool's indices by a kernel that only reads.
 """
 
 import logging
@@ -14,7 +14,7 @@ from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
-from unpool.memory import allocate
+from unpool.memory import allocate, was_written
 from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators import conv_transpose, max_pool, max_unpool
@@ -145,14 +145,25 @@ def _max_unpool(
     spec: MaxUnpoolSpec, inputs: list[AnyArray | None], target: AnyArray | None, threads: int | None
 ) -> AnyArray:
     from unpool.kernels.cpu import max_unpool as kernel
+    from unpool.kernels.cpu.max_unpool_windows import unpool_windows
 
     row, x, indices = spec.row, _present(inputs[0]), _present(inputs[1])
     storage = _value_type(row, spec.activation, x)
     index_type(row.label, "I", indices.dtype)
     call = max_unpool.call(spec, x.shape, indices.shape, _shape_value(row, inputs[2]))
     y = _destination(row, "output", call.large.in_layout(row), storage.dtype, target, (x, indices))
+    work = _scratch(y)
+    bits, elements = work.view(storage.bits), _contiguous(x, row).view(storage.bits)
     positions = _contiguous(indices, row)
     planes = call.small.batch * call.small.channels
+    may_stream = not row.is_channels_last and call.index_space != "inferred"
+    is_ours = work is not target
+
+    def stream() -> bool:
+        return unpool_windows(elements, positions, bits, call.axes, planes, threads, was_written=was_written(work))
+
+    if may_stream and is_ours and stream():
+        return _deliver(work, y, spec.activation, storage)
     counted = _counted_spatial(call, positions, planes, threads)
     limit = element_count((planes, *counted), row.label)
     wrong, is_local = kernel.check_range(positions, limit, planes, threads)
@@ -161,10 +172,9 @@ def _max_unpool(
     if counted != call.large.spatial:
         outer = (call.small.batch, call.small.channels)
         positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
-    work = _scratch(y)
-    channels = call.small.channels if row.is_channels_last else 1
-    bits = work.view(storage.bits)
-    kernel.scatter(_contiguous(x, row).view(storage.bits), positions, bits, channels, planes, is_local, threads)
+    if is_ours or not (may_stream and stream()):
+        channels = call.small.channels if row.is_channels_last else 1
+        kernel.scatter(elements, positions, bits, channels, planes, is_local, threads)
     return _deliver(work, y, spec.activation, storage)
 
 

@@ -413,3 +413,49 @@ def clear(context, address, size):
         return ctx.get_dummy_value()
 
     return types.void(address, size), emit
+
+
+@intrinsic
+def store_past_cache(context, address, value):
+    """All lanes to a multiple of 64 bytes, without reading or keeping the lines of memory.
+
+    Other threads are sure to see them after a `fence`. Value is 64 bytes, or a multiple.
+    """
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
+        stored = builder.store(arguments[1], pointer, align=64)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_I32, 1)]))
+        return ctx.get_dummy_value()
+
+    return types.void(address, value), emit
+
+
+@intrinsic
+def fence(context):
+    """Everything that was written before is seen by others before anything that is written later."""
+
+    def emit(ctx, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def count_set(context, mask):
+    """How many lanes of a mask are set, as int64."""
+
+    def emit(ctx, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], ir.IntType(mask.lanes))
+        return builder.zext(builder.ctpop(bits), ir.IntType(64)) if mask.lanes < 64 else builder.ctpop(bits)
+
+    return types.int64(mask), emit
+
+
+@intrinsic
+def interleave(context, x, y):
+    """x[0], y[0], x[1], y[1], ...: twice as many lanes."""
+    order = [lane + half * x.lanes for lane in range(x.lanes) for half in (0, 1)]
+    result = Vector(x.element, 2 * x.lanes)
+    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, _indices(order))
