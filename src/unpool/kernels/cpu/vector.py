@@ -417,14 +417,14 @@ def clear(context, address, size):
 
 @intrinsic
 def store_past_cache(context, address, value):
-    """All lanes to a multiple of 64 bytes, without reading or keeping the lines of memory.
+    """All lanes to a multiple of their bytes, 64 suffice, without reading or keeping the lines of memory.
 
-    Other threads are sure to see them after a `fence`. Value is 64 bytes, or a multiple.
+    Other threads are sure to see them after a `fence`.
     """
 
     def emit(ctx, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
-        stored = builder.store(arguments[1], pointer, align=64)
+        stored = builder.store(arguments[1], pointer, align=min(64, _bits(value.element) // 8 * value.lanes))
         stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_I32, 1)]))
         return ctx.get_dummy_value()
 
