@@ -16,6 +16,7 @@ import numpy as np
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu.rows import padded_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
@@ -30,6 +31,7 @@ _ELEMENTS = {
         np.uint8: "uint8",
     }.items()
 }
+PAST = False
 _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
@@ -93,6 +95,8 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
     places = x.size // x.shape[0] // plane.unit
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
         _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
+    elif tiles.tiling(plane.leading, plane.lanes, plane.unit) is not None:
+        _pool_tiles(x, plane, places, infinity, y, indices, lowest, mode)
     else:
         _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
 
@@ -134,6 +138,25 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
         steps, table, width,
         np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
         direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+    )  # fmt: skip
+
+
+def _pool_tiles(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
+    lanes, window = plane.lanes, plane.lanes.window
+    corners, offsets = tiles.tiling(plane.leading, lanes, plane.unit)
+    dtype = _ELEMENTS[x.dtype]
+    width = tiles.lanes_of(x.itemsize, lanes.small, is_exact=PAST)
+    y_past = PAST and y.ctypes.data % 64 == 0 and lanes.small % width == 0 and lanes.small*y.itemsize % 64 == 0
+    i_past = PAST and indices is not None and indices.ctypes.data % 64 == 0 and lanes.small % width == 0
+    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x), mode.nan_last, width)
+    number = np.dtype(dtype).type
+    split(
+        kernel, y.shape[0] * len(corners), y.size * len(offsets) * window.size, mode.threads,
+        readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
+        (x.size // x.shape[0], lanes.small, x.size // x.shape[0], places if plane.unit > 1 else 1),
+        corners, offsets,
+        np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
+        tiles.AHEAD if x.nbytes > _CACHE_BYTES else 0, y_past, i_past,
     )  # fmt: skip
 
 

@@ -1,0 +1,214 @@
+"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data.
+
+    best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
+
+Every window has the same offsets from its corner, so a row of outputs needs no list of its own. Whole vectors are loaded
+once and parted into taps. Floats are compared without regard to NaN, which is only noticed by the way; a block with NaN
+is done again in full.
+"""
+
+import math
+from functools import cache, lru_cache
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.order import beats, follow, order
+from unpool.kernels.cpu.vector import (
+    address_of,
+    convert,
+    count_set,
+    count_up,
+    fence,
+    gather,
+    load_every,
+    load_taps,
+    prefetch,
+    select,
+    splat,
+    store,
+    store_masked,
+    store_past_cache,
+    unordered,
+)
+
+STEPS = (1, 2, 4)
+AHEAD = 4096  # bytes between what is read and what is asked for
+LINE = 64  # bytes
+
+
+@lru_cache(maxsize=64)
+def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int):
+    """Where windows begin, and what lies in each.
+
+    Args:
+        leading: the axes before the lanes.
+        lanes: positions of the last axis, or channels.
+        unit: elements between neighbours of the last leading axis that are one place of an index.
+
+    Returns:
+        corners: (rows, 2) for every row of outputs the element at which its first window begins, and its place.
+        offsets: (rows of a window, 2) from there, in row-major order.
+        None unless windows tile the lanes and all lie on data.
+    """
+    window = lanes.window
+    if window.size != window.stride or window.size not in STEPS or window.dilation != 1 and window.size > 1:
+        return None
+    if any(axis.begin or (axis.small - 1) * axis.window.stride + axis.window.reach > axis.large
+           for axis in (*leading, lanes)):  # fmt: skip
+        return None
+    weights = [lanes.large * math.prod(axis.large for axis in leading[number + 1 :]) for number in range(len(leading))]
+    corners, offsets = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for axis, weight in zip(leading, weights, strict=True):
+        corners = (corners[:, None] + np.arange(axis.small) * axis.window.stride * weight).reshape(-1)
+        offsets = (offsets[:, None] + np.arange(axis.window.size) * axis.window.dilation * weight).reshape(-1)
+    return np.stack([corners, corners // unit], axis=1), np.stack([offsets, offsets // unit], axis=1)
+
+
+def lanes_of(size: int, small: int, *, is_exact: bool) -> int:
+    """Outputs in one block.
+
+    Args:
+        size: bytes of an element.
+        small: outputs in a row.
+        is_exact: whether blocks should not overlap, where that is possible.
+    """
+    register = vector_bytes() // size
+    if small <= register // 2:
+        return register // 2
+    if size != 4 or small < 2 * register or is_exact and small % (2 * register):
+        return register
+    return 2 * register
+
+
+@cache
+def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bool, lanes: int):
+    """The compiled kernel for one element type.
+
+    Args:
+        dtype: NumPy name of the elements as they are compared: float32, float64, int8, uint8; int16 means the bits of
+            a 16-bit float.
+        step: width of a window along the lanes: 1, 2 or 4.
+        has_indices: whether indices are stored.
+        is_wide: whether a plane has 2**31 elements or more.
+        nan_last: whether the last NaN of a window is found, rather than the first.
+        lanes: outputs in one block.
+    """
+    return _make(
+        getattr(types, dtype),
+        types.int64 if is_wide else types.int32,
+        lanes,
+        np.dtype(dtype).itemsize,
+        step,
+        int(has_indices),
+        int(nan_last),
+        source_digest(),
+    )
+
+
+def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
+    @compiled()
+    def pool_tiles(
+        x, y, indices, shape, corners, offsets, lowest, infinity, ahead, y_past_cache, indices_past_cache, first, stop
+    ):
+        """Memory order: outer, row of outputs, block of lanes. A last block moves back over its neighbour rather than
+        ending short.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        plane, small, outer_weight, lane_weight = shape
+        source, end = address_of(x), address_of(x) + x.size * size
+        nothing, limit = splat(lowest, lanes), splat(infinity, lanes)
+        lowest_key = order(nothing, limit)
+        ramp = count_up(types.int64, lanes, 1)
+        is_output = ramp < splat(small, lanes)
+        weights = ramp * splat(np.int64(step * lane_weight), lanes)
+        count = offsets.shape[0]
+        outer, row = first // corners.shape[0], first % corners.shape[0]
+        for job in range(first, stop):
+            done = 0
+            while done < small:
+                block = min(done, max(0, small - lanes))
+                done = block + lanes
+                base = source + (outer * plane + corners[row, 0] + block * step) * size
+                is_safe = base + (offsets[count - 1, 0] + lanes * step) * size <= end
+                best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                odd = is_output ^ is_output
+                if is_safe:
+                    for place in range(count):
+                        address, code = base + offsets[place, 0] * size, offsets[place, 1]
+                        if ahead:
+                            for line in range(0, lanes * step * size, 64):
+                                prefetch(address + ahead + line)
+                        taps = load_taps(address, element, lanes, step)
+                        odd = odd | unordered(taps[0], taps[-1])
+                        if step == 4:
+                            odd = odd | unordered(taps[1 % step], taps[2 % step])
+                        for tap in range(step):
+                            value = taps[tap]
+                            rank = order(value, limit)
+                            wins = beats_number(rank, key, nan_last)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
+                            at = select(wins, splat(place_type(code + tap), lanes), at)
+                if not is_safe or count_set(odd):
+                    best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                    for place in range(count):
+                        for tap in range(step):
+                            address = base + (offsets[place, 0] + tap) * size
+                            if is_safe and address + lanes * step * size <= end:
+                                value = load_every(address, element, lanes, step, step * size)
+                            else:
+                                value = gather(address, step * size, is_output, nothing)
+                            rank = order(value, limit)
+                            wins = beats(rank, key, nan_last)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
+                            at = select(wins, splat(place_type(offsets[place, 1] + tap), lanes), at)
+                target = job * small + block
+                start = outer * outer_weight + corners[row, 1] + block * step * lane_weight
+                index = convert(at, types.int64) + splat(start, lanes) + weights
+                if small >= lanes:
+                    write(address_of(y) + target * size, best, y_past_cache)
+                    if has_indices:
+                        write(address_of(indices) + target * 8, index, indices_past_cache)
+                else:
+                    store_masked(address_of(y) + target * size, best, is_output)
+                    if has_indices:
+                        store_masked(address_of(indices) + target * 8, index, is_output)
+            row += 1
+            if row == corners.shape[0]:
+                outer, row = outer + 1, 0
+        if y_past_cache or indices_past_cache:
+            fence()
+
+    return pool_tiles
+
+
+def beats_number(x, y, nan_last):
+    """As `beats` where no float is NaN; exists in compiled code only."""
+
+
+@overload(beats_number, prefer_literal=True)
+def _beats_number(x, y, nan_last):
+    if isinstance(x.element, types.Float):
+        return lambda x, y, nan_last: x > y
+    return lambda x, y, nan_last: beats(x, y, nan_last)
+
+
+def write(address, value, is_past_cache):
+    """Store a vector, past the cache or not; exists in compiled code only."""
+
+
+@overload(write)
+def _write(address, value, is_past_cache):
+    def store_either(address, value, is_past_cache):
+        if is_past_cache:
+            store_past_cache(address, value)
+        else:
+            store(address, value)
+
+    return store_either
