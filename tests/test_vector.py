@@ -23,6 +23,7 @@ from unpool.kernels.cpu.vector import (
     tile_add_product,
     tile_store,
     tile_zero,
+    unordered,
 )
 from vector_cases import FLOATS, INTEGERS, every_kind, pairs, same, values, widths
 
@@ -213,6 +214,22 @@ def test_interleave(name: str, lanes: int) -> None:
 
     run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
     same(out, np.stack([x, y], axis=1))
+
+
+@every_kind
+def test_unordered(name: str, lanes: int) -> None:
+    """Lanes where either is NaN; never for integers."""
+    element = getattr(types, name)
+
+    @njit("void(int64, int64, int64)")
+    def run(x, y, out):
+        is_nan = unordered(load(x, element, lanes), load(y, element, lanes))
+        store(out, select(is_nan, splat(np.uint8(1), lanes), splat(np.uint8(0), lanes)))
+
+    for x, y in pairs(name, lanes):
+        out = np.empty(lanes, np.uint8)
+        run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+        np.testing.assert_array_equal(out != 0, (x != x) | (y != y))
 
 
 @pytest.mark.parametrize("lanes", [3, 8, 16, 64])

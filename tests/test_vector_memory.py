@@ -15,6 +15,7 @@ from unpool.kernels.cpu.vector import (
     load,
     load_every,
     load_masked,
+    load_taps,
     prefetch,
     splat,
     store,
@@ -181,6 +182,25 @@ def test_load_every(name: str, lanes: int, step: int) -> None:
     out = np.empty(lanes, name)
     operate(EVERY + STEPS.index(step), lanes, unaligned(x)[1:], out, distance=apart * x.itemsize)
     same(out, x[::apart])
+
+
+@every_kind
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_load_taps(name: str, lanes: int, step: int) -> None:
+    """Tap t of every tile, in the order of the taps, from any byte, and nothing behind the last tile."""
+    element, size = getattr(types, name), lanes * np.dtype(name).itemsize
+
+    @njit("void(int64, int64)")
+    def run(x, out):
+        taps = load_taps(x, element, lanes, step)
+        for tap in range(step):
+            store(out + tap * size, taps[tap])
+
+    x, out = values(name, lanes * step), np.empty((step, lanes), name)
+    run(unaligned(x)[1:].ctypes.data, out.ctypes.data)
+    same(out, x.reshape(lanes, step).T)
+    guarded = beside_guard(x, at_end=True)
+    assert survives(lambda: run(guarded.ctypes.data, out.ctypes.data))
 
 
 @every_kind

@@ -20,6 +20,7 @@ KERNELS = (
     "test_vector.py",
     "test_vector_memory.py",
     "test_pool_kernels.py",
+    "test_pool_tiles.py",
     "test_unpool_kernels.py",
     "test_growth_kernels.py",
 )

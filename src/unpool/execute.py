@@ -104,13 +104,14 @@ def _max_pool(
     found, places = _index_destination(call, targets[1], (x, y)) if len(targets) == 2 else (None, None)
     work = _scratch(y)
     keep = spec.row.is_channels_last
+    is_used = was_written(work) and (places is None or was_written(places))
     planes = (call.small.batch * call.small.channels,)
     small, large = ((), ()) if keep else (planes + call.small.spatial, planes + call.large.spatial)
     kernel.max_pool(
         _contiguous(x, spec.row).view(storage.bits).reshape(large or x.shape), call.axes, storage.infinity,
         work.view(storage.bits).reshape(small or y.shape),
         None if places is None else places.reshape(small or y.shape),
-        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, threads),
+        int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, threads, is_used),
     )  # fmt: skip
     _deliver(work, y, spec.activation, storage)
     if found is None or places is None:

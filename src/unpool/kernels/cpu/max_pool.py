@@ -1,8 +1,9 @@
-"""Max pooling: routes a call to one of two kernels, and cuts it into independent jobs.
+"""Max pooling: routes a call to one of three kernels, and cuts it into independent jobs.
 
 | windows | kernel | why |
 |---|---|---|
-| few taps, or windows that do not overlap | direct | each element is read from memory once or twice, in registers |
+| side by side along the lanes, all on data | tiles | each element is loaded once; rows come in memory order |
+| other few taps, or windows that do not overlap | direct | each element is read once or twice |
 | overlapping, so that doubling takes fewer steps than there are taps | doubling | work grows with log2 of the window |
 """
 
@@ -31,7 +32,6 @@ _ELEMENTS = {
         np.uint8: "uint8",
     }.items()
 }
-PAST = False
 _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
@@ -47,11 +47,13 @@ class Mode:
         channels_last: whether the lanes of x are channels.
         nan_last: whether the index of the last NaN of a window is found, rather than of the first.
         threads: at most so many; None for all cores.
+        was_written: whether the memory of the outputs has been in use before.
     """
 
     channels_last: bool = False
     nan_last: bool = False
     threads: int | None = None
+    was_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,11 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
         mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
     places = x.size // x.shape[0] // plane.unit
-    if _is_doubling_cheaper(plane, x.dtype.itemsize):
+    tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
+    if tiling is not None:
+        _pool_tiles(x, plane, tiling, places, infinity, y, indices, lowest, mode)
+    elif _is_doubling_cheaper(plane, x.dtype.itemsize):
         _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
-    elif tiles.tiling(plane.leading, plane.lanes, plane.unit) is not None:
-        _pool_tiles(x, plane, places, infinity, y, indices, lowest, mode)
     else:
         _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
 
@@ -141,22 +144,20 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     )  # fmt: skip
 
 
-def _pool_tiles(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
-    lanes, window = plane.lanes, plane.lanes.window
-    corners, offsets = tiles.tiling(plane.leading, lanes, plane.unit)
-    dtype = _ELEMENTS[x.dtype]
-    width = tiles.lanes_of(x.itemsize, lanes.small, is_exact=PAST)
-    y_past = PAST and y.ctypes.data % 64 == 0 and lanes.small % width == 0 and lanes.small*y.itemsize % 64 == 0
-    i_past = PAST and indices is not None and indices.ctypes.data % 64 == 0 and lanes.small % width == 0
-    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x), mode.nan_last, width)
-    number = np.dtype(dtype).type
+def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
+    window, small, dtype = plane.lanes.window, plane.lanes.small, _ELEMENTS[x.dtype]
+    outputs = (y,) if indices is None else (y, indices)
+    is_past = mode.was_written and sum(each.nbytes for each in (x, *outputs)) >= tiles.PAST_CACHE
+    lanes = tiles.lanes_of(x.itemsize, small, is_exact=is_past)
+    past = [is_past and tiles.is_line_wise(each, small, lanes) for each in outputs]
+    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x), mode.nan_last, lanes)
+    elements = x.size // x.shape[0]
     split(
-        kernel, y.shape[0] * len(corners), y.size * len(offsets) * window.size, mode.threads,
+        kernel, y.shape[0] * len(tiling.corners), x.size + y.size, mode.threads,
         readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
-        (x.size // x.shape[0], lanes.small, x.size // x.shape[0], places if plane.unit > 1 else 1),
-        corners, offsets,
-        np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
-        tiles.AHEAD if x.nbytes > _CACHE_BYTES else 0, y_past, i_past,
+        (elements, small, elements, places if plane.unit > 1 else 1),
+        tiling.corners, tiling.offsets, np.array(lowest, x.dtype).view(dtype)[()],
+        np.dtype(dtype).type(infinity if dtype == "int16" else 0), tiles.ahead(x, tiling.reach), past[0], past[-1],
     )  # fmt: skip
 
 
