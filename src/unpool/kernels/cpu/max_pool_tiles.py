@@ -15,7 +15,6 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import overload
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
@@ -95,14 +94,12 @@ def lanes_of(size: int, small: int, *, is_exact: bool) -> int:
     Args:
         size: bytes of an element.
         small: outputs in a row.
-        is_exact: whether blocks are not to overlap, where that is possible.
+        is_exact: whether blocks are not to overlap, where half a register prevents it.
     """
     register = vector_bytes() // size
-    if small <= register // 2 or (is_exact and size == 2 and small % register):
-        return register // 2
-    if size != 4 or small < 2 * register or (is_exact and small % (2 * register)):
-        return register
-    return 2 * register
+    half = register // 2
+    is_exact_in_halves = is_exact and small % register > 0 and small % half == 0
+    return half if small <= half or is_exact_in_halves else register
 
 
 def ahead(x, reach: int) -> int:
@@ -137,11 +134,12 @@ def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bo
         step,
         int(has_indices),
         int(nan_last),
+        int(dtype.startswith("float") or not nan_last),
         source_digest(),
     )
 
 
-def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
+def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plain, digest):
     @compiled()
     def pool_tiles(
         x, y, indices, shape, corners, offsets, lowest, infinity, ahead, y_past_cache, indices_past_cache, first, stop
@@ -183,7 +181,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                         for tap in range(step):
                             value = taps[tap]
                             rank = order(value, limit)
-                            wins = beats_number(rank, key, nan_last)
+                            wins = rank > key if is_plain else beats(rank, key, nan_last)
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code + tap), lanes), at)
@@ -205,9 +203,14 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                 start = outer * outer_weight + corners[row, 1] + block * step * lane_weight
                 index = convert(at, types.int64) + splat(start, lanes) + weights
                 if small >= lanes:
-                    write(address_of(y) + target * size, best, y_past_cache)
-                    if has_indices:
-                        write(address_of(indices) + target * 8, index, indices_past_cache)
+                    if y_past_cache:
+                        store_past_cache(address_of(y) + target * size, best)
+                    else:
+                        store(address_of(y) + target * size, best)
+                    if has_indices and indices_past_cache:
+                        store_past_cache(address_of(indices) + target * 8, index)
+                    elif has_indices:
+                        store(address_of(indices) + target * 8, index)
                 else:
                     store_masked(address_of(y) + target * size, best, is_output)
                     if has_indices:
@@ -219,29 +222,3 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
             fence()
 
     return pool_tiles
-
-
-def beats_number(x, y, nan_last):
-    """As `beats` where no float is NaN; exists in compiled code only."""
-
-
-@overload(beats_number, prefer_literal=True)
-def _beats_number(x, y, nan_last):
-    if isinstance(x.element, types.Float):
-        return lambda x, y, nan_last: x > y
-    return lambda x, y, nan_last: beats(x, y, nan_last)
-
-
-def write(address, value, is_past_cache):
-    """Store a vector, past the cache or not; exists in compiled code only."""
-
-
-@overload(write)
-def _write(address, value, is_past_cache):
-    def store_either(address, value, is_past_cache):
-        if is_past_cache:
-            store_past_cache(address, value)
-        else:
-            store(address, value)
-
-    return store_either
