@@ -24,10 +24,12 @@ FOLDER = Path(cpu.__path__[0])
 
 
 def pool() -> None:
-    """Max pooling directly and by doubling."""
+    """Max pooling by tiles, directly and by doubling."""
     x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
     y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
     assert np.array_equal(y, x[:, :, 1::2, 1::2])
+    y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])
+    assert np.array_equal(y[:, :, :-1, :-1], x[:, :, ::2, ::2])
     y, _ = unpool.max_pool(x, kernel_shape=[13, 13], return_indices=True)
     assert np.array_equal(y, x[:, :, 12:, 12:])
 

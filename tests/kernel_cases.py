@@ -20,6 +20,7 @@ from oracle.window import Pooled
 from unpool import execute
 from unpool.kernels.cpu import max_pool as kernels
 from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu import threads as splitter
 from unpool.operators import resolve
 
@@ -43,6 +44,7 @@ class Kernel(NamedTuple):
     by_doubling: bool
     nan_last: bool = False
     is_wide: bool = False
+    by_tiles: bool = False
 
 
 KERNELS = tuple(
@@ -202,6 +204,7 @@ def forced(kernel: Kernel, strip_bytes: int = doubling.STRIP_BYTES) -> Iterator[
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
     caches = (kernels._line_plan, kernels._row_plan)
     with (
+        patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
         patch.object(kernels, "_is_doubling_cheaper", lambda *_: kernel.by_doubling),
         patch.object(kernels, "_is_wide", lambda _: kernel.is_wide),
         patch.object(doubling, "STRIP_BYTES", strip_bytes),

@@ -12,8 +12,10 @@ from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.vector import (
     Vector,
     convert,
+    count_set,
     count_up,
     exceeds,
+    interleave,
     load,
     select,
     splat,
@@ -21,6 +23,7 @@ from unpool.kernels.cpu.vector import (
     tile_add_product,
     tile_store,
     tile_zero,
+    unordered,
 )
 from vector_cases import FLOATS, INTEGERS, every_kind, pairs, same, values, widths
 
@@ -197,6 +200,48 @@ def test_splat_and_count_up(name: str) -> None:
     out = np.empty(lanes, name)
     run(number(4), out.ctypes.data)
     np.testing.assert_array_equal(out, number(4) + np.arange(0, 15, 3).astype(name))
+
+
+@every_kind
+def test_interleave(name: str, lanes: int) -> None:
+    """Lanes of both in turn, the first one's first."""
+    x, y, out = values(name, lanes), values(name, lanes, seed=1), np.empty((lanes, 2), name)
+    element = getattr(types, name)
+
+    @njit("void(int64, int64, int64)")
+    def run(x, y, out):
+        store(out, interleave(load(x, element, lanes), load(y, element, lanes)))
+
+    run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    same(out, np.stack([x, y], axis=1))
+
+
+@every_kind
+def test_unordered(name: str, lanes: int) -> None:
+    """Lanes where either is NaN; never for integers."""
+    element = getattr(types, name)
+
+    @njit("void(int64, int64, int64)")
+    def run(x, y, out):
+        is_nan = unordered(load(x, element, lanes), load(y, element, lanes))
+        store(out, select(is_nan, splat(np.uint8(1), lanes), splat(np.uint8(0), lanes)))
+
+    for x, y in pairs(name, lanes):
+        out = np.empty(lanes, np.uint8)
+        run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+        np.testing.assert_array_equal(out != 0, (x != x) | (y != y))
+
+
+@pytest.mark.parametrize("lanes", [3, 8, 16, 64])
+def test_count_set(lanes: int) -> None:
+    """As many as there are set lanes, none and all of them too."""
+
+    @njit("int64(int64)")
+    def run(x):
+        return count_set(load(x, types.uint8, lanes) != splat(np.uint8(0), lanes))
+
+    for x in (np.zeros(lanes, np.uint8), np.ones(lanes, np.uint8), np.arange(lanes, dtype=np.uint8) % 3):
+        assert run(x.ctypes.data) == np.count_nonzero(x)
 
 
 TILES = [(name, rows, vectors) for name in FLOATS for rows, vectors in ((1, 1), (3, 2), (8, 3), (2, 5))]

@@ -9,15 +9,18 @@ from numba import njit, types
 from guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
     address_of,
+    fence,
     gather,
     gather_at,
     load,
     load_every,
     load_masked,
+    load_taps,
     prefetch,
     splat,
     store,
     store_masked,
+    store_past_cache,
 )
 from vector_cases import every_kind, same, values
 
@@ -128,6 +131,25 @@ def test_store_masked(name: str, lanes: int) -> None:
     same(out, expected)
 
 
+@pytest.mark.parametrize("name", ["int16", "float32", "int64"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_store_past_cache(name: str, count: int) -> None:
+    """One or two whole lines arrive, and none beside them."""
+    lanes, element = 64 * count // np.dtype(name).itemsize, getattr(types, name)
+
+    @njit("void(int64, int64)")
+    def run(x, out):
+        store_past_cache(out, load(x, element, lanes))
+        fence()
+
+    x, out = values(name, lanes), np.full(64 * 5, 7, np.uint8)
+    out = out[-out.ctypes.data % 64 :][: 64 * 4]
+    run(x.ctypes.data, out.ctypes.data + 64)
+    same(out[64 : 64 + x.nbytes].view(name), x)
+    assert np.all(out[:64] == 7)
+    assert np.all(out[64 + x.nbytes :] == 7)
+
+
 @every_kind
 @pytest.mark.parametrize("apart", [1, 3, 5])
 def test_gather(name: str, lanes: int, apart: int) -> None:
@@ -160,6 +182,25 @@ def test_load_every(name: str, lanes: int, step: int) -> None:
     out = np.empty(lanes, name)
     operate(EVERY + STEPS.index(step), lanes, unaligned(x)[1:], out, distance=apart * x.itemsize)
     same(out, x[::apart])
+
+
+@every_kind
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_load_taps(name: str, lanes: int, step: int) -> None:
+    """Tap t of every tile, in the order of the taps, from any byte, and nothing behind the last tile."""
+    element, size = getattr(types, name), lanes * np.dtype(name).itemsize
+
+    @njit("void(int64, int64)")
+    def run(x, out):
+        taps = load_taps(x, element, lanes, step)
+        for tap in range(step):
+            store(out + tap * size, taps[tap])
+
+    x, out = values(name, lanes * step), np.empty((step, lanes), name)
+    run(unaligned(x)[1:].ctypes.data, out.ctypes.data)
+    same(out, x.reshape(lanes, step).T)
+    guarded = beside_guard(x, at_end=True)
+    assert survives(lambda: run(guarded.ctypes.data, out.ctypes.data))
 
 
 @every_kind

@@ -22,6 +22,8 @@ KERNELS = (
     "test_vector_rows.py",
     "test_float16.py",
     "test_pool_kernels.py",
+    "test_pool_tiles.py",
+    "test_unpool_kernels.py",
     "test_growth_kernels.py",
 )
 ALL = (*KERNELS, "test_semantics.py", "test_random.py")

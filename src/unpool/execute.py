@@ -1,8 +1,8 @@
 """Where a resolved call meets a kernel: NumPy arrays in, NumPy arrays out.
 
 What follows from attributes, shapes and types alone is worked out once, by `prepare`, and kept; a prepared call only
-takes memory and starts kernels. Everything that can be wrong is found before the first write: types, ranks and shapes
-while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
+takes memory and starts kernels. Everything that can be wrong is found before the first write to a caller's array:
+types, ranks and shapes while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
 """
 
 import logging
@@ -16,7 +16,7 @@ from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, element_count
-from unpool.memory import allocate
+from unpool.memory import RECYCLED_FROM, allocate, was_written
 from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators import conv_transpose, max_pool, max_unpool
@@ -145,11 +145,13 @@ class PreparedMaxPool:
         planes = (call.small.batch * call.small.channels,)
         keep = row.is_channels_last
         small, large = planes + call.small.spatial, planes + call.large.spatial
-        self._launch = kernel.prepare(
+        arguments = (
             _like(shape if keep else large, storage.bits), call.axes, storage.infinity,
             _like(call.small.in_layout(row) if keep else small, storage.bits), _NO_INDICES if has_indices else None,
-            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), kernel.Mode(keep, nan_last, per_plane),
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)),
         )  # fmt: skip
+        fresh, used = (kernel.Mode(keep, nan_last, per_plane, was_written) for was_written in (False, True))
+        self._launch_fresh, self._launch_used = (kernel.prepare(*arguments, mode) for mode in (fresh, used))
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and the indices if they are wanted."""
@@ -164,6 +166,10 @@ class PreparedMaxPool:
         if not (self._is_in_place and found is places):
             _deliver_indices(self._call, places, found)
         return y, found
+
+    def _launch(self, x: AnyArray, y: AnyArray, indices: AnyArray, threads: int | None) -> None:
+        is_used = y.nbytes >= RECYCLED_FROM and was_written(y) and (self._indices is None or was_written(indices))
+        (self._launch_used if is_used else self._launch_fresh)(x, y, indices, threads)
 
     def _index_place(
         self, output: Output, target: AnyArray | None, others: tuple[AnyArray, ...]
@@ -196,27 +202,51 @@ class PreparedMaxUnpool:
         self._call = call = max_unpool.call(spec, shape, indices, asked)
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
         self._planes = call.small.batch * call.small.channels
+        self._may_stream = not spec.row.is_channels_last and call.index_space != "inferred"
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
-        """The output."""
+        """The output. Memory of our own is written at once, a caller's once every index is known to be right."""
+        x, indices = _present(inputs[0]), _present(inputs[1])
+        y, work = self._y.place(targets[0], (x, indices))
+        elements = _contiguous(x, self.row).view(self._storage.bits)
+        positions, is_ours = _contiguous(indices, self.row), work is not targets[0]
+        if not (is_ours and self._stream(elements, positions, work, threads)):
+            positions, is_local = self._checked(positions, threads)
+            if is_ours or not self._stream(elements, positions, work, threads):
+                self._scatter(elements, positions, work, is_local, threads)
+        return (_deliver(work, y, self._call.spec.activation, self._storage),)
+
+    def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
+        """Whether y is written: where every index lies in the window of its element."""
+        from unpool.kernels.cpu.max_unpool_windows import unpool_windows
+
+        bits, axes, is_used = y.view(self._storage.bits), self._call.axes, was_written(y)
+        return self._may_stream and unpool_windows(x, positions, bits, axes, self._planes, threads, was_written=is_used)
+
+    def _checked(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
+        """The indices counted in the output, and whether each lies in its own plane.
+
+        Raises:
+            IndicesError: one lies outside the tensor that it counts in.
+        """
         from unpool.kernels.cpu import max_unpool as kernel
 
-        x, indices = _present(inputs[0]), _present(inputs[1])
-        row, call, storage, planes = self.row, self._call, self._storage, self._planes
-        y, work = self._y.place(targets[0], (x, indices))
-        positions = _contiguous(indices, row)
+        call, planes = self._call, self._planes
         counted = _counted_spatial(call, positions, planes, threads)
-        limit = element_count((planes, *counted), row.label)
+        limit = element_count((planes, *counted), self.row.label)
         wrong, is_local = kernel.check_range(positions, limit, planes, threads)
         if wrong >= 0:
-            raise flat_indices.out_of_range(positions, wrong, limit, row.label)
+            raise flat_indices.out_of_range(positions, wrong, limit, self.row.label)
         if counted != call.large.spatial:
             outer = (call.small.batch, call.small.channels)
             positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
-        channels = call.small.channels if row.is_channels_last else 1
-        bits = work.view(storage.bits)
-        kernel.scatter(_contiguous(x, row).view(storage.bits), positions, bits, channels, planes, is_local, threads)
-        return (_deliver(work, y, call.spec.activation, storage),)
+        return positions, is_local
+
+    def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
+        from unpool.kernels.cpu import max_unpool as kernel
+
+        channels = self._call.small.channels if self.row.is_channels_last else 1
+        kernel.scatter(x, positions, y.view(self._storage.bits), channels, self._planes, is_local, threads)
 
 
 def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:

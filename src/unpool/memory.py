@@ -22,6 +22,8 @@ RECYCLED_FROM = 1 << 22
 DEFAULT_LIMIT = 1 << 29
 """Bytes kept at most, unless the environment says otherwise."""
 
+_LINE = 64  # bytes; blocks start at a line of the cache
+
 
 class _Kept:
     """Blocks without owner. Single operations on a deque are atomic, so no lock is held, at exit and in forks too."""
@@ -30,17 +32,19 @@ class _Kept:
         self.limit = limit
         self.blocks: deque[AnyArray] = deque()
 
-    def take(self, size: int) -> AnyArray:
-        """A kept block of exactly this size, or a new one."""
+    def take(self, size: int) -> tuple[AnyArray, bool]:
+        """A kept block of exactly this size, or a new one; and whether it was kept."""
         for _ in range(len(self.blocks)):
             try:
                 block = self.blocks.popleft()
             except IndexError:
                 break
             if block.nbytes == size:
-                return block
+                return block, True
             self.blocks.append(block)
-        return np.empty(size, np.uint8)
+        fresh = np.empty(size + _LINE, np.uint8)
+        start = -fresh.ctypes.data % _LINE
+        return fresh[start : start + size], False
 
     def give(self, block: AnyArray) -> None:
         """Keep a block; the oldest ones go when there are too many bytes."""
@@ -55,8 +59,9 @@ class _Kept:
 class _Owner:
     """What an output's array is based on; its end of life is that of the last view."""
 
-    def __init__(self, block: AnyArray) -> None:
+    def __init__(self, block: AnyArray, was_written: bool) -> None:
         self._block = block
+        self.was_written = was_written
         self.__array_interface__ = block.__array_interface__
 
     def __del__(self) -> None:
@@ -96,7 +101,19 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArr
     size = check(shape, dtype, where)
     if size < RECYCLED_FROM or size > _kept.limit:
         return np.empty(shape, dtype)
-    return np.asarray(_Owner(_kept.take(size))).view(dtype).reshape(shape)
+    return np.asarray(_Owner(*_kept.take(size))).view(dtype).reshape(shape)
+
+
+def was_written(array: AnyArray) -> bool:
+    """Whether the array lies in a block that an output had before; its pages need no first touch.
+
+    >>> was_written(np.empty(3))
+    False
+    """
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, _Owner) and owner.was_written
 
 
 def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:

@@ -192,6 +192,13 @@ VALUES = (
     ),
     Mutation(
         "3.13",
+        "kernels/cpu/max_pool_tiles.py",
+        "rank > key if is_plain",
+        "rank >= key if is_plain",
+        "the last of equals wins where windows tile the plane",
+    ),
+    Mutation(
+        "3.13",
         "kernels/cpu/order.py",
         "splat(smallest, lanes) - value, value)",
         "~magnitude, value)",

@@ -187,8 +187,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute.py",
-        "kernel.scatter(_contiguous(x, row)",
-        "kernel.scatter(_contiguous(x + 0, row)",
+        "work.view(storage.bits), _contiguous(x, row)",
+        "work.view(storage.bits), _contiguous(x + 0, row)",
         "-0 becomes +0 on the way",
     ),
     Mutation(

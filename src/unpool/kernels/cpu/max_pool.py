@@ -1,8 +1,9 @@
-"""Max pooling: routes a call to one of two kernels, and cuts it into independent jobs.
+"""Max pooling: routes a call to one of three kernels, and cuts it into independent jobs.
 
 | windows | kernel | why |
 |---|---|---|
-| few taps, or windows that do not overlap | direct | each element is read from memory once or twice, in registers |
+| side by side along the lanes, all on data | tiles | each element is loaded once; rows come in memory order |
+| other few taps, or windows that do not overlap | direct | each element is read once or twice |
 | overlapping, so that doubling takes fewer steps than there are taps | doubling | work grows with log2 of the window |
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu.rows import padded_rows, row_plan
 from unpool.kernels.cpu.threads import Launch
 
@@ -44,11 +46,13 @@ class Mode:
         channels_last: whether the lanes of x are channels.
         nan_last: whether the index of the last NaN of a window is found, rather than of the first.
         per_plane: whether indices count inside their own plane, rather than in the whole tensor.
+        was_written: whether the memory of the outputs has been in use before.
     """
 
     channels_last: bool = False
     nan_last: bool = False
     per_plane: bool = False
+    was_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,9 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         mode = replace(mode, nan_last=False)
     plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
     places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
+    tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
+    if tiling is not None:
+        return _pool_tiles(x, plane, tiling, places, infinity, y, indices, lowest, mode)
     if _is_doubling_cheaper(plane, x.dtype.itemsize):
         return _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
     return _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
@@ -134,6 +141,27 @@ def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowe
     return Launch(
         kernel, y.shape[0] * rows, y.size * width * window.size,
         np.array(numbers), steps, table,
+        np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
+    )  # fmt: skip
+
+
+def _pool_tiles(
+    x, plane: Plane, tiling: tiles.Tiling, places: int, infinity: int, y, indices, lowest: int, mode: Mode
+) -> Launch:
+    window, small, dtype = plane.lanes.window, plane.lanes.small, _ELEMENTS[x.dtype]
+    sizes = (y.itemsize,) if indices is None else (y.itemsize, indices.itemsize)
+    is_past = mode.was_written and x.nbytes + y.size * sum(sizes) >= tiles.PAST_CACHE
+    lanes = tiles.lanes_of(x.itemsize, small, is_exact=is_past)
+    past = [is_past and tiles.is_line_wise(size, small, lanes) for size in sizes]
+    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x), mode.nan_last, lanes)
+    number = float if dtype.startswith("float") else int
+    numbers = (
+        x.size, x.size // x.shape[0], small, places * plane.unit, places if plane.unit > 1 else 1,
+        tiles.ahead(x, tiling.reach), past[0], past[-1],
+    )  # fmt: skip
+    return Launch(
+        kernel, y.shape[0] * len(tiling.corners), x.size + y.size,
+        np.array(numbers), tiling.corners, tiling.offsets,
         np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
     )  # fmt: skip
 

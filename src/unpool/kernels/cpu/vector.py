@@ -636,3 +636,85 @@ def _pick(builder, vectors, sources):
         indices = [lanes + lane if which == number else at for at, (which, lane) in enumerate(sources)]
         result = builder.shuffle_vector(result, vectors[number], _indices(indices))
     return result
+
+
+@intrinsic
+def store_past_cache(context, address, value):
+    """All lanes to a multiple of their bytes, 64 suffice, without reading or keeping the lines of memory.
+
+    Other threads are sure to see them after a `fence`.
+    """
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
+        stored = builder.store(arguments[1], pointer, align=min(64, _bits(value.element) // 8 * value.lanes))
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_I32, 1)]))
+        return ctx.get_dummy_value()
+
+    return types.void(address, value), emit
+
+
+@intrinsic
+def fence(context):
+    """Everything that was written before is seen by others before anything that is written later."""
+
+    def emit(ctx, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def count_set(context, mask):
+    """How many lanes of a mask are set, as int64."""
+
+    def emit(ctx, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], ir.IntType(mask.lanes))
+        return builder.zext(builder.ctpop(bits), ir.IntType(64)) if mask.lanes < 64 else builder.ctpop(bits)
+
+    return types.int64(mask), emit
+
+
+@intrinsic
+def interleave(context, x, y):
+    """x[0], y[0], x[1], y[1], ...: twice as many lanes."""
+    order = [lane + half * x.lanes for lane in range(x.lanes) for half in (0, 1)]
+    result = Vector(x.element, 2 * x.lanes)
+    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, _indices(order))
+
+
+@intrinsic
+def load_taps(context, address, element, lanes, step):
+    """A tuple of `step` vectors, step 1, 2 or 4: the t-th holds element t of each of `lanes` neighbouring tiles."""
+    vector = Vector(element.dtype, lanes.literal_value)
+    size, count = _bits(vector.element) // 8 * vector.lanes, step.literal_value
+
+    def part(builder, parts):
+        if len(parts) == 1:
+            return parts
+        halves = []
+        for half in (0, 1):
+            order = _indices(range(half, 2 * vector.lanes, 2))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            halves.append(part(builder, [builder.shuffle_vector(x, y, order) for x, y in pairs]))
+        return [each for both in zip(*halves, strict=True) for each in both]
+
+    def emit(ctx, builder, signature, arguments):
+        places = (builder.add(arguments[0], ir.Constant(ir.IntType(64), size * number)) for number in range(count))
+        taps = part(builder, [_load(builder, place, vector) for place in places])
+        return ctx.make_tuple(builder, signature.return_type, taps)
+
+    return types.UniTuple(vector, count)(address, element, lanes, step), emit
+
+
+@intrinsic
+def unordered(context, x, y):
+    """Lanes in which x or y is NaN; none for integers."""
+
+    def emit(ctx, builder, signature, arguments):
+        if _is_float(x):
+            return builder.fcmp_unordered("uno", *arguments)
+        return ir.Constant(_mask_of(x).llvm, [0] * x.lanes)
+
+    return _mask_of(x)(x, y), emit

@@ -1,0 +1,155 @@
+"""Max unpooling as a stream, for windows of two along the last axis that do not overlap.
+
+    y[row, 2 * lane], y[row, 2 * lane + 1] = x or 0, as the index of the lane is this place, the next, or neither
+
+Every element is expected in its own window. Then rows of y are made in memory order from registers, and indices are
+checked by the way: each element has to be met exactly once. A large y whose rows are whole lines of memory is written
+past the cache, because a plain store reads its line first.
+"""
+
+import math
+from functools import cache, lru_cache
+
+import numpy as np
+from numba import types
+
+from unpool.geometry import Axis, growing_walk
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.vector import (
+    address_of,
+    count_set,
+    count_up,
+    fence,
+    interleave,
+    load,
+    load_masked,
+    select,
+    splat,
+    store,
+    store_masked,
+    store_past_cache,
+)
+
+LINE = 64  # bytes
+PAST_CACHE = 1 << 25  # bytes of y from which on it is not kept in the cache
+
+
+def unpool_windows(
+    x, indices, y, axes: tuple[Axis, ...], planes: int, threads: int | None, *, was_written: bool
+) -> bool:
+    """Write all of y, if its windows can be streamed and every index lies in its element's own window.
+
+    Args:
+        x: C-contiguous integer view, (N, C, d1..dk), with elements of 2, 4 or 8 bytes.
+        indices: C-contiguous int64 in the shape of x, counting in y; anything may be wrong with them.
+        y: C-contiguous integer view, (N, C, D1..Dk).
+        axes: one per spatial axis.
+        planes: N * C.
+        threads: at most so many; None for all cores.
+        was_written: whether the memory of y has been in use before.
+
+    Returns:
+        Whether that was so; if not, y holds anything.
+    """
+    slabs = _slabs(axes)
+    if slabs is None or x.size == 0:
+        return False
+    cuts, sources = slabs
+    count = len(cuts) - 1
+    shape = count, len(sources), axes[-1].small, axes[-1].large, x.size // planes, x.size // (planes * count)
+    parts = split(
+        _kernel(x.itemsize), planes * count, x.size + y.size, threads,
+        readonly(x), readonly(indices), y.reshape(-1), shape, cuts, sources, was_written and _is_past_cache(y),
+    )  # fmt: skip
+    return all(parts)
+
+
+def _is_past_cache(y) -> bool:
+    """Lines of memory that nobody has touched are zeroed by the system, and in the cache when they are written."""
+    return bool(y.nbytes >= PAST_CACHE and y.shape[-1] * y.itemsize % LINE == 0 and y.ctypes.data % LINE == 0)
+
+
+@lru_cache(maxsize=64)
+def _slabs(axes: tuple[Axis, ...]):
+    """A plane of y, cut along its first axis so that each window lies in one slab, and where its rows come from.
+
+    Returns:
+        cuts: the first row of every slab, and the number of rows.
+        sources: for every row of y the row of x that it belongs to, -1 for none.
+        None for windows that overlap, or that are not two wide, side by side and whole along the last axis.
+    """
+    *leading, last = axes
+    if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:
+        return None
+    if any(axis.window.size > axis.window.stride for axis in leading):
+        return None
+    sources = np.zeros(1, np.int64)
+    for axis in leading:
+        walk = growing_walk(axis)
+        is_row = (sources[:, None] >= 0) & (walk.count > 0)
+        sources = np.where(is_row, sources[:, None] * axis.small + walk.other, -1).reshape(-1)
+    if not leading:
+        return np.array([0, 1]), sources
+    first = leading[0]
+    cuts = np.clip(np.arange(first.small + 1) * first.window.stride - first.begin, 0, first.large)
+    cuts[0], cuts[-1] = 0, first.large
+    return cuts * math.prod(axis.large for axis in leading[1:]), sources
+
+
+@cache
+def _kernel(size: int):
+    lanes = vector_bytes() // size
+    return _make(getattr(types, f"int{8 * size}"), lanes, 2 * lanes, size, source_digest())
+
+
+def _make(element, lanes, wide, size, digest):
+    @compiled()
+    def stream_slabs(x, indices, y, shape, cuts, sources, is_past_cache, first, stop):
+        """Memory order of y: plane, slab, row, block of lanes."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        slabs, rows, small, large, small_plane, elements = shape
+        ramp, nothing = count_up(types.int64, lanes, 1), splat(element(0), lanes)
+        one, nowhere = splat(np.int64(1), lanes), splat(np.int64(-1), lanes)
+        columns = count_up(types.int64, wide, 1)
+        plane, slab = first // slabs, first % slabs
+        for _job in range(first, stop):
+            met = 0
+            for row in range(cuts[slab], cuts[slab + 1]):
+                ready = small if sources[row] >= 0 else 0
+                source = plane * small_plane + sources[row] * small
+                target = (plane * rows + row) * large
+                for block in range(0, (large + 1) // 2, lanes):
+                    place, left = source + block, ready - block
+                    expected = splat(target + 2 * block, lanes) + ramp + ramp
+                    if left >= lanes:
+                        value = load(address_of(x) + place * size, element, lanes)
+                        offset = load(address_of(indices) + place * 8, types.int64, lanes) - expected
+                    elif left > 0:
+                        is_element = ramp < splat(left, lanes)
+                        value = load_masked(address_of(x) + place * size, is_element, nothing)
+                        offset = load_masked(address_of(indices) + place * 8, is_element, expected + nowhere) - expected
+                    else:
+                        value, offset = nothing, nowhere
+                    is_first, is_second = offset == nowhere + one, offset == one
+                    met += count_set(is_first | is_second)
+                    pair = interleave(select(is_first, value, nothing), select(is_second, value, nothing))
+                    address, room = address_of(y) + (target + 2 * block) * size, large - 2 * block
+                    if room < wide:
+                        store_masked(address, pair, columns < splat(room, wide))
+                    elif is_past_cache:
+                        store_past_cache(address, pair)
+                    else:
+                        store(address, pair)
+            if met != elements:
+                return False
+            slab += 1
+            if slab == slabs:
+                plane, slab = plane + 1, 0
+        if is_past_cache:
+            fence()
+        return True
+
+    return stream_slabs

@@ -1,0 +1,184 @@
+"""The pool of windows that tile the lanes, by force, around its blocks, with and without NaN, past the cache too."""
+
+import itertools
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import kernel_cases
+import unpool
+from cases_values import pool_values
+from guarded import beside_guard, survives
+from kernel_cases import TYPES, WIDEST_LANES, Kernel, PoolCase, Rng, near_block
+from unpool import execute
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import max_pool_tiles as tiles
+
+KERNELS = tuple(
+    Kernel(kind, step, has_indices, by_doubling=False, by_tiles=True)
+    for (number, kind), (place, step), has_indices in itertools.product(
+        enumerate(TYPES), enumerate(tiles.STEPS), (True, False)
+    )
+    if (number + place) % 2 == has_indices
+)
+"""Half of the kernels, in which every two of type, step and indices meet."""
+RARE_KERNELS = (
+    Kernel(np.float32, 2, has_indices=True, by_doubling=False, by_tiles=True, nan_last=True),
+    Kernel(np.float16, 1, has_indices=True, by_doubling=False, by_tiles=True, nan_last=True),
+    Kernel(np.float32, 1, has_indices=True, by_doubling=False, by_tiles=True, is_wide=True),
+)
+CHUNKS = 6
+PER_CHUNK = 72
+
+
+def leading_axis(rng: Rng, rank: int) -> tuple[int, int, int, int]:
+    """Size, window, stride and dilation of an axis whose windows leave gaps, but neither overlap nor end outside."""
+    window, dilation = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    reach = (window - 1) * dilation + 1
+    stride = reach + int(rng.integers(0, 3))
+    small = int(rng.integers(1, 6 if rank < 4 else 3))
+    return (small - 1) * stride + reach + int(rng.integers(0, stride)), window, stride, dilation
+
+
+def tile_case(number: int, kernels: tuple[Kernel, ...] = KERNELS) -> PoolCase:
+    """A case that the tiles take; every second one has no NaN."""
+    rng = np.random.default_rng(number)
+    kernel = kernels[number % len(kernels)]
+    layout = "NHWC" if kernel.stride == 1 and rng.random() < 0.7 else "NCHW"
+    rank, step = int(rng.integers(1, 5)), kernel.stride
+    axes = [leading_axis(rng, rank) for _ in range(rank)]
+    lanes = near_block(rng, WIDEST_LANES) if rng.random() < 0.7 else int(rng.integers(1, 20))
+    channels = lanes if layout == "NHWC" else int(rng.integers(1, 4))
+    if layout == "NCHW":
+        axes[-1] = lanes * step + int(rng.integers(0, step)), step, step, 1
+    sizes, window, stride, dilation = zip(*axes, strict=True)
+    batch = int(rng.integers(1, 3))
+    shape = (batch, *sizes, channels) if layout == "NHWC" else (batch, channels, *sizes)
+    attributes = {
+        "kernel_shape": list(window),
+        "strides": list(stride),
+        "dilations": list(dilation),
+        "pads": [0] * (2 * rank),
+        "ceil_mode": 0,
+        "storage_order": int(rng.random() < 0.2),
+    }
+    x = pool_values(rng, shape, np.dtype(kernel.kind))
+    if number // len(kernels) % 2:
+        x[x != x] = 1
+    gaps = tuple(int(gap) for gap in rng.integers(0, 64, 3))
+    return PoolCase(f"{number}: {kernel} {layout} {shape} {attributes}", kernel, x, attributes, layout, 1, gaps)
+
+
+def differences(cases: list[PoolCase]) -> list[str]:
+    """What is wrong with the cases, alone and with two threads."""
+    found = (kernel_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_agrees_with_the_reference(chunk: int) -> None:
+    """Values and indices are right to the bit, and nothing beside them is written."""
+    with patch.object(tiles, "CACHE_BYTES", chunk % 2 << 40):
+        wrong = differences([tile_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_rare_kernels() -> None:
+    """The last NaN of a window, and places that need 64 bits."""
+    wrong = differences([tile_case(number, RARE_KERNELS) for number in range(9000, 9000 + 8 * len(RARE_KERNELS))])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_cases_are_tiles() -> None:
+    """No case falls back to another kernel."""
+    with (
+        patch.object(kernel_cases.kernels, "_pool_directly", side_effect=AssertionError),
+        patch.object(kernel_cases.kernels, "_pool_by_doubling", side_effect=AssertionError),
+    ):
+        for case in map(tile_case, range(0, CHUNKS * PER_CHUNK, 5)):
+            kernel_cases.run(case, case.x, 1)
+
+
+def test_reads_nothing_beside_x() -> None:
+    """With x between protected pages, every kernel comes back."""
+    cases = [tile_case(number) for number in range(2 * len(KERNELS))]
+    for case in cases:
+        kernel_cases.run(case, case.x, 1)
+
+    def is_safe(chosen: list[PoolCase]) -> bool:
+        guarded = [(case, beside_guard(case.x, at_end=is_end)) for case in chosen for is_end in (False, True)]
+        return survives(lambda: [kernel_cases.run(case, x, 1) for case, x in guarded])
+
+    assert is_safe(cases), [case.name for case in cases if not is_safe([case])]
+
+
+def aligned(like: np.ndarray) -> np.ndarray:
+    """Memory of the shape and type of an array, which starts with a line of memory."""
+    memory = np.zeros(like.nbytes + tiles.LINE, np.uint8)
+    start = -memory.ctypes.data % tiles.LINE
+    return memory[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("lanes", [32, 48, 64, 112, 192, 224, 100])
+def test_past_the_cache(kind: type, lanes: int) -> None:
+    """Rows of whole lines, and indices beside values that are not, arrive whole, with and without NaN."""
+    kernel = next(each for each in KERNELS if each.kind is kind and each.has_indices and each.stride != 1)
+    step, rng = kernel.stride, np.random.default_rng(lanes)
+    window = {"kernel_shape": [2, step], "strides": [2, step], "dilations": [1, 1], "pads": [0] * 4, "ceil_mode": 0}
+    for has_nan, threads in itertools.product((False, True), (1, 2)):
+        x = pool_values(rng, (2, 2, 6, step * lanes), np.dtype(kind))
+        if not has_nan:
+            x[x != x] = 1
+        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
+        expected = kernel_cases.reference(chosen)
+        out = [aligned(each) for each in expected]
+        with patch.object(execute, "was_written", lambda _: True), patch.object(tiles, "PAST_CACHE", 0):
+            kernel_cases.run(chosen, x, threads, out)
+        for got, right in zip(out, expected, strict=True):
+            assert got.tobytes() == np.ascontiguousarray(right).tobytes()
+
+
+def test_past_the_cache_is_reached() -> None:
+    """Whole rows in memory of their own are written past the cache; cut rows and odd addresses are not."""
+    y = aligned(np.empty((4, 32), np.float32))
+    assert tiles.is_line_wise(y, 32, 16)
+    assert not tiles.is_line_wise(y[:, 1:], 32, 16)
+    assert not tiles.is_line_wise(y, 24, 16)
+    assert not tiles.is_line_wise(y.view(np.int16), 48, 32)
+    register = tiles.lanes_of(4, 64, is_exact=False)
+    assert tiles.lanes_of(4, 7 * register, is_exact=True) == register
+    assert tiles.lanes_of(4, 7 * register // 2, is_exact=True) == register // 2
+    assert tiles.lanes_of(4, 7 * register // 2, is_exact=False) == register
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (1, 0)])
+def test_one_nan_in_a_block(place: tuple[int, int]) -> None:
+    """A single NaN is found wherever it is, and its neighbours in the block keep their own maximum."""
+    for lane in (0, 15, 16, 31, 39):
+        x = np.arange(2 * 80, dtype=np.float32).reshape(1, 1, 2, 80)
+        x[0, 0, place[0], 2 * lane + place[1]] = np.nan
+        y, indices = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+        expected = 80 + 2 * np.arange(40) + 1
+        expected[lane] = place[0] * 80 + 2 * lane + place[1]
+        assert indices.ravel().tolist() == expected.tolist()
+        assert np.isnan(y.ravel()[lane])
+        assert np.isnan(y).sum() == 1
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        Axis(7, 3, Window(3, 2)),
+        Axis(9, 3, Window(3, 3)),
+        Axis(9, 3, Window(2, 2), 1),
+        Axis(5, 3, Window(2, 2)),
+        Axis(9, 3, Window(2, 2, 2)),
+        Axis(9, 3, Window(1, 2)),
+    ],
+)
+def test_leaves_other_windows(axis: Axis) -> None:
+    """Windows that overlap, leave gaps, are dilated or padded, or end outside are not tiles."""
+    assert tiles.tiling((), axis, 1) is None
+    assert tiles.tiling((), Axis(7, 3, Window(2, 2)), 1) is not None
