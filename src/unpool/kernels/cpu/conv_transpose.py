@@ -97,15 +97,22 @@ def _is_matmul(axes: tuple[Axis, ...]) -> bool:
 
 def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
     """One element per channel: the output is the weights' windows, weighted and cut."""
+    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
+    biases = b.reshape(-1, *[1] * len(axes))
+    if all(axis.begin == 0 and axis.large == axis.window.size for axis in axes):
+        with np.errstate(all="ignore"):
+            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
+            np.add(y, biases, out=y)
+        return
     with np.errstate(all="ignore"):
-        windows = x.reshape(x.shape[:2]) @ w.reshape(w.shape[0], -1)
+        windows = flat @ weights
     windows = windows.reshape(x.shape[0], *w.shape[1:])
     source, target = [slice(None)] * 2, [slice(None)] * 2
     for axis in axes:
         stop = min(axis.window.size, axis.begin + axis.large)
         source.append(slice(axis.begin, max(axis.begin, stop)))
         target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = b.reshape(-1, *[1] * len(axes))
+    y[...] = biases
     with np.errstate(all="ignore"):
         y[tuple(target)] += windows[tuple(source)]
 
@@ -113,7 +120,7 @@ def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
 @lru_cache(maxsize=1024)
 def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
     """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
-    if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
+    if batch * channels * maps == 0 or any(axis.small == 0 or axis.large == 0 for axis in axes):
         return False
     taps = math.prod(axis.window.size for axis in axes)
     real = channels * maps * taps * math.prod(axis.small for axis in axes)
