@@ -19,7 +19,7 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
-from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROWS
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROW_CALL, ROWS
 from unpool.kernels.cpu.float16 import BITS
 
 KEPT_SHAPES = 4
@@ -127,7 +127,8 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
         return False
     packing = PACKING * channels * maps * taps / batch
-    return phases.blocking(axes, channels, maps, size).cost + packing < ROWS * real
+    by_rows = real * (ROWS + ROW_CALL / axes[-1].small)
+    return phases.blocking(axes, channels, maps, size).cost + packing < by_rows
 
 
 def prepare(w, dtype, axes: Sequence[Axis], batch: int, group: int) -> None:
