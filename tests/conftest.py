@@ -5,7 +5,7 @@ import time
 import pytest
 from numba.core import event
 
-MOST_SPECIALISATIONS = 230
+MOST_SPECIALISATIONS = 290
 MOST_SECONDS = 300
 
 

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 
 import models
 import unpool
+from unpool.kernels.cpu import conv_transpose as kernels
 from unpool.runtime.session import FallbackWarning
 
 
@@ -29,6 +30,21 @@ def test_segnet_is_cut_by_the_level_rule():
     assert [step.level for step in pieces] == [0, 1, 3, 5]
     assert [len(step.nodes) for step in pieces] == [3, 2, 1, 1]
     assert {one.runner for one in plan} == {"unpool", "onnxruntime"}
+
+
+@pytest.mark.parametrize(("x", "way"), [([1, 16, 9, 9], ", by phases"), ([1, 16, 1, 1], ", by matmul"), (None, "")])
+def test_plan_says_how_a_conv_transpose_is_computed(x, way):
+    """Where the shape of X is known, and it packs the constant weights then."""
+    w = np.ones((16, 8, 3, 3), np.float32)
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x), ("y", None))]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [onnx.numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    before = len(kernels._packed)
+    session = unpool.InferenceSession(model)
+    (record,) = session.plan
+    assert record.reason == f"unpool runs every ConvTranspose{way}"
+    assert len(kernels._packed) - before == ("phases" in way)
 
 
 def test_parallel_branches_share_a_piece():

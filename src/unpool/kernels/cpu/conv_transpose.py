@@ -22,7 +22,7 @@ from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
-from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROWS
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROW_CALL, ROWS
 from unpool.kernels.cpu.float16 import BITS
 
 KEPT_SHAPES = 4
@@ -149,15 +149,22 @@ def _is_matmul(axes: tuple[Axis, ...]) -> bool:
 
 def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
     """One element per channel: the output is the weights' windows, weighted and cut."""
+    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
+    biases = b.reshape(-1, *[1] * len(axes))
+    if all(axis.begin == 0 and axis.large == axis.window.size for axis in axes):
+        with np.errstate(all="ignore"):
+            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
+            np.add(y, biases, out=y)
+        return
     with np.errstate(all="ignore"):
-        windows = x.reshape(x.shape[:2]) @ w.reshape(w.shape[0], -1)
+        windows = flat @ weights
     windows = windows.reshape(x.shape[0], *w.shape[1:])
     source, target = [slice(None)] * 2, [slice(None)] * 2
     for axis in axes:
         stop = min(axis.window.size, axis.begin + axis.large)
         source.append(slice(axis.begin, max(axis.begin, stop)))
         target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = b.reshape(-1, *[1] * len(axes))
+    y[...] = biases
     with np.errstate(all="ignore"):
         y[tuple(target)] += windows[tuple(source)]
 
@@ -165,14 +172,15 @@ def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
 @lru_cache(maxsize=1024)
 def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
     """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
-    if channels == 0 or maps == 0 or any(axis.small == 0 for axis in axes):
+    if batch * channels * maps == 0 or any(axis.small == 0 or axis.large == 0 for axis in axes):
         return False
     taps = math.prod(axis.window.size for axis in axes)
     real = channels * maps * taps * math.prod(axis.small for axis in axes)
     if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
         return False
     packing = PACKING * channels * maps * taps / batch
-    return phases.blocking(axes, channels, maps, size).cost + packing < ROWS * real
+    by_rows = real * (ROWS + ROW_CALL / axes[-1].small)
+    return phases.blocking(axes, channels, maps, size).cost + packing < by_rows
 
 
 def _is_fixed(w) -> bool:

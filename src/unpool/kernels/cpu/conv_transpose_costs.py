@@ -6,6 +6,9 @@ The unit is one multiply-add of a filled tile of the phases' product, which runs
 ROWS = 5
 """A multiply-add of the rows kernel: every one loads and stores its sum."""
 
+ROW_CALL = 600
+"""What the rows kernel spends on each tap of each row, however short: 10 nanoseconds."""
+
 LAYING = 3
 """Laying out an element of the line: one load and one store for what is otherwise 1/16 of an instruction."""
 

@@ -677,14 +677,6 @@ def count_set(context, mask):
 
 
 @intrinsic
-def interleave(context, x, y):
-    """x[0], y[0], x[1], y[1], ...: twice as many lanes."""
-    order = [lane + half * x.lanes for lane in range(x.lanes) for half in (0, 1)]
-    result = Vector(x.element, 2 * x.lanes)
-    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, _indices(order))
-
-
-@intrinsic
 def load_taps(context, address, element, lanes, step):
     """A tuple of `step` vectors, step 1, 2 or 4: the t-th holds element t of each of `lanes` neighbouring tiles."""
     vector = Vector(element.dtype, lanes.literal_value)
