@@ -134,19 +134,22 @@ def test_past_the_cache(kind: type, lanes: int) -> None:
         chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
         expected = kernel_cases.reference(chosen)
         out = [aligned(each) for each in expected]
-        with patch.object(execute, "was_written", lambda _: True), patch.object(tiles, "PAST_CACHE", 0):
+        with (
+            patch.object(execute, "was_written", lambda _: True),
+            patch.object(execute, "RECYCLED_FROM", 0),
+            patch.object(tiles, "PAST_CACHE", 0),
+        ):
             kernel_cases.run(chosen, x, threads, out)
         for got, right in zip(out, expected, strict=True):
             assert got.tobytes() == np.ascontiguousarray(right).tobytes()
 
 
 def test_past_the_cache_is_reached() -> None:
-    """Whole rows in memory of their own are written past the cache; cut rows and odd addresses are not."""
-    y = aligned(np.empty((4, 32), np.float32))
-    assert tiles.is_line_wise(y, 32, 16)
-    assert not tiles.is_line_wise(y[:, 1:], 32, 16)
-    assert not tiles.is_line_wise(y, 24, 16)
-    assert not tiles.is_line_wise(y.view(np.int16), 48, 32)
+    """Rows of whole lines are written past the cache; cut rows are not."""
+    assert tiles.is_line_wise(4, 32, 16)
+    assert not tiles.is_line_wise(4, 31, 16)
+    assert not tiles.is_line_wise(4, 24, 16)
+    assert not tiles.is_line_wise(2, 48, 32)
     register = tiles.lanes_of(4, 64, is_exact=False)
     assert tiles.lanes_of(4, 7 * register, is_exact=True) == register
     assert tiles.lanes_of(4, 7 * register // 2, is_exact=True) == register // 2
