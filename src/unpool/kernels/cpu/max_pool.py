@@ -2,12 +2,15 @@
 
 | windows | kernel | why |
 |---|---|---|
-| few taps, or windows that do not overlap | direct | each element is read from memory once or twice, in registers |
-| overlapping, so that doubling takes fewer steps than there are taps | doubling | work grows with log2 of the window |
+| that do not overlap, or have few taps | direct | each element is read from memory once or twice, in registers |
+| channels last, fewer channels than a register holds | direct | its registers may end short |
+| a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
+| the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
+| with NaN, or a maximum that padding has too | separable, then direct where it was noticed | separable knows neither |
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,8 +18,9 @@ import numpy as np
 
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
-from unpool.kernels.cpu import max_pool_doubling as doubling
-from unpool.kernels.cpu.rows import padded_rows, readonly, row_plan
+from unpool.kernels.cpu import max_pool_separable as separable
+from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, padded_size, plan
+from unpool.kernels.cpu.rows import readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
 _POINT = Window(1)
@@ -32,9 +36,8 @@ _ELEMENTS = {
 }
 _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
-_LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
-_LAYOUT_STEPS = 5  # laying out and delivering an element cost as much as so many combining steps
-_RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many whole ones
+_LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
+_LAYOUT_TAPS = 3  # laying out an element costs as much as so many taps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ class Plane:
         """All of them."""
         return (*self.leading, self.lanes)
 
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        """Those that windows slide along."""
+        return self.leading if self.unit > 1 else self.axes
+
 
 def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode):
     """Write the largest element of every window to `y` and where it was found to `indices`.
@@ -89,52 +97,136 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
         return
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
-    plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
-    places = x.size // x.shape[0] // plane.unit
-    if _is_doubling_cheaper(plane, x.dtype.itemsize):
-        _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
-    else:
-        _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
+    route = _route(
+        tuple(axes), x.shape[-1] if mode.channels_last else 0, x.dtype, indices is not None, x.size // x.shape[0]
+    )
+    if route.plan is None:
+        _pool_directly(x, route.plane, infinity, y, indices, lowest, mode, [(0, y.size // route.plane.lanes.small)])
+        return
+    flags = _pool_separably(x, route, infinity, y, indices, lowest, mode)
+    if flags.any():
+        _pool_directly(x, route.plane, infinity, y, indices, lowest, mode, _rows(flags, route))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """What is known of a call before it comes.
+
+    Attributes:
+        plane: its axes.
+        plan: of the separable kernel, or None if the direct one is to be taken.
+        kernel: the separable one.
+    """
+
+    plane: Plane
+    plan: Plan | None
+    kernel: Callable[..., None] | None
 
 
 @lru_cache(maxsize=256)
-def _plane(axes: tuple[Axis, ...], channels: int) -> Plane:
-    if channels:
-        return Plane(axes, Axis(channels, channels, _POINT), channels)
-    return Plane(axes[:-1], axes[-1], 1)
+def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, plane_size: int) -> Route:
+    plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
+    dtype, spatial = _ELEMENTS[bits], plane.spatial
+    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
+        return Route(plane, None, None)
+    step = 1 if plane.unit > 1 else _known_step(spatial[-1].window)
+    width = np.dtype(separable.COMPARED[dtype]).itemsize
+    found = plan(
+        spatial, plane.unit, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
+        separable.slack_of(dtype, step),
+    )  # fmt: skip
+    return Route(plane, found, separable.kernel(dtype, step, has_indices))
 
 
-@lru_cache(maxsize=256)
-def _is_doubling_cheaper(plane: Plane, size: int) -> bool:
-    """Compare combining steps per plane; a gather counts as the taps it replaces."""
-    line = math.prod(doubling.padded_size(axis) for axis in plane.axes)
-    row = doubling.padded_size(plane.lanes) * math.prod(doubling.padded_size(axis) for axis in plane.leading[1:])
-    if line == 0 or min(line, row * plane.leading[0].window.reach if plane.leading else line) > _LINE_ELEMENTS:
-        return False
-    steps = len(doubling.offsets(plane.axes, (1,) * len(plane.axes)))
-    taps = math.prod(axis.window.size for axis in plane.axes)
-    outputs = math.prod(axis.small for axis in plane.axes)
-    is_ragged = plane.lanes.small < direct.lanes_of(size)
-    return line * (steps + _LAYOUT_STEPS) < outputs * taps * (_RAGGED_STEPS if is_ragged else 1)
+def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
+    """Places fit their type, registers are filled with channels, and what is laid out at once is not too long."""
+    padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
+    window = plane.spatial[0].window.reach if len(padded) > 1 else 1
+    longest = max(padded[-1], window * math.prod(padded[1:]))
+    return plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
 
 
-def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
+def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
+    """Compare the taps of all windows of a plane with those of the separable moves; a register is read once per tap."""
+    spatial = plane.spatial
+    now = math.prod(padded_size(axis) for axis in spatial)
+    taps = now * _LAYOUT_TAPS
+    for axis in reversed(spatial):
+        *steps, final = chain(axis.window.size)
+        taps += now * sum(len(step) + 1 for step in steps)
+        now = now // padded_size(axis) * axis.small
+        taps += now * (len(final) + 1)
+    is_ragged = plane.unit == 1 and plane.lanes.small < separable.lanes_of(dtype)
+    return taps < now * math.prod(axis.window.size for axis in spatial) * (_RAGGED_STEPS if is_ragged else 1)
+
+
+def _pool_separably(x, route: Route, infinity: int, y, indices, lowest: int, mode: Mode):
+    """As `max_pool`, but strips of a plane where a NaN was noticed, or padding may be the maximum, are only flagged."""
+    found = route.plan
+    jobs = x.size // found.strips[0] * found.strips[1]
+    flags = np.empty(jobs, np.bool_)
+    split(
+        route.kernel, jobs, x.size + y.size, mode.threads,
+        readonly(x), y.reshape(-1), _flat(indices), flags,
+        found.strips, found.row, found.line, found.used, found.tables,
+        _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+    )  # fmt: skip
+    return flags
+
+
+@lru_cache(maxsize=64)
+def _fill(dtype: str, has_indices: bool, lowest: int):
+    """What padding holds, in the type of comparison: less than every element, or `lowest` if indices are not wanted.
+
+    Of the bits of 16-bit floats, minus infinity is `lowest` as the kernel sees it.
+    """
+    kind = np.dtype(separable.COMPARED[dtype]).type
+    if kind == np.int32:
+        return kind(lowest - has_indices)
+    if dtype == "int16" and not has_indices:
+        return np.int32(lowest << 16).view(np.float32)
+    return kind(-np.inf)
+
+
+def _rows(flags, route: Route) -> list[tuple[int, int]]:
+    """The rows of all flagged strips, as ranges."""
+    _, strips, _, strip_outputs, outputs = route.plan.strips
+    width = route.plane.lanes.small
+    job = np.flatnonzero(flags)
+    outer, strip = job // strips, job % strips
+    first = outer * (outputs // width) + strip * (strip_outputs // width)
+    stop = outer * (outputs // width) + np.minimum((strip + 1) * strip_outputs, outputs) // width
+    is_start = np.append(True, first[1:] != stop[:-1])
+    return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
+
+
+def _pool_directly(
+    x, plane: Plane, infinity: int, y, indices, lowest: int, mode: Mode, ranges: Sequence[tuple[int, int]]
+):
     lanes, window = plane.lanes, plane.lanes.window
     steps, table, width = _row_plan(plane)
     rows = math.prod(axis.small for axis in plane.leading)
-    dtype = _ELEMENTS[x.dtype]
+    dtype, size = _ELEMENTS[x.dtype], x.size // x.shape[0]
     registers = direct.registers_of(x.itemsize, lanes.small)
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last, registers)
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(size), mode.nan_last, registers)
     number = np.dtype(dtype).type
-    split(
-        kernel, y.shape[0] * rows, y.size * width * window.size, mode.threads,
-        readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
-        (x.size // x.shape[0], rows, x.size // x.shape[0], places if plane.unit > 1 else 1),
-        (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
-        steps, table, width,
-        np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
-        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
-    )  # fmt: skip
+    for first, stop in ranges:
+        split(
+            _behind(kernel, first), stop - first, (stop - first) * lanes.small * width * window.size, mode.threads,
+            readonly(x).view(dtype), y.reshape(-1).view(dtype), _flat(indices),
+            (size, rows, size, size // plane.unit if plane.unit > 1 else 1),
+            (lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
+            steps, table, width,
+            np.array(lowest, x.dtype).view(dtype)[()], number(infinity if dtype == "int16" else 0),
+            direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+        )  # fmt: skip
+
+
+def _behind(kernel: Callable[..., None], start: int) -> Callable[..., None]:
+    """The kernel on jobs that are counted from `start`."""
+    if start == 0:
+        return kernel
+    return lambda *args: kernel(*args[:-2], start + args[-2], start + args[-1])
 
 
 @lru_cache(maxsize=64)
@@ -146,53 +238,12 @@ def _row_plan(plane: Plane):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode):
-    lanes = plane.lanes
-    strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
-    kernel = doubling.kernel(
-        _ELEMENTS[x.dtype], lanes.window.stride if lanes.window.stride <= 2 else 0, indices is not None,
-        _is_wide(x), mode.nan_last,
-    )  # fmt: skip
-    padded = doubling.padded_size(lanes)
-    lane_weight = places if plane.unit > 1 else 0
-    split(
-        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets), mode.threads,
-        readonly(x), y.reshape(-1), _flat(indices),
-        (x.size // x.shape[0], x.size // x.shape[0], lane_weight, plane.unit),
-        (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
-        strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _line_plan(plane: Plane, size: int):
-    """How a plane is cut into strips of its first axis, where rows start, and the offsets to combine."""
-    padded = [doubling.padded_size(axis) for axis in plane.axes]
-    pitches = [math.prod(padded[number + 1 :]) for number in range(len(padded))]
-    sizes = [axis.large for axis in plane.axes]
-    weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
-    begins, larges = [axis.begin for axis in plane.leading], [axis.large for axis in plane.leading]
-    starts = padded_rows(padded[:-1], begins, larges, weights)
-    rows = doubling.output_rows(plane.leading)
-    offsets = doubling.offsets(plane.axes, pitches)
-    if not plane.leading:
-        return (1, 1, 1, 1, 1, 1), starts, rows, offsets
-    first = plane.leading[0]
-    fitting = doubling.STRIP_BYTES // (pitches[0] * (size + 4))
-    height = max(first.window.reach, (fitting - first.window.reach) // first.window.stride + 1)
-    height = min(first.small, height)
-    in_rest, out_rest = pitches[0] // padded[-1], len(rows) // first.small
-    line_rows = ((height - 1) * first.window.stride + first.window.reach) * in_rest
-    strips = (-(-first.small // height), height, height * first.window.stride, out_rest, in_rest, line_rows)
-    return strips, starts, rows, offsets
-
-
 def _known_step(window: Window) -> int:
     return window.stride if window.stride in (1, 2, 4) else 0
 
 
-def _is_wide(x) -> bool:
-    return bool(x.size // x.shape[0] >= 2**31)
+def _is_wide(size: int) -> bool:
+    return size >= 2**31
 
 
 def _flat(indices):

@@ -139,6 +139,7 @@ _binary(operator.and_, lambda builder, kind, x, y: builder.and_(x, y))
 _binary(operator.or_, lambda builder, kind, x, y: builder.or_(x, y))
 _binary(operator.xor, lambda builder, kind, x, y: builder.xor(x, y))
 _binary(operator.rshift, lambda builder, kind, x, y: builder.ashr(x, y))
+_binary(operator.lshift, lambda builder, kind, x, y: builder.shl(x, y))
 for _symbol, _word in (
     (operator.gt, ">"),
     (operator.lt, "<"),
@@ -305,6 +306,23 @@ def exceeds(context, x, y, last):
         return builder.and_(builder.fcmp_unordered(">", a, b), builder.fcmp_ordered("ord", b, b))
 
     return _mask_of(x)(x, y, last), emit
+
+
+@intrinsic
+def unordered(context, x, y):
+    """Lanes in which x or y is NaN."""
+    return _mask_of(x)(x, y), lambda ctx, builder, signature, arguments: builder.fcmp_unordered("uno", *arguments)
+
+
+@intrinsic
+def any_of(context, mask):
+    """Whether the mask is set in any lane."""
+    bits = ir.IntType(mask.lanes)
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), ir.Constant(bits, 0))
+
+    return types.boolean(mask), emit
 
 
 @intrinsic

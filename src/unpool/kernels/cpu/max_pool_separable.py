@@ -1,0 +1,110 @@
+"""Max pooling of overlapping windows, one axis after the other, the last one first.
+
+    pooled[r, i] = max over taps t of row[r, i * stride + t * dilation]        for every row of the padded plane
+    y[j, i]      = max over taps t of pooled[j * stride + t * dilation, i]     for every other axis
+
+A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window is
+a chain of small ones, which the plan lists: a maximum of 4 neighbours, then of 4 of those results, reaches 16.
+
+Elements are compared in their own order as float32, float64 or int32; padding is `fill`. NaN is only noticed, while
+rows are laid out, and so is a maximum that is `fill`, since it may be padding: then the job's flag is set, and its
+outputs are for the caller to find in another way.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import types
+
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, combine, deliver, lay_out
+from unpool.kernels.cpu.vector import address_of
+
+COMPARED = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
+"""By the kernels' name of an element type, what elements are compared as; int16 holds the bits of 16-bit floats."""
+
+
+def lanes_of(dtype: str) -> int:
+    """Elements in one register while they are compared."""
+    return vector_bytes() // np.dtype(COMPARED[dtype]).itemsize
+
+
+def slack_of(dtype: str, stride: int) -> int:
+    """Elements behind a buffer that whole vectors may touch."""
+    return 2 * lanes_of(dtype) * max(1, stride)
+
+
+@cache
+def kernel(dtype: str, stride: int, has_indices: bool):
+    """The compiled kernel for one element type.
+
+    Args:
+        dtype: NumPy name of the elements: float32, float64, int8, uint8; int16 means the bits of a 16-bit float.
+        stride: of the last axis: 1, 2 or 4; 0 for any.
+        has_indices: whether indices are stored.
+    """
+    compared = getattr(types, COMPARED[dtype])
+    place = types.int64 if compared.bitwidth == 64 else types.int32
+    return _make(
+        getattr(types, dtype), compared, place, lanes_of(dtype), stride, int(has_indices),
+        source_digest(),
+    )  # fmt: skip
+
+
+def _make(element, compared, place_type, lanes, step, has_indices, digest):
+    at_taps, carried = (AT_TAPS, CARRIED) if has_indices else (NOWHERE, NOWHERE)
+    size, width = element.bitwidth // 8, compared.bitwidth // 8
+
+    @compiled()
+    def pool_strips(x, y, indices, flags, strips, row, line, used, tables, fill, infinity, ahead, first, stop):
+        """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's pooled rows."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        plane, count, strip_rows, strip_outputs, outputs = strips
+        line_rows, line_size, plane_size = line
+        starts, codes, taps, line_moves, plane_moves = tables
+        lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
+        pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
+        lines[:] = fill
+        zero = place_type(0)
+        laid, chained, chained_at = address_of(lines), address_of(lines) + line_size * width, address_of(line_places)
+        moves, out = line_moves.size - 1, line_moves[line_moves.size - 1]
+        for job in range(first, stop):
+            outer, strip = job // count, job % count
+            part = 1 if strip == count - 1 else 0
+            base = address_of(x) + outer * plane * size
+            near, near_at, is_odd = address_of(pooled), address_of(places), False
+            far, far_at = near + plane_size * width, near_at + plane_size * width
+            for done in range(0, used[part], line_rows):
+                rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
+                is_odd |= lay_out(base, laid, starts, now, rows, row, fill, infinity, ahead, element, compared, lanes)
+                to = done * out.row_out * width
+                if moves == 0:
+                    combine(laid, 0, near + to, near_at + to, out, rows, codes, now, taps, fill, zero, step, at_taps,
+                            lanes)  # fmt: skip
+                else:
+                    combine(laid, 0, chained, chained_at, line_moves[0], rows, codes, now, taps, fill, zero, 1,
+                            at_taps, lanes)  # fmt: skip
+                    for number in range(1, moves):
+                        combine(chained, chained_at, chained, chained_at, line_moves[number], 1, codes, 0, taps, fill,
+                                zero, 1, carried, lanes)  # fmt: skip
+                    combine(chained, chained_at, near + to, near_at + to, out, rows, codes, 0, taps, fill, zero,
+                            step, carried, lanes)  # fmt: skip
+            for number in range(plane_moves.shape[1] - 1):
+                move = plane_moves[part, number]
+                if move.in_place:
+                    to, to_at = near, near_at
+                else:
+                    to, to_at = far, far_at
+                    far, far_at = near, near_at
+                combine(near, near_at, to, to_at, move, move.rows, codes, 0, taps, fill, zero, 1, carried, lanes)
+                near, near_at = to, to_at
+            target = outer * outputs + strip * strip_outputs
+            is_odd |= deliver(
+                near, near_at, address_of(y) + target * size, address_of(indices) + target * 8,
+                plane_moves[part, plane_moves.shape[1] - 1], outer * plane, taps, fill, zero, element, carried,
+                lanes,
+            )  # fmt: skip
+            flags[job] = is_odd
+
+    return pool_strips
