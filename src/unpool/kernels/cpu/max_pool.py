@@ -38,6 +38,7 @@ _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
 _LAYOUT_TAPS = 3  # laying out an element costs as much as so many taps
+_RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many whole ones
 
 
 @dataclass(frozen=True, slots=True)

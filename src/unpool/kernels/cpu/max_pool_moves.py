@@ -8,7 +8,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import (
+    address_of,
     any_of,
     convert,
     count_up,
@@ -28,11 +30,21 @@ NOWHERE, AT_TAPS, CARRIED = 0, 1, 2
 """Where the place of an element comes from: it is not wanted, from the tap, from the move before."""
 
 
+def aligned(array):
+    """The first address in the array that is a multiple of `ALIGNMENT`."""
+
+
+@overload(aligned, inline="always")
+def _aligned(array):
+    mask = ~(ALIGNMENT - 1)
+    return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
+
+
 def enter(value, compared):
     """Elements as they are compared."""
 
 
-@overload(enter)
+@overload(enter, inline="always")
 def _enter(value, compared):
     if value.element == types.int16:
         sixteen, lanes = np.int32(16), value.lanes
@@ -46,7 +58,7 @@ def leave(value, element):
     """Elements as they are stored."""
 
 
-@overload(leave)
+@overload(leave, inline="always")
 def _leave(value, element):
     kind = element.dtype
     if kind == types.int16:
@@ -61,7 +73,7 @@ def has_nan(x, y, infinity):
     """Whether two registers of elements as stored hold a NaN, as a mask."""
 
 
-@overload(has_nan)
+@overload(has_nan, inline="always")
 def _has_nan(x, y, infinity):
     lanes, kind = x.lanes, x.element
     if isinstance(kind, types.Float):
@@ -153,7 +165,7 @@ def fetch(address, stride, left, like, step, lanes):
     """
 
 
-@overload(fetch, prefer_literal=True)
+@overload(fetch, prefer_literal=True, inline="always")
 def _fetch(address, stride, left, like, step, lanes):
     kind = types.unliteral(like)
     width = kind.bitwidth // 8
@@ -167,14 +179,16 @@ def _fetch(address, stride, left, like, step, lanes):
     return read
 
 
-def largest(source, source_at, taps, move, left, fill, zero, step, origin, lanes):
+def largest(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
     """The maximum over the taps of a move, of neighbouring windows, and its place.
 
     Args:
         source: address of the first window.
         source_at: address of its place, if places are carried.
-        taps: the table of taps.
-        move: which of them, and how far apart windows are.
+        taps: how many bytes each goes, and the code it adds.
+        first: the first of the window's.
+        stop: the one after its last.
+        stride: elements between neighbouring windows.
         left: how many windows are wanted.
         fill: any number of the type of the elements.
         zero: of the type of places.
@@ -184,26 +198,27 @@ def largest(source, source_at, taps, move, left, fill, zero, step, origin, lanes
     """
 
 
-@overload(largest, prefer_literal=True)
-def _largest(source, source_at, taps, move, left, fill, zero, step, origin, lanes):
+@overload(largest, prefer_literal=True, inline="always")
+def _largest(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
     place = types.unliteral(zero)
     is_counted, is_carried = origin.literal_value == AT_TAPS, origin.literal_value == CARRIED
 
-    def walk(source, source_at, taps, move, left, fill, zero, step, origin, lanes):
-        offset, code = taps[move.first_tap, 0], taps[move.first_tap, 1]
-        best = fetch(source + offset, move.stride, left, fill, step, lanes)
+    def walk(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
+        offsets, codes = taps
+        offset, code = offsets[np.uintp(first)], codes[np.uintp(first)]
+        best = fetch(source + offset, stride, left, fill, step, lanes)
         at = splat(place(code), lanes)
         if is_carried:
-            at = fetch(source_at + offset, move.stride, left, zero, step, lanes)
-        for tap in range(move.first_tap + 1, move.stop_tap):
-            offset, code = taps[tap, 0], taps[tap, 1]
-            value = fetch(source + offset, move.stride, left, fill, step, lanes)
+            at = fetch(source_at + offset, stride, left, zero, step, lanes)
+        for tap in range(first + 1, stop):
+            offset, code = offsets[np.uintp(tap)], codes[np.uintp(tap)]
+            value = fetch(source + offset, stride, left, fill, step, lanes)
             wins = value > best
             best = select(wins, value, best)
             if is_counted:
                 at = select(wins, splat(place(code), lanes), at)
             if is_carried:
-                at = select(wins, fetch(source_at + offset, move.stride, left, zero, step, lanes), at)
+                at = select(wins, fetch(source_at + offset, stride, left, zero, step, lanes), at)
         return best, at
 
     return walk
@@ -221,7 +236,7 @@ def combine(source, source_at, target, target_at, move, rows, codes, first, taps
         rows: how many of its rows.
         codes: place of the first element of every row, if places come from taps.
         first: the first row among them.
-        taps: the table of taps.
+        taps: how many bytes each goes, and the code it adds.
         fill: any number of the type of the elements.
         zero: of the type of places.
         step: as `fetch` takes it.
@@ -236,35 +251,37 @@ def _combine(source, source_at, target, target_at, move, rows, codes, first, tap
     has_places, is_counted, two = origin.literal_value != NOWHERE, origin.literal_value == AT_TAPS, 2 * one
 
     def walk(source, source_at, target, target_at, move, rows, codes, first, taps, fill, zero, step, origin, lanes):
-        run, narrow, wide = move.run, count_up(place, one, 1), count_up(place, two, 1)
-        narrow = narrow * splat(place(move.lane_code), one)
-        wide = wide * splat(place(move.lane_code), two)
+        tap, stop, stride, run, groups = move.first_tap, move.stop_tap, move.stride, move.run, move.groups
+        block_in, lane_code, group_code = two * stride * width, move.lane_code, move.group_code
+        row_in, row_out = move.row_in * width, move.row_out * width
+        group_in, group_out = move.group_in * width, move.group_out * width
+        narrow = count_up(place, one, 1) * splat(place(lane_code), one)
+        wide = count_up(place, two, 1) * splat(place(lane_code), two)
         for row in range(rows):
-            code = codes[first + row] if is_counted else 0
-            for group in range(move.groups):
-                near = (row * move.row_in + group * move.group_in) * width
-                far = (row * move.row_out + group * move.group_out) * width
-                done = 0
-                while done < run:
-                    place_code = place(code + done * move.lane_code)
-                    if run - done > one:
-                        best, at = largest(
-                            source + near, source_at + near, taps, move, run - done, fill, zero, step, origin, two
-                        )
-                        store(target + far, best)
-                        if has_places:
-                            store(target_at + far, at + wide + splat(place_code, two) if is_counted else at)
-                    else:
-                        best, at = largest(
-                            source + near, source_at + near, taps, move, run - done, fill, zero, step, origin, one
-                        )
-                        store(target + far, best)
-                        if has_places:
-                            store(target_at + far, at + narrow + splat(place_code, one) if is_counted else at)
-                    done += two
-                    near += two * move.stride * width
-                    far += two * width
-                code += move.group_code
+            near, far = source + row * row_in, target + row * row_out
+            aside, away = source_at - source, target_at - target
+            group_place = place(codes[np.uintp(first + row)]) if is_counted else place(0)
+            for _group in range(groups):
+                near_block, far_block, left, at_block = near, far, run, group_place
+                while left > one:
+                    best, at = largest(near_block, near_block + aside, taps, tap, stop, stride, left, fill, zero, step,
+                                       origin, two)  # fmt: skip
+                    store(far_block, best)
+                    if has_places:
+                        store(far_block + away, at + wide + splat(at_block, two) if is_counted else at)
+                    left -= two
+                    near_block += block_in
+                    far_block += two * width
+                    at_block = place(at_block + two * lane_code)
+                if left > 0:
+                    best, at = largest(near_block, near_block + aside, taps, tap, stop, stride, left, fill, zero, step,
+                                       origin, one)  # fmt: skip
+                    store(far_block, best)
+                    if has_places:
+                        store(far_block + away, at + narrow + splat(at_block, one) if is_counted else at)
+                near += group_in
+                far += group_out
+                group_place = place(group_place + group_code)
 
     return walk
 
@@ -279,7 +296,7 @@ def deliver(source, source_at, y, indices, move, base, taps, fill, zero, element
         indices: address of the strip's indices.
         move: the runs, whose results follow one another.
         base: what is added to every place.
-        taps: the table of taps.
+        taps: how many bytes each goes, and the code it adds.
         fill: what padding holds.
         zero: of the type of places.
         element: type that is stored.
@@ -294,21 +311,19 @@ def _deliver(source, source_at, y, indices, move, base, taps, fill, zero, elemen
     two = 2 * one
 
     def walk(source, source_at, y, indices, move, base, taps, fill, zero, element, origin, lanes):
-        run, is_odd = move.run, False
-        end = move.rows * move.groups * run
-        for group in range(move.rows * move.groups):
-            near = group * move.group_in * width
-            done = 0
-            while done < run:
-                target = group * run + done
-                if run - done > one:
-                    best, at = largest(source + near, source_at + near, taps, move, run - done, fill, zero, 1, origin, two)
-                    is_odd |= hand_over(best, at, y, indices, target, run - done, end, base, fill, element, origin)
-                else:
-                    best, at = largest(source + near, source_at + near, taps, move, run - done, fill, zero, 1, origin, one)
-                    is_odd |= hand_over(best, at, y, indices, target, run - done, end, base, fill, element, origin)
-                done += two
+        tap, stop, run, groups, group_in = move.first_tap, move.stop_tap, move.run, move.groups, move.group_in * width
+        aside, end, is_odd = source_at - source, groups * run, False
+        for group in range(groups):
+            near, target, left = source + group * group_in, group * run, run
+            while left > one:
+                best, at = largest(near, near + aside, taps, tap, stop, 1, left, fill, zero, 1, origin, two)
+                is_odd |= hand_over(best, at, y, indices, target, left, end, base, fill, element, origin)
+                left -= two
+                target += two
                 near += two * width
+            if left > 0:
+                best, at = largest(near, near + aside, taps, tap, stop, 1, left, fill, zero, 1, origin, one)
+                is_odd |= hand_over(best, at, y, indices, target, left, end, base, fill, element, origin)
         return is_odd
 
     return walk
@@ -318,7 +333,7 @@ def hand_over(best, at, y, indices, target, left, end, base, fill, element, orig
     """Store results number `target` and up, but none from number `end`; whether one of the first `left` is `fill`."""
 
 
-@overload(hand_over, prefer_literal=True)
+@overload(hand_over, prefer_literal=True, inline="always")
 def _hand_over(best, at, y, indices, target, left, end, base, fill, element, origin):
     has_places, lanes, size = origin.literal_value != NOWHERE, best.lanes, element.dtype.bitwidth // 8
 

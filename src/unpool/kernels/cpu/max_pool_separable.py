@@ -18,7 +18,8 @@ from numba import types
 
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, combine, deliver, lay_out
+from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, aligned, combine, deliver, lay_out
+from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import address_of
 
 COMPARED = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
@@ -32,7 +33,7 @@ def lanes_of(dtype: str) -> int:
 
 def slack_of(dtype: str, stride: int) -> int:
     """Elements behind a buffer that whole vectors may touch."""
-    return 2 * lanes_of(dtype) * max(1, stride)
+    return 2 * lanes_of(dtype) * max(1, stride) + 2 * ALIGNMENT
 
 
 @cache
@@ -61,19 +62,19 @@ def _make(element, compared, place_type, lanes, step, has_indices, digest):
         """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's pooled rows."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, count, strip_rows, strip_outputs, outputs = strips
-        line_rows, line_size, plane_size = line
+        line_rows, line_size, plane_size, shift = line
         starts, codes, taps, line_moves, plane_moves = tables
         lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
         pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
         lines[:] = fill
         zero = place_type(0)
-        laid, chained, chained_at = address_of(lines), address_of(lines) + line_size * width, address_of(line_places)
+        laid, chained, chained_at = aligned(lines) + shift * width, aligned(lines) + line_size * width, aligned(line_places)
         moves, out = line_moves.size - 1, line_moves[line_moves.size - 1]
         for job in range(first, stop):
             outer, strip = job // count, job % count
             part = 1 if strip == count - 1 else 0
             base = address_of(x) + outer * plane * size
-            near, near_at, is_odd = address_of(pooled), address_of(places), False
+            near, near_at, is_odd = aligned(pooled), aligned(places), False
             far, far_at = near + plane_size * width, near_at + plane_size * width
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done

@@ -20,6 +20,9 @@ STRIP_BYTES = 1 << 18
 LINE_BYTES = 1 << 13
 """So much is laid out at a time, to stay in the first cache."""
 
+ALIGNMENT = 64
+"""Bytes of a line of the caches; rows start at a multiple of it."""
+
 _WIDEST_STEP = 5  # taps of one move
 
 Table = npt.NDArray[np.int64]
@@ -62,7 +65,7 @@ class Plan:
         used: padded rows of a strip, and of the last one.
         starts: element at which each padded row starts in the plane, -1 in the padding.
         codes: place of the first position of each padded row.
-        taps: (taps, 2) bytes to go, and the code they add.
+        taps: how many bytes each goes, and the code it adds.
         line_moves: (moves) along a row.
         plane_moves: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
     """
@@ -73,12 +76,12 @@ class Plan:
     used: tuple[int, int]
     starts: Table
     codes: Table
-    taps: Table
+    taps: tuple[Table, Table]
     line_moves: npt.NDArray[np.void]
     plane_moves: npt.NDArray[np.void]
 
     @property
-    def tables(self) -> tuple[Table, Table, Table, npt.NDArray[np.void], npt.NDArray[np.void]]:
+    def tables(self) -> tuple[Table, Table, tuple[Table, Table], npt.NDArray[np.void], npt.NDArray[np.void]]:
         """All arrays, as the kernel takes them."""
         return self.starts, self.codes, self.taps, self.line_moves, self.plane_moves
 
@@ -115,6 +118,11 @@ class _Taps:
         self.rows += [(tap * pitch * self.width, tap * code) for tap in taps]
         return first, len(self.rows)
 
+    def columns(self) -> tuple[Table, Table]:
+        """Bytes and codes."""
+        table = np.array(self.rows, np.int64)
+        return table[:, 0].copy(), table[:, 1].copy()
+
 
 def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, place_width: int, slack: int) -> Plan:
     """Cut a plane and list its moves.
@@ -133,30 +141,37 @@ def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, pla
     weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
     begins = [axis.begin for axis in axes]
     starts = padded_rows(padded[:-1], begins[:-1], sizes[:-1], weights)
-    pitch, first, last = padded[-1] * inner, axes[0], axes[-1]
+    first, last, whole = axes[0], axes[-1], ALIGNMENT // width
     low = min(max(begins[-1], 0), padded[-1])
     high = max(low, min(begins[-1] + last.large, padded[-1]))
-    rest, line_run = prod(padded[1:-1]), last.small * inner
-    strips, height = _strips(first, rest * line_run * (width + place_width))
+    rest, run = prod(padded[1:-1]), last.small * inner
+    pitch, pooled = _round_up(padded[-1] * inner, whole), run
+    if len(axes) == 2 and first.window.stride > 1:
+        pooled = _round_up(run, whole)
+    strips, height = _strips(first, rest * pooled * (width + place_width))
     heights = (height, first.small - (strips - 1) * height)
     depths = [padded_size(Axis(0, each, first.window)) for each in heights]
     line_rows = min(max(depths) * rest, max(1, LINE_BYTES // (pitch * width)))
     taps = _Taps(width)
-    line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, line_rows, taps))
+    line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, (line_rows, pitch, pooled), taps))
     kept = len(taps.rows)
     moves = []
-    for height_now, depth in zip(heights, depths, strict=True):
+    for each, depth in zip(heights, depths, strict=True):
         del taps.rows[kept:]
-        moves.append(list(_plane_moves(axes, inner, height_now, depth, taps)))
+        moves.append(list(_plane_moves(axes, inner, (each, depth, pooled), taps)))
     after = prod(axis.small for axis in axes[1:]) * inner
     return Plan(
         (prod(sizes) * inner, strips, height * first.window.stride * rest, height * after, first.small * after),
         (pitch, low * inner, high * inner, (low - begins[-1]) * inner),
-        (line_rows, line_rows * pitch + slack, max(depths) * rest * line_run + slack),
+        (line_rows, line_rows * pitch + slack, max(depths) * rest * pooled + slack, -low * inner % whole),
         (depths[0] * rest, depths[1] * rest),
-        starts, starts // inner - begins[-1], np.array(taps.rows, np.int64),
+        starts, starts // inner - begins[-1], taps.columns(),
         np.array(line_moves, MOVE), np.array(moves, MOVE),
     )  # fmt: skip
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
@@ -170,11 +185,11 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
 
 
 def _line_moves(
-    axis: Axis, inner: int, channel_code: int, has_places: bool, line_rows: int, taps: _Taps
+    axis: Axis, inner: int, channel_code: int, has_places: bool, line: tuple[int, int, int], taps: _Taps
 ) -> Iterator[Move]:
-    """From laid out rows to pooled rows, for `line_rows` of them."""
+    """From laid out rows to pooled rows; `line` is how many rows, and the pitch of either."""
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
-    pitch, small = padded * inner, axis.small
+    (line_rows, pitch, pooled), small = line, axis.small
     steps = chain(axis.window.size)
     for number, step in enumerate(steps):
         tap_rows = taps.add(step, dilation * inner, dilation)
@@ -184,7 +199,7 @@ def _line_moves(
             continue
         now = stride if is_last else 1
         count = small if is_last else padded - step[-1] * dilation
-        out = small * inner if is_last else pitch
+        out = pooled if is_last else pitch
         if inner == 1:
             yield Move(*tap_rows, line_rows, pitch, out, count, now, now)
         elif now == 1 and not (is_first and has_places):
@@ -193,24 +208,24 @@ def _line_moves(
             yield Move(*tap_rows, line_rows, pitch, out, inner, 1, channel_code, count, now * inner, inner, now)
 
 
-def _plane_moves(axes: tuple[Axis, ...], inner: int, height: int, depth: int, taps: _Taps) -> Iterator[Move]:
-    """From pooled rows to outputs, for a strip that is `depth` padded and `height` pooled positions of the first axis."""
+def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int], taps: _Taps) -> Iterator[Move]:
+    """From pooled rows to outputs; `strip` is its pooled and its padded positions of the first axis, and a row's pitch."""
+    height, depth, pooled = strip
     padded = [depth, *(padded_size(axis) for axis in axes[1:])]
     small = [height, *(axis.small for axis in axes[1:])]
     for number in range(len(axes) - 2, -1, -1):
         window, run = axes[number].window, prod(small[number + 1 :]) * inner
+        pitch = pooled if len(axes) == 2 else run
         if number > 0 and window.size == window.stride == 1:
             continue
         rows = prod(padded[:number])
         *steps, final = chain(window.size)
         for step in steps:
-            tap_rows = taps.add(step, window.dilation * run, 0)
-            yield Move(*tap_rows, 1, 0, 0, (rows * padded[number] - step[-1] * window.dilation) * run, in_place=1)
-        tap_rows = taps.add(final, window.dilation * run, 0)
-        row_in, row_out = padded[number] * run, small[number] * run
+            tap_rows = taps.add(step, window.dilation * pitch, 0)
+            yield Move(*tap_rows, 1, 0, 0, (rows * padded[number] - step[-1] * window.dilation) * pitch, in_place=1)
+        tap_rows = taps.add(final, window.dilation * pitch, 0)
+        row_in, row_out = padded[number] * pitch, small[number] * run
         if window.stride == 1:
             yield Move(*tap_rows, rows, row_in, row_out, row_out)
         else:
-            yield Move(*tap_rows, rows, row_in, row_out, run, 1, 0, small[number], window.stride * run, run)
-
-
+            yield Move(*tap_rows, rows, row_in, row_out, run, 1, 0, small[number], window.stride * pitch, run)
