@@ -19,7 +19,7 @@ import numpy as np
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_separable as separable
-from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, padded_size, plan
+from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride, padded_size, plan
 from unpool.kernels.cpu.rows import readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
@@ -130,13 +130,12 @@ def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, plane
     dtype, spatial = _ELEMENTS[bits], plane.spatial
     if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
         return Route(plane, None, None)
-    step = 1 if plane.unit > 1 else _known_step(spatial[-1].window)
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
         spatial, plane.unit, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
-        separable.slack_of(dtype, step),
+        separable.slack_of(dtype),
     )  # fmt: skip
-    return Route(plane, found, separable.kernel(dtype, step, has_indices))
+    return Route(plane, found, separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices))
 
 
 def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
@@ -153,7 +152,7 @@ def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
     now = math.prod(padded_size(axis) for axis in spatial)
     taps = now * _LAYOUT_TAPS
     for axis in reversed(spatial):
-        *steps, final = chain(axis.window.size)
+        *steps, final = chain(axis.window)
         taps += now * sum(len(step) + 1 for step in steps)
         now = now // padded_size(axis) * axis.small
         taps += now * (len(final) + 1)

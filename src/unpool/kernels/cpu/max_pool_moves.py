@@ -14,6 +14,7 @@ from unpool.kernels.cpu.vector import (
     any_of,
     convert,
     count_up,
+    every_second,
     gather,
     load,
     load_every,
@@ -89,7 +90,7 @@ def _has_nan(x, y, infinity):
     return lambda x, y, infinity: x != x
 
 
-def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, lanes):
+def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
     """Write rows between the padding of the lines; whether one holds a NaN.
 
     Args:
@@ -98,56 +99,87 @@ def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element
         starts: element at which each row starts, -1 in the padding.
         first: row among them.
         rows: how many.
-        row: pitch of the lines; where data begins and ends in them; the element of the row it begins with.
+        row: pitch of the lines; where data begins in them; with two phases, where its odd elements begin; how many
+            elements there are; the element of the row they begin with.
         fill: what padding holds.
         infinity: bits of +infinity, of 16-bit floats.
         ahead: bytes between what is read and what is asked for, or 0.
         element: type that is stored.
         compared: type that is compared.
+        phases: 2 to lay out even and odd elements apart, otherwise 1.
         lanes: of one register.
     """
 
 
 @overload(lay_out, prefer_literal=True)
-def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, lanes):
-    kind, two = element.dtype, 2 * lanes.literal_value
-    size, width = kind.bitwidth // 8, compared.dtype.bitwidth // 8
+def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
+    one, size, width = lanes.literal_value, element.dtype.bitwidth // 8, compared.dtype.bitwidth // 8
+    kind, two, parts, to_next = element.dtype, 2 * one, phases.literal_value, 2 * one * width // phases.literal_value
 
-    def write(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, lanes):
-        pitch, low, high, skipped = row
-        nothing, zero, ramp = splat(fill, lanes), splat(kind(0), lanes), count_up(types.int32, lanes, 1)
+    def write(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
+        pitch, low, odd_low, count, skipped = row
+        nothing, zero, ramp = splat(fill, one), splat(kind(0), one), count_up(types.int32, one, 1)
         noticed = has_nan(zero, zero, infinity)
-        for number in range(first, first + rows):
-            to = laid + ((number - first) * pitch + low) * width
-            left = high - low
-            if starts[number] < 0:
+        aside = (odd_low - low) * width if parts == 2 else one * width
+        for number in range(rows):
+            start, left = starts[np.uintp(first + number)], count
+            to = laid + (number * pitch + low) * width
+            if start < 0:
                 while left > 0:
                     store(to, nothing)
-                    to += lanes * width
-                    left -= lanes
-            else:
-                address = base + (starts[number] + skipped) * size
-                while left >= two:
-                    if ahead:
-                        prefetch(address + ahead)
-                        if two * size > 64:
-                            prefetch(address + ahead + 64)
-                    near, far = load(address, element, lanes), load(address + lanes * size, element, lanes)
-                    noticed = noticed | has_nan(near, far, infinity)
-                    store(to, enter(near, compared))
-                    store(to + lanes * width, enter(far, compared))
-                    address += two * size
-                    to += two * width
+                    store(to + aside, nothing)
+                    to += to_next
                     left -= two
-                while left > 0:
-                    is_data = ramp < splat(types.int32(left), lanes)
-                    near = load_masked(address, is_data, zero)
-                    noticed = noticed | has_nan(near, near, infinity)
-                    store(to, select(is_data, enter(near, compared), nothing))
-                    address += lanes * size
-                    to += lanes * width
-                    left -= lanes
+                continue
+            address = base + (start + skipped) * size
+            while left >= two:
+                if ahead:
+                    prefetch(address + ahead)
+                    if two * size > 64:
+                        prefetch(address + ahead + 64)
+                near, far = load(address, element, lanes), load(address + one * size, element, lanes)
+                noticed = noticed | has_nan(near, far, infinity)
+                put(to, aside, enter(near, compared), enter(far, compared), phases)
+                address += two * size
+                to += to_next
+                left -= two
+            while left > 0:
+                is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
+                near = load_masked(address, is_near, zero)
+                noticed = noticed | has_nan(near, near, infinity)
+                near = select(is_near, enter(near, compared), nothing)
+                if parts == 1:
+                    store(to, near)
+                    address += one * size
+                    to += one * width
+                    left -= one
+                else:
+                    far = load_masked(address + one * size, is_far, zero)
+                    noticed = noticed | has_nan(far, far, infinity)
+                    put(to, aside, near, select(is_far, enter(far, compared), nothing), phases)
+                    left = 0
         return any_of(noticed)
+
+    return write
+
+
+def put(to, aside, near, far, phases):
+    """Store two registers of neighbours one after the other, or with two phases even ones here and odd ones aside."""
+
+
+@overload(put, prefer_literal=True, inline="always")
+def _put(to, aside, near, far, phases):
+    if phases.literal_value == 1:
+
+        def write(to, aside, near, far, phases):
+            store(to, near)
+            store(to + aside, far)
+
+    else:
+
+        def write(to, aside, near, far, phases):
+            store(to, every_second(near, far, 0))
+            store(to + aside, every_second(near, far, 1))
 
     return write
 

@@ -31,9 +31,9 @@ def lanes_of(dtype: str) -> int:
     return vector_bytes() // np.dtype(COMPARED[dtype]).itemsize
 
 
-def slack_of(dtype: str, stride: int) -> int:
+def slack_of(dtype: str) -> int:
     """Elements behind a buffer that whole vectors may touch."""
-    return 2 * lanes_of(dtype) * max(1, stride) + 2 * ALIGNMENT
+    return 4 * lanes_of(dtype) + 2 * ALIGNMENT
 
 
 @cache
@@ -42,18 +42,18 @@ def kernel(dtype: str, stride: int, has_indices: bool):
 
     Args:
         dtype: NumPy name of the elements: float32, float64, int8, uint8; int16 means the bits of a 16-bit float.
-        stride: of the last axis: 1, 2 or 4; 0 for any.
+        stride: of the last axis: 1; 2 if its windows are pooled in one move; 0 for any.
         has_indices: whether indices are stored.
     """
     compared = getattr(types, COMPARED[dtype])
     place = types.int64 if compared.bitwidth == 64 else types.int32
     return _make(
-        getattr(types, dtype), compared, place, lanes_of(dtype), stride, int(has_indices),
+        getattr(types, dtype), compared, place, lanes_of(dtype), min(stride, 1), max(stride, 1), int(has_indices),
         source_digest(),
     )  # fmt: skip
 
 
-def _make(element, compared, place_type, lanes, step, has_indices, digest):
+def _make(element, compared, place_type, lanes, step, phases, has_indices, digest):
     at_taps, carried = (AT_TAPS, CARRIED) if has_indices else (NOWHERE, NOWHERE)
     size, width = element.bitwidth // 8, compared.bitwidth // 8
 
@@ -78,7 +78,8 @@ def _make(element, compared, place_type, lanes, step, has_indices, digest):
             far, far_at = near + plane_size * width, near_at + plane_size * width
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
-                is_odd |= lay_out(base, laid, starts, now, rows, row, fill, infinity, ahead, element, compared, lanes)
+                is_odd |= lay_out(base, laid, starts, now, rows, row, fill, infinity, ahead, element, compared,
+                                  phases, lanes)  # fmt: skip
                 to = done * out.row_out * width
                 if moves == 0:
                     combine(laid, 0, near + to, near_at + to, out, rows, codes, now, taps, fill, zero, step, at_taps,

@@ -3,7 +3,7 @@
 A move is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. All sizes count elements.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -23,7 +23,7 @@ LINE_BYTES = 1 << 13
 ALIGNMENT = 64
 """Bytes of a line of the caches; rows start at a multiple of it."""
 
-_WIDEST_STEP = 5  # taps of one move
+_MOST_TAPS = 5  # of one move, at stride 1
 
 Table = npt.NDArray[np.int64]
 
@@ -60,8 +60,10 @@ class Plan:
     Attributes:
         strips: elements of a plane; into how many strips it is cut; padded rows and outputs from one strip to the next;
             outputs of a plane.
-        row: of every laid out row: its pitch; where data begins and ends in it; the element of x's row it begins with.
-        line: rows that are laid out at a time; elements of them; elements of the pooled rows of one strip.
+        row: of every laid out row its pitch, where its even and odd elements begin, how many there are, and the element
+            of x's row they begin with.
+        line: rows that are laid out at a time; elements of them; elements of the pooled rows of one strip; elements
+            before the first row, so that data starts with a line of the cache.
         used: padded rows of a strip, and of the last one.
         starts: element at which each padded row starts in the plane, -1 in the padding.
         codes: place of the first position of each padded row.
@@ -71,8 +73,8 @@ class Plan:
     """
 
     strips: tuple[int, int, int, int, int]
-    row: tuple[int, int, int, int]
-    line: tuple[int, int, int]
+    row: tuple[int, int, int, int, int]
+    line: tuple[int, int, int, int]
     used: tuple[int, int]
     starts: Table
     codes: Table
@@ -91,18 +93,27 @@ def padded_size(axis: Axis) -> int:
     return (axis.small - 1) * axis.window.stride + axis.window.reach
 
 
-def chain(window: int) -> list[list[int]]:
+def chain(window: Window) -> list[list[int]]:
     """A window of many taps as windows of few, each over the results of the one before.
 
-    >>> chain(3), chain(6), chain(13)
+    Only the last of them is asked at every `stride`-th position, and may have so many times more taps.
+
+    >>> chain(Window(3)), chain(Window(6)), chain(Window(13))
     ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
     """
     found, covered = [], 1
-    while -(-window // covered) > _WIDEST_STEP:
+    while -(-window.size // covered) > _MOST_TAPS * window.stride:
         found.append([tap * covered for tap in range(4)])
         covered *= 4
-    taps = -(-window // covered)
-    return [*found, [*(tap * covered for tap in range(taps - 1)), window - covered]]
+    taps = -(-window.size // covered)
+    return [*found, [*(tap * covered for tap in range(taps - 1)), window.size - covered]]
+
+
+def known_stride(axis: Axis, inner: int) -> int:
+    """The stride of the last axis as the kernel is compiled for it: 1; 2, if one move is enough; 0 for any."""
+    if inner > 1 or axis.window.stride == 1:
+        return 1
+    return 2 if axis.window.stride == 2 and len(chain(axis.window)) == 1 else 0
 
 
 class _Taps:
@@ -112,16 +123,45 @@ class _Taps:
         self.width = width
         self.rows: list[tuple[int, int]] = []
 
-    def add(self, taps: list[int], pitch: int, code: int) -> tuple[int, int]:
-        """The rows of these taps."""
+    def add(self, offsets: Iterable[int], codes: Iterable[int]) -> tuple[int, int]:
+        """Taps that go so many elements; from the first of them to the one after the last."""
         first = len(self.rows)
-        self.rows += [(tap * pitch * self.width, tap * code) for tap in taps]
+        self.rows += [(offset * self.width, code) for offset, code in zip(offsets, codes, strict=False)]
         return first, len(self.rows)
 
     def columns(self) -> tuple[Table, Table]:
         """Bytes and codes."""
         table = np.array(self.rows, np.int64)
         return table[:, 0].copy(), table[:, 1].copy()
+
+
+class _Line(NamedTuple):
+    """How rows are laid out.
+
+    Attributes:
+        pitch: elements from one to the next.
+        even: where the data of a row begins; with two phases, where its even elements do.
+        odd: where its odd elements do, with two phases.
+        apart: from even to odd positions of the padded row, with two phases; 0 if all are neighbours.
+    """
+
+    pitch: int
+    even: int
+    odd: int
+    apart: int
+
+    def place(self, position: int) -> int:
+        """Where a position of the padded row is."""
+        return position // 2 + position % 2 * self.apart if self.apart else position
+
+
+def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
+    """Even and odd elements both begin at the same place of a line of the cache."""
+    if phases == 1:
+        return _Line(_round_up(padded, whole), low, 0, 0)
+    half = _round_up(max(padded, low + 1 + _round_up(count, 2 * whole)) // 2 + 1, whole)
+    line = _Line(2 * half + whole, 0, 0, half + low % 2)
+    return line._replace(even=line.place(low), odd=line.place(low + 1))
 
 
 def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, place_width: int, slack: int) -> Plan:
@@ -145,15 +185,17 @@ def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, pla
     low = min(max(begins[-1], 0), padded[-1])
     high = max(low, min(begins[-1] + last.large, padded[-1]))
     rest, run = prod(padded[1:-1]), last.small * inner
-    pitch, pooled = _round_up(padded[-1] * inner, whole), run
+    phases = max(1, known_stride(last, inner))
+    line = _line(padded[-1] * inner, low * inner, (high - low) * inner, phases, whole)
+    pooled = run
     if len(axes) == 2 and first.window.stride > 1:
         pooled = _round_up(run, whole)
     strips, height = _strips(first, rest * pooled * (width + place_width))
     heights = (height, first.small - (strips - 1) * height)
     depths = [padded_size(Axis(0, each, first.window)) for each in heights]
-    line_rows = min(max(depths) * rest, max(1, LINE_BYTES // (pitch * width)))
+    line_rows = min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
     taps = _Taps(width)
-    line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, (line_rows, pitch, pooled), taps))
+    line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, (line_rows, pooled), line, taps))
     kept = len(taps.rows)
     moves = []
     for each, depth in zip(heights, depths, strict=True):
@@ -162,8 +204,8 @@ def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, pla
     after = prod(axis.small for axis in axes[1:]) * inner
     return Plan(
         (prod(sizes) * inner, strips, height * first.window.stride * rest, height * after, first.small * after),
-        (pitch, low * inner, high * inner, (low - begins[-1]) * inner),
-        (line_rows, line_rows * pitch + slack, max(depths) * rest * pooled + slack, -low * inner % whole),
+        (line.pitch, line.even, line.odd, (high - low) * inner, (low - begins[-1]) * inner),
+        (line_rows, line_rows * line.pitch + slack, max(depths) * rest * pooled + slack, -line.even % whole),
         (depths[0] * rest, depths[1] * rest),
         starts, starts // inner - begins[-1], taps.columns(),
         np.array(line_moves, MOVE), np.array(moves, MOVE),
@@ -185,27 +227,33 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
 
 
 def _line_moves(
-    axis: Axis, inner: int, channel_code: int, has_places: bool, line: tuple[int, int, int], taps: _Taps
+    axis: Axis, inner: int, channel_code: int, has_places: bool, sizes: tuple[int, int], line: _Line, taps: _Taps
 ) -> Iterator[Move]:
-    """From laid out rows to pooled rows; `line` is how many rows, and the pitch of either."""
+    """From laid out rows to pooled rows; `sizes` are how many rows, and the pitch of the pooled ones."""
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
-    (line_rows, pitch, pooled), small = line, axis.small
-    steps = chain(axis.window.size)
+    (rows, pooled), small, pitch = sizes, axis.small, line.pitch
+    *steps, final = chain(axis.window)
     for number, step in enumerate(steps):
-        tap_rows = taps.add(step, dilation * inner, dilation)
-        is_first, is_last = number == 0, number == len(steps) - 1
-        if not is_first and not is_last:
-            yield Move(*tap_rows, 1, 0, 0, line_rows * pitch - step[-1] * dilation * inner, in_place=1)
-            continue
-        now = stride if is_last else 1
-        count = small if is_last else padded - step[-1] * dilation
-        out = pooled if is_last else pitch
-        if inner == 1:
-            yield Move(*tap_rows, line_rows, pitch, out, count, now, now)
-        elif now == 1 and not (is_first and has_places):
-            yield Move(*tap_rows, line_rows, pitch, out, count * inner)
+        tap_rows = taps.add((tap * dilation * inner for tap in step), (tap * dilation for tap in step))
+        reach = step[-1] * dilation
+        if number == 0:
+            yield Move(*tap_rows, rows, pitch, pitch, *_line_runs(padded - reach, 1, inner, channel_code, has_places))
         else:
-            yield Move(*tap_rows, line_rows, pitch, out, inner, 1, channel_code, count, now * inner, inner, now)
+            yield Move(*tap_rows, 1, 0, 0, rows * pitch - reach * inner, in_place=1)
+    tap_rows = taps.add((line.place(tap * dilation * inner) for tap in final), (tap * dilation for tap in final))
+    runs = _line_runs(small, stride, inner, channel_code, has_places and not steps)
+    if line.apart:
+        runs = small, 1, stride
+    yield Move(*tap_rows, rows, pitch, pooled, *runs)
+
+
+def _line_runs(count: int, stride: int, inner: int, channel_code: int, has_places: bool) -> tuple[int, ...]:
+    """A move's fields from `run` on, for `count` positions of a row."""
+    if inner == 1:
+        return count, stride, stride
+    if stride == 1 and not has_places:
+        return (count * inner,)
+    return inner, 1, channel_code, count, stride * inner, inner, stride
 
 
 def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int], taps: _Taps) -> Iterator[Move]:
@@ -219,11 +267,11 @@ def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int]
         if number > 0 and window.size == window.stride == 1:
             continue
         rows = prod(padded[:number])
-        *steps, final = chain(window.size)
+        *steps, final = chain(window)
         for step in steps:
-            tap_rows = taps.add(step, window.dilation * pitch, 0)
+            tap_rows = taps.add((tap * window.dilation * pitch for tap in step), step)
             yield Move(*tap_rows, 1, 0, 0, (rows * padded[number] - step[-1] * window.dilation) * pitch, in_place=1)
-        tap_rows = taps.add(final, window.dilation * pitch, 0)
+        tap_rows = taps.add((tap * window.dilation * pitch for tap in final), final)
         row_in, row_out = padded[number] * pitch, small[number] * run
         if window.stride == 1:
             yield Move(*tap_rows, rows, row_in, row_out, row_out)

@@ -309,6 +309,13 @@ def exceeds(context, x, y, last):
 
 
 @intrinsic
+def every_second(context, x, y, first):
+    """Lanes `first`, `first` + 2, ... of x and then of y; `first` is 0 or 1."""
+    lanes = _indices(range(first.literal_value, 2 * x.lanes, 2))
+    return x(x, y, first), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments[:2], lanes)
+
+
+@intrinsic
 def unordered(context, x, y):
     """Lanes in which x or y is NaN."""
     return _mask_of(x)(x, y), lambda ctx, builder, signature, arguments: builder.fcmp_unordered("uno", *arguments)
