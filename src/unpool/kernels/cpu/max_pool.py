@@ -99,7 +99,7 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
     route = _route(
-        tuple(axes), x.shape[-1] if mode.channels_last else 0, x.dtype, indices is not None, x.size // x.shape[0]
+        tuple(axes), x.shape[-1] if mode.channels_last else 0, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0]
     )
     if route.plan is None:
         _pool_directly(x, route.plane, infinity, y, indices, lowest, mode, [(0, y.size // route.plane.lanes.small)])
@@ -125,14 +125,14 @@ class Route:
 
 
 @lru_cache(maxsize=256)
-def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, plane_size: int) -> Route:
+def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, outer: int, plane_size: int) -> Route:
     plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
     dtype, spatial = _ELEMENTS[bits], plane.spatial
     if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
         return Route(plane, None, None)
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
-        spatial, plane.unit, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
+        spatial, plane.unit, outer, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
         separable.slack_of(dtype),
     )  # fmt: skip
     return Route(plane, found, separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices))
@@ -190,7 +190,7 @@ def _fill(dtype: str, has_indices: bool, lowest: int):
 
 def _rows(flags, route: Route) -> list[tuple[int, int]]:
     """The rows of all flagged strips, as ranges."""
-    _, strips, _, strip_outputs, outputs = route.plan.strips
+    _, strips, _, _, strip_outputs, outputs = route.plan.strips
     width = route.plane.lanes.small
     job = np.flatnonzero(flags)
     outer, strip = job // strips, job % strips

@@ -344,9 +344,10 @@ def _deliver(source, source_at, y, indices, move, base, taps, fill, zero, elemen
 
     def walk(source, source_at, y, indices, move, base, taps, fill, zero, element, origin, lanes):
         tap, stop, run, groups, group_in = move.first_tap, move.stop_tap, move.run, move.groups, move.group_in * width
-        aside, end, is_odd = source_at - source, groups * run, False
-        for group in range(groups):
-            near, target, left = source + group * group_in, group * run, run
+        aside, end, is_odd = source_at - source, move.rows * groups * run, False
+        for number in range(move.rows * groups):
+            row, group = number // groups, number % groups
+            near, target, left = source + row * move.row_in * width + group * group_in, number * run, run
             while left > one:
                 best, at = largest(near, near + aside, taps, tap, stop, 1, left, fill, zero, 1, origin, two)
                 is_odd |= hand_over(best, at, y, indices, target, left, end, base, fill, element, origin)

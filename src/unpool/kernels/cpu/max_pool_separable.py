@@ -61,7 +61,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
     def pool_strips(x, y, indices, flags, strips, row, line, used, tables, fill, infinity, ahead, first, stop):
         """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's pooled rows."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        plane, count, strip_rows, strip_outputs, outputs = strips
+        plane, count, strip_rows, strip_elements, strip_outputs, outputs = strips
         line_rows, line_size, plane_size, shift = line
         starts, codes, taps, line_moves, plane_moves = tables
         lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
@@ -73,12 +73,12 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         for job in range(first, stop):
             outer, strip = job // count, job % count
             part = 1 if strip == count - 1 else 0
-            base = address_of(x) + outer * plane * size
+            begin = outer * plane + strip * strip_elements
             near, near_at, is_odd = aligned(pooled), aligned(places), False
             far, far_at = near + plane_size * width, near_at + plane_size * width
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
-                is_odd |= lay_out(base, laid, starts, now, rows, row, fill, infinity, ahead, element, compared,
+                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead, element, compared,
                                   phases, lanes)  # fmt: skip
                 to = done * out.row_out * width
                 if moves == 0:
@@ -104,7 +104,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
             target = outer * outputs + strip * strip_outputs
             is_odd |= deliver(
                 near, near_at, address_of(y) + target * size, address_of(indices) + target * 8,
-                plane_moves[part, plane_moves.shape[1] - 1], outer * plane, taps, fill, zero, element, carried,
+                plane_moves[part, plane_moves.shape[1] - 1], begin, taps, fill, zero, element, carried,
                 lanes,
             )  # fmt: skip
             flags[job] = is_odd

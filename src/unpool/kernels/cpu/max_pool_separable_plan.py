@@ -17,6 +17,9 @@ from unpool.kernels.cpu.rows import padded_rows
 STRIP_BYTES = 1 << 18
 """A strip of a plane is cut so that its pooled rows stay in the second cache."""
 
+PLANES_BYTES = 1 << 14
+"""Pooled rows of small planes are put together up to this."""
+
 LINE_BYTES = 1 << 13
 """So much is laid out at a time, to stay in the first cache."""
 
@@ -58,8 +61,8 @@ class Plan:
     """Everything about a plane that does not depend on its elements.
 
     Attributes:
-        strips: elements of a plane; into how many strips it is cut; padded rows and outputs from one strip to the next;
-            outputs of a plane.
+        strips: elements of a plane; into how many strips it is cut; padded rows, elements of x and outputs from one
+            strip to the next; outputs of a plane. Where small planes are put together, this counts all as one.
         row: of every laid out row its pitch, where its even and odd elements begin, how many there are, and the element
             of x's row they begin with.
         line: rows that are laid out at a time; elements of them; elements of the pooled rows of one strip; elements
@@ -72,7 +75,7 @@ class Plan:
         plane_moves: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
     """
 
-    strips: tuple[int, int, int, int, int]
+    strips: tuple[int, int, int, int, int, int]
     row: tuple[int, int, int, int, int]
     line: tuple[int, int, int, int]
     used: tuple[int, int]
@@ -164,52 +167,59 @@ def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
     return line._replace(even=line.place(low), odd=line.place(low + 1))
 
 
-def plan(spatial: Sequence[Axis], inner: int, channel_code: int, width: int, place_width: int, slack: int) -> Plan:
-    """Cut a plane and list its moves.
+def plan(
+    spatial: tuple[Axis, ...], inner: int, outer: int, channel_code: int, width: int, place_width: int, slack: int
+) -> Plan:
+    """Cut planes into strips, or put small planes together, and list the moves.
 
     Args:
         spatial: the axes that windows slide along.
         inner: elements of one position: 1, or the channels.
+        outer: how many planes there are.
         channel_code: what one channel adds to a place.
         width: bytes of an element while it is compared.
         place_width: bytes of its place; 0 if it is not wanted.
         slack: elements behind every buffer.
     """
-    axes = (Axis(1, 1, Window(1)), *spatial) if len(spatial) == 1 else tuple(spatial)
-    padded = [padded_size(axis) for axis in axes]
-    sizes = [axis.large for axis in axes]
+    last, whole = spatial[-1], ALIGNMENT // width
+    pooled = last.small * inner
+    if len(spatial) == 2 and spatial[0].window.stride > 1:
+        pooled = _round_up(pooled, whole)
+    row_bytes = pooled * (width + place_width)
+    planes = 1 if inner > 1 else _planes(outer, row_bytes * prod(padded_size(axis) for axis in spatial[:-1]))
+    axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
+    padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
     weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
-    begins = [axis.begin for axis in axes]
-    starts = padded_rows(padded[:-1], begins[:-1], sizes[:-1], weights)
-    first, last, whole = axes[0], axes[-1], ALIGNMENT // width
-    low = min(max(begins[-1], 0), padded[-1])
-    high = max(low, min(begins[-1] + last.large, padded[-1]))
-    rest, run = prod(padded[1:-1]), last.small * inner
-    phases = max(1, known_stride(last, inner))
-    line = _line(padded[-1] * inner, low * inner, (high - low) * inner, phases, whole)
-    pooled = run
-    if len(axes) == 2 and first.window.stride > 1:
-        pooled = _round_up(run, whole)
-    strips, height = _strips(first, rest * pooled * (width + place_width))
-    heights = (height, first.small - (strips - 1) * height)
+    starts = padded_rows(padded[:-1], [axis.begin for axis in axes[:-1]], sizes[:-1], weights)
+    first, rest, after = axes[0], prod(padded[1:-1]), prod(axis.small for axis in axes[1:]) * inner
+    strips, height = (-(-outer // planes), planes) if planes > 1 else _strips(first, rest * row_bytes)
+    heights = (height, (outer if planes > 1 else first.small) - (strips - 1) * height)
     depths = [padded_size(Axis(0, each, first.window)) for each in heights]
+    low = min(max(last.begin, 0), padded[-1])
+    count = (max(low, min(last.begin + last.large, padded[-1])) - low) * inner
+    line = _line(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
     line_rows = min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
     taps = _Taps(width)
     line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, (line_rows, pooled), line, taps))
-    kept = len(taps.rows)
-    moves = []
+    kept, moves = len(taps.rows), []
     for each, depth in zip(heights, depths, strict=True):
         del taps.rows[kept:]
         moves.append(list(_plane_moves(axes, inner, (each, depth, pooled), taps)))
-    after = prod(axis.small for axis in axes[1:]) * inner
+    plane = prod(sizes[1:]) * inner
+    between = (0, planes * plane) if planes > 1 else (height * first.window.stride * rest, 0)
+    total = (outer * plane, outer * after) if planes > 1 else (sizes[0] * plane, first.small * after)
     return Plan(
-        (prod(sizes) * inner, strips, height * first.window.stride * rest, height * after, first.small * after),
-        (line.pitch, line.even, line.odd, (high - low) * inner, (low - begins[-1]) * inner),
+        (total[0], strips, *between, height * after, total[1]),
+        (line.pitch, line.even, line.odd, count, (low - last.begin) * inner),
         (line_rows, line_rows * line.pitch + slack, max(depths) * rest * pooled + slack, -line.even % whole),
         (depths[0] * rest, depths[1] * rest),
-        starts, starts // inner - begins[-1], taps.columns(),
-        np.array(line_moves, MOVE), np.array(moves, MOVE),
+        starts, starts // inner - last.begin, taps.columns(), np.array(line_moves, MOVE), np.array(moves, MOVE),
     )  # fmt: skip
+
+
+def _planes(outer: int, plane_bytes: int) -> int:
+    """How many small planes are pooled together; there remain some parts for threads to share."""
+    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8))
 
 
 def _round_up(size: int, unit: int) -> int:
@@ -259,14 +269,15 @@ def _line_runs(count: int, stride: int, inner: int, channel_code: int, has_place
 def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int], taps: _Taps) -> Iterator[Move]:
     """From pooled rows to outputs; `strip` is its pooled and its padded positions of the first axis, and a row's pitch."""
     height, depth, pooled = strip
+    is_pooled = False
     padded = [depth, *(padded_size(axis) for axis in axes[1:])]
     small = [height, *(axis.small for axis in axes[1:])]
     for number in range(len(axes) - 2, -1, -1):
         window, run = axes[number].window, prod(small[number + 1 :]) * inner
-        pitch = pooled if len(axes) == 2 else run
-        if number > 0 and window.size == window.stride == 1:
+        pitch = prod(small[number + 1 : -1]) * pooled
+        if window.size == window.stride == 1 and (number > 0 or is_pooled):
             continue
-        rows = prod(padded[:number])
+        rows, is_pooled = prod(padded[:number]), True
         *steps, final = chain(window)
         for step in steps:
             tap_rows = taps.add((tap * window.dilation * pitch for tap in step), step)
