@@ -133,7 +133,7 @@ def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, outer
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
         spatial, plane.unit, outer, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
-        separable.slack_of(dtype),
+        separable.lanes_of(dtype),
     )  # fmt: skip
     return Route(plane, found, separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices))
 

@@ -17,15 +17,21 @@ from unpool.kernels.cpu.vector import (
     every_second,
     gather,
     load,
-    load_every,
     load_masked,
+    load_rows,
     prefetch,
+    repeat,
     select,
     splat,
+    splat_rows,
     store,
     store_masked,
+    store_rows,
     unordered,
 )
+
+ROWS = 4
+"""Rows that are combined at once: so many independent registers hide each other's waiting."""
 
 NOWHERE, AT_TAPS, CARRIED = 0, 1, 2
 """Where the place of an element comes from: it is not wanted, from the tap, from the move before."""
@@ -184,90 +190,97 @@ def _put(to, aside, near, far, phases):
     return write
 
 
-def fetch(address, stride, left, like, step, lanes):
-    """Elements `stride` apart, in type `like`; of lanes beyond `left` nothing is read that is far away.
+def fetch(address, apart, stride, left, like, step, lanes, rows):
+    """A register of each of some rows, in the type of `like`.
 
     Args:
-        address: of the first.
+        address: of the first element.
+        apart: bytes between rows.
         stride: elements between neighbours.
-        left: how many are wanted.
+        left: how many elements of a row are wanted.
         like: any number of the type.
-        step: the stride again, if `load_every` knows it; 0 if not.
-        lanes: how many there are.
+        step: 1 for neighbours in memory; 0 for any stride, of one row, of which nothing else is read.
+        lanes: elements of one register.
+        rows: how many.
     """
 
 
 @overload(fetch, prefer_literal=True, inline="always")
-def _fetch(address, stride, left, like, step, lanes):
+def _fetch(address, apart, stride, left, like, step, lanes, rows):
     kind = types.unliteral(like)
     width = kind.bitwidth // 8
     if step.literal_value:
-        return lambda address, stride, left, like, step, lanes: load_every(address, kind, lanes, step, 0)
+        return lambda address, apart, stride, left, like, step, lanes, rows: load_rows(address, apart, kind, lanes, rows)
 
-    def read(address, stride, left, like, step, lanes):
+    def read(address, apart, stride, left, like, step, lanes, rows):
         is_wanted = count_up(types.int64, lanes, 1) < splat(left, lanes)
         return gather(address, stride * width, is_wanted, splat(like, lanes))
 
     return read
 
 
-def largest(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
-    """The maximum over the taps of a move, of neighbouring windows, and its place.
+def largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
+    """The maximum over the taps of a move, of neighbouring windows in some rows, and its place.
 
     Args:
         source: address of the first window.
-        source_at: address of its place, if places are carried.
+        aside: bytes from there to its place, if places are carried.
+        apart: bytes between rows.
         taps: how many bytes each goes, and the code it adds.
         first: the first of the window's.
         stop: the one after its last.
         stride: elements between neighbouring windows.
-        left: how many windows are wanted.
+        left: how many windows of a row are wanted.
         fill: any number of the type of the elements.
         zero: of the type of places.
         step: as `fetch` takes it.
         origin: where places come from; those from taps count from where the window starts.
-        lanes: how many windows there are.
+        lanes: windows of a row.
+        rows: how many rows.
     """
 
 
 @overload(largest, prefer_literal=True, inline="always")
-def _largest(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
-    place = types.unliteral(zero)
+def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
+    place, all_lanes = types.unliteral(zero), lanes.literal_value * rows.literal_value
     is_counted, is_carried = origin.literal_value == AT_TAPS, origin.literal_value == CARRIED
 
-    def walk(source, source_at, taps, first, stop, stride, left, fill, zero, step, origin, lanes):
+    def walk(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
         offsets, codes = taps
-        offset, code = offsets[np.uintp(first)], codes[np.uintp(first)]
-        best = fetch(source + offset, stride, left, fill, step, lanes)
-        at = splat(place(code), lanes)
+        near = source + offsets[np.uintp(first)]
+        best, at = fetch(near, apart, stride, left, fill, step, lanes, rows), splat(place(0), all_lanes)
+        if is_counted:
+            at = splat(place(codes[np.uintp(first)]), all_lanes)
         if is_carried:
-            at = fetch(source_at + offset, stride, left, zero, step, lanes)
+            at = fetch(near + aside, apart, stride, left, zero, step, lanes, rows)
         for tap in range(first + 1, stop):
-            offset, code = offsets[np.uintp(tap)], codes[np.uintp(tap)]
-            value = fetch(source + offset, stride, left, fill, step, lanes)
+            near = source + offsets[np.uintp(tap)]
+            value = fetch(near, apart, stride, left, fill, step, lanes, rows)
             wins = value > best
             best = select(wins, value, best)
             if is_counted:
-                at = select(wins, splat(place(code), lanes), at)
+                at = select(wins, splat(place(codes[np.uintp(tap)]), all_lanes), at)
             if is_carried:
-                at = select(wins, fetch(source_at + offset, stride, left, zero, step, lanes), at)
+                at = select(wins, fetch(near + aside, apart, stride, left, zero, step, lanes, rows), at)
         return best, at
 
     return walk
 
 
-def combine(source, source_at, target, target_at, move, rows, codes, first, taps, fill, zero, step, origin, lanes):
-    """Every run of a move, whole registers at a time: what is written behind a run is written again, or never read.
+def combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
+    """Every run of a move, a register of some rows at a time, each run from its end.
+
+    Registers are stored whole: what is written behind a run is written again by the next, or never read.
 
     Args:
         source: address of the elements.
-        source_at: address of their places.
+        aside: bytes from there to their places.
         target: address of the results.
-        target_at: address of their places.
+        away: bytes from there to their places.
         move: the runs.
         rows: how many of its rows.
-        codes: place of the first element of every row, if places come from taps.
-        first: the first row among them.
+        codes: address of the place of the first element of every row, if places come from taps.
+        base: what is added to those.
         taps: how many bytes each goes, and the code it adds.
         fill: any number of the type of the elements.
         zero: of the type of places.
@@ -278,55 +291,62 @@ def combine(source, source_at, target, target_at, move, rows, codes, first, taps
 
 
 @overload(combine, prefer_literal=True)
-def _combine(source, source_at, target, target_at, move, rows, codes, first, taps, fill, zero, step, origin, lanes):
+def _combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
     place, width, one = types.unliteral(zero), types.unliteral(fill).bitwidth // 8, lanes.literal_value
-    has_places, is_counted, two = origin.literal_value != NOWHERE, origin.literal_value == AT_TAPS, 2 * one
+    has_places, is_counted = origin.literal_value != NOWHERE, origin.literal_value == AT_TAPS
+    block = ROWS if step.literal_value else 1
+    all_lanes = one * block
 
-    def walk(source, source_at, target, target_at, move, rows, codes, first, taps, fill, zero, step, origin, lanes):
-        tap, stop, stride, run, groups = move.first_tap, move.stop_tap, move.stride, move.run, move.groups
-        block_in, lane_code, group_code = two * stride * width, move.lane_code, move.group_code
+    def walk(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
+        tap, stop, stride, run = move.first_tap, move.stop_tap, move.stride, move.run
         row_in, row_out = move.row_in * width, move.row_out * width
-        group_in, group_out = move.group_in * width, move.group_out * width
-        narrow = count_up(place, one, 1) * splat(place(lane_code), one)
-        wide = count_up(place, two, 1) * splat(place(lane_code), two)
-        for row in range(rows):
-            near, far = source + row * row_in, target + row * row_out
-            aside, away = source_at - source, target_at - target
-            group_place = place(codes[np.uintp(first + row)]) if is_counted else place(0)
-            for _group in range(groups):
-                near_block, far_block, left, at_block = near, far, run, group_place
-                while left > one:
-                    best, at = largest(near_block, near_block + aside, taps, tap, stop, stride, left, fill, zero, step,
-                                       origin, two)  # fmt: skip
-                    store(far_block, best)
-                    if has_places:
-                        store(far_block + away, at + wide + splat(at_block, two) if is_counted else at)
-                    left -= two
-                    near_block += block_in
-                    far_block += two * width
-                    at_block = place(at_block + two * lane_code)
-                if left > 0:
-                    best, at = largest(near_block, near_block + aside, taps, tap, stop, stride, left, fill, zero, step,
-                                       origin, one)  # fmt: skip
-                    store(far_block, best)
-                    if has_places:
-                        store(far_block + away, at + narrow + splat(at_block, one) if is_counted else at)
-                near += group_in
-                far += group_out
-                group_place = place(group_place + group_code)
+        step_in, step_out, end = one * stride * width, one * width, (run - 1) // one
+        lane_code, ramp = place(move.lane_code), count_up(place, one, 1) * splat(place(move.lane_code), one)
+        for group in range(move.groups):
+            group_near, group_far = source + group * move.group_in * width, target + group * move.group_out * width
+            row = 0
+            while row < rows:
+                near, far = group_near + row * row_in + end * step_in, group_far + row * row_out + end * step_out
+                code, left = place(base) + place(end * one) * lane_code, run - end * one
+                if row + block <= rows:
+                    if is_counted:
+                        row_codes = repeat(ramp, block) + splat_rows(codes + row * width, place, lanes, block)
+                    for _block in range(end + 1):
+                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                           lanes, block)  # fmt: skip
+                        store_rows(far, row_out, best, block)
+                        if has_places:
+                            if is_counted:
+                                at = at + row_codes + splat(place(code), all_lanes)
+                            store_rows(far + away, row_out, at, block)
+                        near, far, code, left = near - step_in, far - step_out, code - one * lane_code, one
+                    row += block
+                else:
+                    if is_counted:
+                        row_code = ramp + splat_rows(codes + row * width, place, lanes, 1)
+                    for _block in range(end + 1):
+                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                           lanes, 1)  # fmt: skip
+                        store(far, best)
+                        if has_places:
+                            if is_counted:
+                                at = at + row_code + splat(place(code), one)
+                            store(far + away, at)
+                        near, far, code, left = near - step_in, far - step_out, code - one * lane_code, one
+                    row += 1
 
     return walk
 
 
-def deliver(source, source_at, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+def deliver(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
     """The last move: results are stored to y, and places to indices; whether a result is `fill`, if places are wanted.
 
     Args:
         source: address of the elements.
-        source_at: address of their places.
+        aside: bytes from there to their places.
         y: address of the strip's results.
         indices: address of the strip's indices.
-        move: the runs, whose results follow one another.
+        move: the runs; none of them is written behind the last result.
         base: what is added to every place.
         taps: how many bytes each goes, and the code it adds.
         fill: what padding holds.
@@ -338,55 +358,65 @@ def deliver(source, source_at, y, indices, move, base, taps, fill, zero, element
 
 
 @overload(deliver, prefer_literal=True)
-def _deliver(source, source_at, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+def _deliver(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
     width, one = types.unliteral(fill).bitwidth // 8, lanes.literal_value
-    two = 2 * one
 
-    def walk(source, source_at, y, indices, move, base, taps, fill, zero, element, origin, lanes):
-        tap, stop, run, groups, group_in = move.first_tap, move.stop_tap, move.run, move.groups, move.group_in * width
-        aside, end, is_odd = source_at - source, move.rows * groups * run, False
-        for number in range(move.rows * groups):
-            row, group = number // groups, number % groups
-            near, target, left = source + row * move.row_in * width + group * group_in, number * run, run
-            while left > one:
-                best, at = largest(near, near + aside, taps, tap, stop, 1, left, fill, zero, 1, origin, two)
-                is_odd |= hand_over(best, at, y, indices, target, left, end, base, fill, element, origin)
-                left -= two
-                target += two
-                near += two * width
-            if left > 0:
-                best, at = largest(near, near + aside, taps, tap, stop, 1, left, fill, zero, 1, origin, one)
-                is_odd |= hand_over(best, at, y, indices, target, left, end, base, fill, element, origin)
+    def walk(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+        tap, stop, run, rows, row_out, total = move.first_tap, move.stop_tap, move.run, move.rows, move.row_out, move.total
+        row_in, end, is_odd = move.row_in * width, (run - 1) // one * one, False
+        for group in range(move.groups):
+            row = 0
+            while row < rows:
+                near = source + group * move.group_in * width + row * row_in + end * width
+                target, left = group * move.group_out + row * row_out + end, run - end
+                for _block in range(0, end + 1, one):
+                    if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
+                        best, at = largest(near, aside, row_in, taps, tap, stop, 1, left, fill, zero, 1, origin, lanes, ROWS)
+                        is_odd |= hand_over(best, at, y, indices, target, row_out, left, total, base, fill, element,
+                                            origin, ROWS)  # fmt: skip
+                    else:
+                        for number in range(min(ROWS, rows - row)):
+                            best, at = largest(near + number * row_in, aside, row_in, taps, tap, stop, 1, left, fill, zero,
+                                               1, origin, lanes, 1)  # fmt: skip
+                            is_odd |= hand_over(best, at, y, indices, target + number * row_out, row_out, left, total,
+                                                base, fill, element, origin, 1)  # fmt: skip
+                    near, target, left = near - one * width, target - one, one
+                row += ROWS
         return is_odd
 
     return walk
 
 
-def hand_over(best, at, y, indices, target, left, end, base, fill, element, origin):
-    """Store results number `target` and up, but none from number `end`; whether one of the first `left` is `fill`."""
+def hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+    """Store results number `target` and up of some rows, but none from number `total`.
+
+    Returns:
+        Whether one of the first `left` of a row is `fill`, if places are wanted.
+    """
 
 
 @overload(hand_over, prefer_literal=True, inline="always")
-def _hand_over(best, at, y, indices, target, left, end, base, fill, element, origin):
-    has_places, lanes, size = origin.literal_value != NOWHERE, best.lanes, element.dtype.bitwidth // 8
+def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+    has_places, size, count = origin.literal_value != NOWHERE, element.dtype.bitwidth // 8, rows.literal_value
+    all_lanes, lanes = best.lanes, best.lanes // rows.literal_value
 
-    def write(best, at, y, indices, target, left, end, base, fill, element, origin):
-        ramp = count_up(types.int32, lanes, 1)
-        value = leave(best, element)
-        if end - target >= lanes:
-            store(y + target * size, value)
+    def write(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+        ramp, value = count_up(types.int32, lanes, 1), leave(best, element)
+        if count > 1 or total - target >= lanes:
+            store_rows(y + target * size, apart * size, value, rows)
             if has_places:
-                store(indices + target * 8, convert(at, types.int64) + splat(base, lanes))
+                store_rows(indices + target * 8, apart * 8, convert(at, types.int64) + splat(base, all_lanes), rows)
         else:
-            is_output = ramp < splat(types.int32(end - target), lanes)
-            store_masked(y + target * size, value, is_output)
+            is_output = ramp < splat(types.int32(total - target), lanes)
+            store_masked(y + target * size, value, repeat(is_output, rows))
             if has_places:
-                store_masked(indices + target * 8, convert(at, types.int64) + splat(base, lanes), is_output)
+                index = convert(at, types.int64) + splat(base, all_lanes)
+                store_masked(indices + target * 8, index, repeat(is_output, rows))
         if not has_places:
             return False
-        is_fill = best == splat(fill, lanes)
+        is_fill = best == splat(fill, all_lanes)
         if left < lanes:
-            is_fill = is_fill & (ramp < splat(types.int32(left), lanes))
+            is_fill = is_fill & repeat(ramp < splat(types.int32(left), lanes), rows)
         return any_of(is_fill)
 
     return write

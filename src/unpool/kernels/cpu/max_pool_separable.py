@@ -31,11 +31,6 @@ def lanes_of(dtype: str) -> int:
     return vector_bytes() // np.dtype(COMPARED[dtype]).itemsize
 
 
-def slack_of(dtype: str) -> int:
-    """Elements behind a buffer that whole vectors may touch."""
-    return 4 * lanes_of(dtype) + 2 * ALIGNMENT
-
-
 @cache
 def kernel(dtype: str, stride: int, has_indices: bool):
     """The compiled kernel for one element type.
@@ -62,51 +57,47 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's pooled rows."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, count, strip_rows, strip_elements, strip_outputs, outputs = strips
-        line_rows, line_size, plane_size, shift = line
-        starts, codes, taps, line_moves, plane_moves = tables
+        line_rows, line_size, plane_size, shift, pitch, has_channels = line
+        starts, codes, row_codes, taps, line_moves, plane_moves = tables
         lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
         pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
         lines[:] = fill
-        zero = place_type(0)
-        laid, chained, chained_at = aligned(lines) + shift * width, aligned(lines) + line_size * width, aligned(line_places)
-        moves, out = line_moves.size - 1, line_moves[line_moves.size - 1]
+        zero, last_line, last_plane = place_type(0), line_moves.size - 1, plane_moves.shape[1] - 1
+        laid, pooled_at = aligned(lines) + shift * width, aligned(places) - aligned(pooled)
+        chained, chained_at = laid + line_size * width, aligned(line_places) - laid - line_size * width
+        out = line_moves[last_line]
         for job in range(first, stop):
             outer, strip = job // count, job % count
             part = 1 if strip == count - 1 else 0
             begin = outer * plane + strip * strip_elements
-            near, near_at, is_odd = aligned(pooled), aligned(places), False
-            far, far_at = near + plane_size * width, near_at + plane_size * width
+            near, far, is_odd = aligned(pooled), aligned(pooled) + plane_size * width, False
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
-                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead, element, compared,
-                                  phases, lanes)  # fmt: skip
-                to = done * out.row_out * width
-                if moves == 0:
-                    combine(laid, 0, near + to, near_at + to, out, rows, codes, now, taps, fill, zero, step, at_taps,
-                            lanes)  # fmt: skip
+                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead, element,
+                                  compared, phases, lanes)  # fmt: skip
+                to, base, each = near + done * pitch * width, np.int64(0), address_of(codes) + now * width
+                if has_channels:
+                    base, each, rows = np.int64(codes[now]), address_of(row_codes), out.rows
+                if last_line == 0:
+                    combine(laid, 0, to, pooled_at, out, rows, each, base, taps, fill, zero, step, at_taps, lanes)
                 else:
-                    combine(laid, 0, chained, chained_at, line_moves[0], rows, codes, now, taps, fill, zero, 1,
-                            at_taps, lanes)  # fmt: skip
-                    for number in range(1, moves):
-                        combine(chained, chained_at, chained, chained_at, line_moves[number], 1, codes, 0, taps, fill,
-                                zero, 1, carried, lanes)  # fmt: skip
-                    combine(chained, chained_at, near + to, near_at + to, out, rows, codes, 0, taps, fill, zero,
-                            step, carried, lanes)  # fmt: skip
-            for number in range(plane_moves.shape[1] - 1):
+                    move = line_moves[0]
+                    many = move.rows if has_channels else rows
+                    combine(laid, 0, chained, chained_at, move, many, each, base, taps, fill, zero, 1, at_taps, lanes)
+                    for number in range(1, last_line):
+                        move = line_moves[number]
+                        combine(chained, chained_at, chained, chained_at, move, move.rows, 0, 0, taps, fill, zero, 1,
+                                carried, lanes)  # fmt: skip
+                    combine(chained, chained_at, to, pooled_at, out, rows, 0, 0, taps, fill, zero, step, carried, lanes)
+            for number in range(last_plane):
                 move = plane_moves[part, number]
-                if move.in_place:
-                    to, to_at = near, near_at
-                else:
-                    to, to_at = far, far_at
-                    far, far_at = near, near_at
-                combine(near, near_at, to, to_at, move, move.rows, codes, 0, taps, fill, zero, 1, carried, lanes)
-                near, near_at = to, to_at
+                to = near if move.in_place else far
+                combine(near, pooled_at, to, pooled_at, move, move.rows, 0, 0, taps, fill, zero, 1, carried, lanes)
+                if not move.in_place:
+                    near, far = far, near
             target = outer * outputs + strip * strip_outputs
-            is_odd |= deliver(
-                near, near_at, address_of(y) + target * size, address_of(indices) + target * 8,
-                plane_moves[part, plane_moves.shape[1] - 1], begin, taps, fill, zero, element, carried,
-                lanes,
-            )  # fmt: skip
+            is_odd |= deliver(near, pooled_at, address_of(y) + target * size, address_of(indices) + target * 8,
+                              plane_moves[part, last_plane], begin, taps, fill, zero, element, carried, lanes)  # fmt: skip
             flags[job] = is_odd
 
     return pool_strips

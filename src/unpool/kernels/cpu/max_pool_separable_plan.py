@@ -28,14 +28,14 @@ ALIGNMENT = 64
 
 _MOST_TAPS = 5  # of one move, at stride 1
 
-Table = npt.NDArray[np.int64]
+Table = npt.NDArray[np.signedinteger]
 
 
 class Move(NamedTuple):
-    """A row of a table of moves. Taps are rows of the table of taps; the code of an element is its place.
+    """A row of a table of moves. Taps are rows of the table of taps.
 
-    Row r and group g start at element r * row_in + g * group_in, go to r * row_out + g * group_out, and their first
-    element has the code of row r plus g * group_code. Neighbours of a run are `stride` apart, their codes `lane_code`.
+    Group g and row r start at element g * group_in + r * row_in, and go to g * group_out + r * row_out. They are `run`
+    elements long, `stride` apart, and of a place that grows by `lane_code`. `total` elements are delivered.
     """
 
     first_tap: int
@@ -49,7 +49,7 @@ class Move(NamedTuple):
     groups: int = 1
     group_in: int = 0
     group_out: int = 0
-    group_code: int = 0
+    total: int = 0
     in_place: int = 0
 
 
@@ -66,10 +66,12 @@ class Plan:
         row: of every laid out row its pitch, where its even and odd elements begin, how many there are, and the element
             of x's row they begin with.
         line: rows that are laid out at a time; elements of them; elements of the pooled rows of one strip; elements
-            before the first row, so that data starts with a line of the cache.
+            before the first row, so that data starts with a line of the cache; pitch of pooled rows; whether there are
+            channels.
         used: padded rows of a strip, and of the last one.
         starts: element at which each padded row starts in the plane, -1 in the padding.
         codes: place of the first position of each padded row.
+        row_codes: with channels, what each position of a row adds to it.
         taps: how many bytes each goes, and the code it adds.
         line_moves: (moves) along a row.
         plane_moves: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
@@ -77,18 +79,19 @@ class Plan:
 
     strips: tuple[int, int, int, int, int, int]
     row: tuple[int, int, int, int, int]
-    line: tuple[int, int, int, int]
+    line: tuple[int, int, int, int, int, int]
     used: tuple[int, int]
     starts: Table
     codes: Table
+    row_codes: Table
     taps: tuple[Table, Table]
     line_moves: npt.NDArray[np.void]
     plane_moves: npt.NDArray[np.void]
 
     @property
-    def tables(self) -> tuple[Table, Table, tuple[Table, Table], npt.NDArray[np.void], npt.NDArray[np.void]]:
+    def tables(self) -> tuple[Table, Table, Table, tuple[Table, Table], npt.NDArray[np.void], npt.NDArray[np.void]]:
         """All arrays, as the kernel takes them."""
-        return self.starts, self.codes, self.taps, self.line_moves, self.plane_moves
+        return self.starts, self.codes, self.row_codes, self.taps, self.line_moves, self.plane_moves
 
 
 def padded_size(axis: Axis) -> int:
@@ -168,7 +171,7 @@ def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
 
 
 def plan(
-    spatial: tuple[Axis, ...], inner: int, outer: int, channel_code: int, width: int, place_width: int, slack: int
+    spatial: tuple[Axis, ...], inner: int, outer: int, channel_code: int, width: int, place_width: int, lanes: int
 ) -> Plan:
     """Cut planes into strips, or put small planes together, and list the moves.
 
@@ -179,7 +182,7 @@ def plan(
         channel_code: what one channel adds to a place.
         width: bytes of an element while it is compared.
         place_width: bytes of its place; 0 if it is not wanted.
-        slack: elements behind every buffer.
+        lanes: elements of one register.
     """
     last, whole = spatial[-1], ALIGNMENT // width
     pooled = last.small * inner
@@ -198,22 +201,25 @@ def plan(
     low = min(max(last.begin, 0), padded[-1])
     count = (max(low, min(last.begin + last.large, padded[-1])) - low) * inner
     line = _line(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
-    line_rows = min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
-    taps = _Taps(width)
-    line_moves = list(_line_moves(last, inner, channel_code, place_width > 0, (line_rows, pooled), line, taps))
+    line_rows = 1 if inner > 1 else min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
+    taps, slack = _Taps(width), 4 * lanes + 2 * whole
+    line_moves = list(_line_moves(last, inner, channel_code, (line_rows, pooled, lanes), line, taps))
     kept, moves = len(taps.rows), []
     for each, depth in zip(heights, depths, strict=True):
         del taps.rows[kept:]
-        moves.append(list(_plane_moves(axes, inner, (each, depth, pooled), taps)))
-    plane = prod(sizes[1:]) * inner
+        moves.append(list(_plane_moves(axes, inner, (each, depth, pooled, lanes), taps)))
+    plane, place = prod(sizes[1:]) * inner, np.int64 if width == 8 else np.int32
+    step = last.window.stride if len(line_moves) == 1 else 1
     between = (0, planes * plane) if planes > 1 else (height * first.window.stride * rest, 0)
     total = (outer * plane, outer * after) if planes > 1 else (sizes[0] * plane, first.small * after)
     return Plan(
         (total[0], strips, *between, height * after, total[1]),
         (line.pitch, line.even, line.odd, count, (low - last.begin) * inner),
-        (line_rows, line_rows * line.pitch + slack, max(depths) * rest * pooled + slack, -line.even % whole),
+        (line_rows, line_rows * line.pitch + slack, max(depths) * rest * pooled + slack, -line.even % whole,
+         pooled, int(inner > 1)),
         (depths[0] * rest, depths[1] * rest),
-        starts, starts // inner - last.begin, taps.columns(), np.array(line_moves, MOVE), np.array(moves, MOVE),
+        starts, (starts // inner - last.begin).astype(place),
+        (np.arange(padded[-1]) * step if inner > 1 else np.empty(0)).astype(place), taps.columns(), np.array(line_moves, MOVE), np.array(moves, MOVE),
     )  # fmt: skip
 
 
@@ -237,38 +243,42 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
 
 
 def _line_moves(
-    axis: Axis, inner: int, channel_code: int, has_places: bool, sizes: tuple[int, int], line: _Line, taps: _Taps
+    axis: Axis, inner: int, channel_code: int, sizes: tuple[int, int, int], line: _Line, taps: _Taps
 ) -> Iterator[Move]:
-    """From laid out rows to pooled rows; `sizes` are how many rows, and the pitch of the pooled ones."""
+    """From laid out rows to pooled rows; `sizes` are how many rows, the pitch of the pooled ones, lanes of a register.
+
+    With channels the moves are of one row, and what they call rows are its positions.
+    """
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
-    (rows, pooled), small, pitch = sizes, axis.small, line.pitch
+    (rows, pooled, lanes), small, pitch = sizes, axis.small, line.pitch
     *steps, final = chain(axis.window)
     for number, step in enumerate(steps):
         tap_rows = taps.add((tap * dilation * inner for tap in step), (tap * dilation for tap in step))
         reach = step[-1] * dilation
-        if number == 0:
-            yield Move(*tap_rows, rows, pitch, pitch, *_line_runs(padded - reach, 1, inner, channel_code, has_places))
+        if number > 0:
+            yield _flat(tap_rows, rows * pitch - reach * inner, lanes)._replace(in_place=1)
+        elif inner > 1:
+            yield Move(*tap_rows, padded - reach, inner, inner, inner, 1, channel_code)
         else:
-            yield Move(*tap_rows, 1, 0, 0, rows * pitch - reach * inner, in_place=1)
+            yield Move(*tap_rows, rows, pitch, pitch, padded - reach, 1, 1)
     tap_rows = taps.add((line.place(tap * dilation * inner) for tap in final), (tap * dilation for tap in final))
-    runs = _line_runs(small, stride, inner, channel_code, has_places and not steps)
-    if line.apart:
-        runs = small, 1, stride
-    yield Move(*tap_rows, rows, pitch, pooled, *runs)
+    if inner > 1:
+        yield Move(*tap_rows, small, stride * inner, inner, inner, 1, channel_code)
+    else:
+        yield Move(*tap_rows, rows, pitch, pooled, small, 1 if line.apart else stride, stride)
 
 
-def _line_runs(count: int, stride: int, inner: int, channel_code: int, has_places: bool) -> tuple[int, ...]:
-    """A move's fields from `run` on, for `count` positions of a row."""
-    if inner == 1:
-        return count, stride, stride
-    if stride == 1 and not has_places:
-        return (count * inner,)
-    return inner, 1, channel_code, count, stride * inner, inner, stride
+def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Move:
+    """One long run, as rows of one register each."""
+    return Move(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
 
 
-def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int], taps: _Taps) -> Iterator[Move]:
-    """From pooled rows to outputs; `strip` is its pooled and its padded positions of the first axis, and a row's pitch."""
-    height, depth, pooled = strip
+def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: _Taps) -> Iterator[Move]:
+    """From pooled rows to outputs.
+
+    The numbers of a strip are its pooled and its padded positions of the first axis, a row's pitch, a register's lanes.
+    """
+    height, depth, pooled, lanes = strip
     is_pooled = False
     padded = [depth, *(padded_size(axis) for axis in axes[1:])]
     small = [height, *(axis.small for axis in axes[1:])]
@@ -281,10 +291,15 @@ def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int]
         *steps, final = chain(window)
         for step in steps:
             tap_rows = taps.add((tap * window.dilation * pitch for tap in step), step)
-            yield Move(*tap_rows, 1, 0, 0, (rows * padded[number] - step[-1] * window.dilation) * pitch, in_place=1)
+            run_in_place = (rows * padded[number] - step[-1] * window.dilation) * pitch
+            yield _flat(tap_rows, run_in_place, lanes)._replace(in_place=1)
         tap_rows = taps.add((tap * window.dilation * pitch for tap in final), final)
-        row_in, row_out = padded[number] * pitch, small[number] * run
-        if window.stride == 1:
-            yield Move(*tap_rows, rows, row_in, row_out, row_out)
+        group_in, group_out = padded[number] * pitch, small[number] * run
+        total = rows * group_out
+        if window.stride > 1:
+            apart = window.stride * pitch
+            yield Move(*tap_rows, small[number], apart, run, run, 1, 0, rows, group_in, group_out, total)
+        elif rows == 1:
+            yield _flat(tap_rows, total, lanes)._replace(total=total)
         else:
-            yield Move(*tap_rows, rows, row_in, row_out, run, 1, 0, small[number], window.stride * pitch, run)
+            yield Move(*tap_rows, rows, group_in, group_out, group_out, total=total)
