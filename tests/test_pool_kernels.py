@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
@@ -91,6 +92,28 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     kernel = Kernel(kind, 1, has_indices=True, is_separable=is_separable)
     case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
     assert kernel_cases.difference(case, 1) is None
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 7, 9), (1, 2, 40, 70), (4, 8, 14, 14), (1, 3, 9, 10, 33), (2, 3, 300)], ids=str
+)
+@pytest.mark.parametrize("window", [(2, 1, 1), (3, 2, 1), (3, 1, 2), (5, 3, 1), (7, 1, 1), (12, 2, 1)], ids=str)
+def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple[int, int, int]) -> None:
+    """Without NaN, and with data in every window, the separable kernel is right by itself, for every type."""
+    size, stride, dilation = (min(window[0], *shape[2:]), *window[1:])
+    rank, pad = len(shape) - 2, size // 2
+    attributes = {
+        "kernel_shape": [size] * rank, "strides": [stride] * rank, "dilations": [min(dilation, shape[2] // size)] * rank,
+        "pads": [pad] * rank * 2, "ceil_mode": 0, "storage_order": 0,
+    }  # fmt: skip
+    x = np.random.default_rng(8).integers(1, 90, shape)
+    for kind in kernel_cases.TYPES:
+        for layout in ("NCHW", "NHWC"):
+            given = x.astype(kind) if layout == "NCHW" else np.repeat(x.astype(kind), 7, axis=-1)
+            kernel = Kernel(kind, 1, has_indices=True, is_separable=True)
+            case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
+            with patch.object(max_pool, "_rows", side_effect=AssertionError("pooled again")):
+                assert kernel_cases.difference(case, 1) is None
 
 
 @pytest.mark.parametrize("stride", [1_000_000, 4, 2])

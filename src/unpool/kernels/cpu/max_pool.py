@@ -37,8 +37,10 @@ _ELEMENTS = {
 _NO_INDICES = np.empty(0, np.int64)
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
-_LAYOUT_TAPS = 3  # laying out an element costs as much as so many taps
-_RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many whole ones
+_TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
+_SHORT = 2  # so many times more, if a row fills one block only
+_RAGGED = 6  # if it does not fill it
+_LONG_LINE = 2  # a line that is the whole plane leaves the first cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,48 +100,43 @@ def max_pool(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mo
         return
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
-    route = _route(
-        tuple(axes), x.shape[-1] if mode.channels_last else 0, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0]
-    )
-    if route.plan is None:
-        _pool_directly(x, route.plane, infinity, y, indices, lowest, mode, [(0, y.size // route.plane.lanes.small)])
+    channels = x.shape[-1] if mode.channels_last else 0
+    plane, found = _route(tuple(axes), channels, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0])
+    if found is None:
+        _pool_directly(x, plane, infinity, y, indices, lowest, mode, [(0, y.size // plane.lanes.small)])
         return
-    flags = _pool_separably(x, route, infinity, y, indices, lowest, mode)
+    flags = _pool_separably(x, found, infinity, y, indices, lowest, mode)
     if flags.any():
-        _pool_directly(x, route.plane, infinity, y, indices, lowest, mode, _rows(flags, route))
+        _pool_directly(x, plane, infinity, y, indices, lowest, mode, _rows(flags, found.plan, plane))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Route:
-    """What is known of a call before it comes.
+class Separable:
+    """The separable kernel, and the tables that it takes."""
 
-    Attributes:
-        plane: its axes.
-        plan: of the separable kernel, or None if the direct one is to be taken.
-        kernel: the separable one.
-    """
-
-    plane: Plane
-    plan: Plan | None
-    kernel: Callable[..., None] | None
+    kernel: Callable[..., None]
+    plan: Plan
 
 
 @lru_cache(maxsize=256)
-def _route(axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, outer: int, plane_size: int) -> Route:
+def _route(
+    axes: tuple[Axis, ...], channels: int, bits, has_indices: bool, outer: int, plane_size: int
+) -> tuple[Plane, Separable | None]:
+    """The axes of a plane, and None where the direct kernel is to be taken."""
     plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
     dtype, spatial = _ELEMENTS[bits], plane.spatial
     if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
-        return Route(plane, None, None)
+        return plane, None
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
         spatial, plane.unit, outer, math.prod(axis.large for axis in spatial), width, width if has_indices else 0,
         separable.lanes_of(dtype),
     )  # fmt: skip
-    return Route(plane, found, separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices))
+    return plane, Separable(separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices), found)
 
 
 def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
-    """Places fit their type, registers are filled with channels, and what is laid out at once is not too long."""
+    """Whether places fit their type, channels fill a register, and what is laid out at once is not too long."""
     padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
     window = plane.spatial[0].window.reach if len(padded) > 1 else 1
     longest = max(padded[-1], window * math.prod(padded[1:]))
@@ -147,29 +144,35 @@ def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
 
 
 def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
-    """Compare the taps of all windows of a plane with those of the separable moves; a register is read once per tap."""
+    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches."""
     spatial = plane.spatial
     now = math.prod(padded_size(axis) for axis in spatial)
-    taps = now * _LAYOUT_TAPS
+    moved = now
     for axis in reversed(spatial):
         *steps, final = chain(axis.window)
-        taps += now * sum(len(step) + 1 for step in steps)
-        now = now // padded_size(axis) * axis.small
-        taps += now * (len(final) + 1)
-    is_ragged = plane.unit == 1 and plane.lanes.small < separable.lanes_of(dtype)
-    return taps < now * math.prod(axis.window.size for axis in spatial) * (_RAGGED_STEPS if is_ragged else 1)
+        moved += now * sum(len(step) + 1 for step in steps)
+        now = now // max(1, padded_size(axis)) * axis.small
+        moved += now * (len(final) + 1)
+    if len(spatial) == 1:
+        moved = (moved + 2 * now) * _LONG_LINE
+    taps = now * math.prod(axis.window.size for axis in spatial) * _TAP
+    lanes = separable.lanes_of(dtype)
+    if plane.unit == 1 and plane.lanes.small < 2 * lanes:
+        taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
+    return moved < taps
 
 
-def _pool_separably(x, route: Route, infinity: int, y, indices, lowest: int, mode: Mode):
+def _pool_separably(x, found: Separable, infinity: int, y, indices, lowest: int, mode: Mode):
     """As `max_pool`, but strips of a plane where a NaN was noticed, or padding may be the maximum, are only flagged."""
-    found = route.plan
-    jobs = x.size // found.strips[0] * found.strips[1]
+    tables = found.plan
+    jobs = x.size // tables.strips[0] * tables.strips[1]
     flags = np.empty(jobs, np.bool_)
     split(
-        route.kernel, jobs, x.size + y.size, mode.threads,
+        found.kernel, jobs, x.size + y.size, mode.threads,
         readonly(x), y.reshape(-1), _flat(indices), flags,
-        found.strips, found.row, found.line, found.used, found.tables,
-        _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+        tables.strips, tables.row, tables.line, tables.used, tables.arrays,
+        _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity,
+        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
     )  # fmt: skip
     return flags
 
@@ -188,10 +191,10 @@ def _fill(dtype: str, has_indices: bool, lowest: int):
     return kind(-np.inf)
 
 
-def _rows(flags, route: Route) -> list[tuple[int, int]]:
+def _rows(flags, found: Plan, plane: Plane) -> list[tuple[int, int]]:
     """The rows of all flagged strips, as ranges."""
-    _, strips, _, _, strip_outputs, outputs = route.plan.strips
-    width = route.plane.lanes.small
+    _, strips, _, _, strip_outputs, outputs = found.strips
+    width = plane.lanes.small
     job = np.flatnonzero(flags)
     outer, strip = job // strips, job % strips
     first = outer * (outputs // width) + strip * (strip_outputs // width)

@@ -210,13 +210,13 @@ def _fetch(address, apart, stride, left, like, step, lanes, rows):
     kind = types.unliteral(like)
     width = kind.bitwidth // 8
     if step.literal_value:
-        return lambda address, apart, stride, left, like, step, lanes, rows: load_rows(address, apart, kind, lanes, rows)
+        return lambda address, apart, stride, left, like, step, lanes, rows: load_rows(
+            address, apart, kind, lanes, rows
+        )
 
-    def read(address, apart, stride, left, like, step, lanes, rows):
-        is_wanted = count_up(types.int64, lanes, 1) < splat(left, lanes)
-        return gather(address, stride * width, is_wanted, splat(like, lanes))
-
-    return read
+    return lambda address, apart, stride, left, like, step, lanes, rows: gather(
+        address, stride * width, count_up(types.int64, lanes, 1) < splat(left, lanes), splat(like, lanes)
+    )
 
 
 def largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
@@ -294,46 +294,49 @@ def combine(source, aside, target, away, move, rows, codes, base, taps, fill, ze
 def _combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
     place, width, one = types.unliteral(zero), types.unliteral(fill).bitwidth // 8, lanes.literal_value
     has_places, is_counted = origin.literal_value != NOWHERE, origin.literal_value == AT_TAPS
-    block = ROWS if step.literal_value else 1
-    all_lanes = one * block
+    is_blocked, all_lanes = step.literal_value > 0, one * ROWS
 
     def walk(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
         tap, stop, stride, run = move.first_tap, move.stop_tap, move.stride, move.run
-        row_in, row_out = move.row_in * width, move.row_out * width
-        step_in, step_out, end = one * stride * width, one * width, (run - 1) // one
-        lane_code, ramp = place(move.lane_code), count_up(place, one, 1) * splat(place(move.lane_code), one)
+        row_in, row_out, blocks = move.row_in * width, move.row_out * width, (run - 1) // one + 1
+        step_in, step_out, step_code = one * stride * width, one * width, place(one * move.lane_code)
+        last_left, last_code = run - (blocks - 1) * one, place(base + (blocks - 1) * one * move.lane_code)
+        ramp = count_up(place, one, 1) * splat(place(move.lane_code), one)
         for group in range(move.groups):
-            group_near, group_far = source + group * move.group_in * width, target + group * move.group_out * width
+            group_near = source + group * move.group_in * width + (blocks - 1) * step_in
+            group_far = target + group * move.group_out * width + (blocks - 1) * step_out
             row = 0
+            if is_blocked:
+                while row + ROWS <= rows:
+                    near, far = group_near + row * row_in, group_far + row * row_out
+                    code, left = last_code, last_left
+                    if is_counted:
+                        row_codes = repeat(ramp, ROWS) + splat_rows(codes + row * width, place, lanes, ROWS)
+                    for _block in range(blocks):
+                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                           lanes, ROWS)  # fmt: skip
+                        store_rows(far, row_out, best, ROWS)
+                        if has_places:
+                            if is_counted:
+                                at = at + row_codes + splat(code, all_lanes)
+                            store_rows(far + away, row_out, at, ROWS)
+                        near, far, code, left = near - step_in, far - step_out, place(code - step_code), one
+                    row += ROWS
             while row < rows:
-                near, far = group_near + row * row_in + end * step_in, group_far + row * row_out + end * step_out
-                code, left = place(base) + place(end * one) * lane_code, run - end * one
-                if row + block <= rows:
-                    if is_counted:
-                        row_codes = repeat(ramp, block) + splat_rows(codes + row * width, place, lanes, block)
-                    for _block in range(end + 1):
-                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
-                                           lanes, block)  # fmt: skip
-                        store_rows(far, row_out, best, block)
-                        if has_places:
-                            if is_counted:
-                                at = at + row_codes + splat(place(code), all_lanes)
-                            store_rows(far + away, row_out, at, block)
-                        near, far, code, left = near - step_in, far - step_out, code - one * lane_code, one
-                    row += block
-                else:
-                    if is_counted:
-                        row_code = ramp + splat_rows(codes + row * width, place, lanes, 1)
-                    for _block in range(end + 1):
-                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
-                                           lanes, 1)  # fmt: skip
-                        store(far, best)
-                        if has_places:
-                            if is_counted:
-                                at = at + row_code + splat(place(code), one)
-                            store(far + away, at)
-                        near, far, code, left = near - step_in, far - step_out, code - one * lane_code, one
-                    row += 1
+                near, far = group_near + row * row_in, group_far + row * row_out
+                code, left = last_code, last_left
+                if is_counted:
+                    row_code = ramp + splat_rows(codes + row * width, place, lanes, 1)
+                for _block in range(blocks):
+                    best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                       lanes, 1)  # fmt: skip
+                    store(far, best)
+                    if has_places:
+                        if is_counted:
+                            at = at + row_code + splat(code, one)
+                        store(far + away, at)
+                    near, far, code, left = near - step_in, far - step_out, place(code - step_code), one
+                row += 1
 
     return walk
 
@@ -362,22 +365,24 @@ def _deliver(source, aside, y, indices, move, base, taps, fill, zero, element, o
     width, one = types.unliteral(fill).bitwidth // 8, lanes.literal_value
 
     def walk(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
-        tap, stop, run, rows, row_out, total = move.first_tap, move.stop_tap, move.run, move.rows, move.row_out, move.total
-        row_in, end, is_odd = move.row_in * width, (run - 1) // one * one, False
+        tap, stop, rows, total, is_odd = move.first_tap, move.stop_tap, move.rows, move.total, False
+        row_in, row_out, end = move.row_in * width, move.row_out, (move.run - 1) // one * one
         for group in range(move.groups):
             row = 0
             while row < rows:
                 near = source + group * move.group_in * width + row * row_in + end * width
-                target, left = group * move.group_out + row * row_out + end, run - end
+                target, left = group * move.group_out + row * row_out + end, move.run - end
                 for _block in range(0, end + 1, one):
                     if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
-                        best, at = largest(near, aside, row_in, taps, tap, stop, 1, left, fill, zero, 1, origin, lanes, ROWS)
+                        best, at = largest(
+                            near, aside, row_in, taps, tap, stop, 1, left, fill, zero, 1, origin, lanes, ROWS
+                        )
                         is_odd |= hand_over(best, at, y, indices, target, row_out, left, total, base, fill, element,
                                             origin, ROWS)  # fmt: skip
                     else:
                         for number in range(min(ROWS, rows - row)):
-                            best, at = largest(near + number * row_in, aside, row_in, taps, tap, stop, 1, left, fill, zero,
-                                               1, origin, lanes, 1)  # fmt: skip
+                            best, at = largest(near + number * row_in, aside, row_in, taps, tap, stop, 1, left, fill,
+                                               zero, 1, origin, lanes, 1)  # fmt: skip
                             is_odd |= hand_over(best, at, y, indices, target + number * row_out, row_out, left, total,
                                                 base, fill, element, origin, 1)  # fmt: skip
                     near, target, left = near - one * width, target - one, one

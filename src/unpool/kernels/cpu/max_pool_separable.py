@@ -3,8 +3,8 @@
     pooled[r, i] = max over taps t of row[r, i * stride + t * dilation]        for every row of the padded plane
     y[j, i]      = max over taps t of pooled[j * stride + t * dilation, i]     for every other axis
 
-A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window is
-a chain of small ones, which the plan lists: a maximum of 4 neighbours, then of 4 of those results, reaches 16.
+A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window
+is a chain of small ones, which the plan lists: a maximum of 4 neighbours, then of 4 of those results, reaches 16.
 
 Elements are compared in their own order as float32, float64 or int32; padding is `fill`. NaN is only noticed, while
 rows are laid out, and so is a maximum that is `fill`, since it may be padding: then the job's flag is set, and its
@@ -19,7 +19,6 @@ from numba import types
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, aligned, combine, deliver, lay_out
-from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import address_of
 
 COMPARED = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
@@ -54,7 +53,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
 
     @compiled()
     def pool_strips(x, y, indices, flags, strips, row, line, used, tables, fill, infinity, ahead, first, stop):
-        """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's pooled rows."""
+        """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's results."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, count, strip_rows, strip_elements, strip_outputs, outputs = strips
         line_rows, line_size, plane_size, shift, pitch, has_channels = line
@@ -73,8 +72,8 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
             near, far, is_odd = aligned(pooled), aligned(pooled) + plane_size * width, False
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
-                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead, element,
-                                  compared, phases, lanes)  # fmt: skip
+                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead,
+                                  element, compared, phases, lanes)  # fmt: skip
                 to, base, each = near + done * pitch * width, np.int64(0), address_of(codes) + now * width
                 if has_channels:
                     base, each, rows = np.int64(codes[now]), address_of(row_codes), out.rows
@@ -96,8 +95,10 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
                 if not move.in_place:
                     near, far = far, near
             target = outer * outputs + strip * strip_outputs
-            is_odd |= deliver(near, pooled_at, address_of(y) + target * size, address_of(indices) + target * 8,
-                              plane_moves[part, last_plane], begin, taps, fill, zero, element, carried, lanes)  # fmt: skip
+            is_odd |= deliver(
+                near, pooled_at, address_of(y) + target * size, address_of(indices) + target * 8,
+                plane_moves[part, last_plane], begin, taps, fill, zero, element, carried, lanes,
+            )  # fmt: skip
             flags[job] = is_odd
 
     return pool_strips

@@ -3,7 +3,7 @@
 A move is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. All sizes count elements.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -17,10 +17,10 @@ from unpool.kernels.cpu.rows import padded_rows
 STRIP_BYTES = 1 << 18
 """A strip of a plane is cut so that its pooled rows stay in the second cache."""
 
-PLANES_BYTES = 1 << 14
+PLANES_BYTES = 1 << 15
 """Pooled rows of small planes are put together up to this."""
 
-LINE_BYTES = 1 << 13
+LINE_BYTES = 1 << 14
 """So much is laid out at a time, to stay in the first cache."""
 
 ALIGNMENT = 64
@@ -89,7 +89,7 @@ class Plan:
     plane_moves: npt.NDArray[np.void]
 
     @property
-    def tables(self) -> tuple[Table, Table, Table, tuple[Table, Table], npt.NDArray[np.void], npt.NDArray[np.void]]:
+    def arrays(self) -> tuple[Table, Table, Table, tuple[Table, Table], npt.NDArray[np.void], npt.NDArray[np.void]]:
         """All arrays, as the kernel takes them."""
         return self.starts, self.codes, self.row_codes, self.taps, self.line_moves, self.plane_moves
 
@@ -209,7 +209,7 @@ def plan(
         del taps.rows[kept:]
         moves.append(list(_plane_moves(axes, inner, (each, depth, pooled, lanes), taps)))
     plane, place = prod(sizes[1:]) * inner, np.int64 if width == 8 else np.int32
-    step = last.window.stride if len(line_moves) == 1 else 1
+    positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_moves) == 1 else 1)
     between = (0, planes * plane) if planes > 1 else (height * first.window.stride * rest, 0)
     total = (outer * plane, outer * after) if planes > 1 else (sizes[0] * plane, first.small * after)
     return Plan(
@@ -218,8 +218,8 @@ def plan(
         (line_rows, line_rows * line.pitch + slack, max(depths) * rest * pooled + slack, -line.even % whole,
          pooled, int(inner > 1)),
         (depths[0] * rest, depths[1] * rest),
-        starts, (starts // inner - last.begin).astype(place),
-        (np.arange(padded[-1]) * step if inner > 1 else np.empty(0)).astype(place), taps.columns(), np.array(line_moves, MOVE), np.array(moves, MOVE),
+        starts, (starts // inner - last.begin).astype(place), positions.astype(place), taps.columns(),
+        np.array(line_moves, MOVE), np.array(moves, MOVE),
     )  # fmt: skip
 
 
