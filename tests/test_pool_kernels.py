@@ -103,8 +103,8 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
     size, stride, dilation = (min(window[0], *shape[2:]), *window[1:])
     rank, pad = len(shape) - 2, size // 2
     attributes = {
-        "kernel_shape": [size] * rank, "strides": [stride] * rank, "dilations": [min(dilation, shape[2] // size)] * rank,
-        "pads": [pad] * rank * 2, "ceil_mode": 0, "storage_order": 0,
+        "kernel_shape": [size] * rank, "strides": [stride] * rank, "pads": [pad] * rank * 2,
+        "dilations": [min(dilation, shape[2] // size)] * rank, "ceil_mode": 0, "storage_order": 0,
     }  # fmt: skip
     x = np.random.default_rng(8).integers(1, 90, shape)
     for kind in kernel_cases.TYPES:

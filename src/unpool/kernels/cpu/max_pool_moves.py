@@ -420,8 +420,9 @@ def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, ele
         if not has_places:
             return False
         is_fill = best == splat(fill, all_lanes)
-        if left < lanes:
-            is_fill = is_fill & repeat(ramp < splat(types.int32(left), lanes), rows)
+        wanted = min(left, total - target)
+        if wanted < lanes:
+            is_fill = is_fill & repeat(ramp < splat(types.int32(wanted), lanes), rows)
         return any_of(is_fill)
 
     return write

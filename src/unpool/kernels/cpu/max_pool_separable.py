@@ -62,13 +62,14 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
         lines[:] = fill
         zero, last_line, last_plane = place_type(0), line_moves.size - 1, plane_moves.shape[1] - 1
-        laid, pooled_at = aligned(lines) + shift * width, aligned(places) - aligned(pooled)
-        chained, chained_at = laid + line_size * width, aligned(line_places) - laid - line_size * width
         out = line_moves[last_line]
         for job in range(first, stop):
             outer, strip = job // count, job % count
             part = 1 if strip == count - 1 else 0
             begin = outer * plane + strip * strip_elements
+            # Addresses are taken here, for every job: Numba frees an array behind the last line that names it.
+            laid, pooled_at = aligned(lines) + shift * width, aligned(places) - aligned(pooled)
+            chained, chained_at = laid + line_size * width, aligned(line_places) - laid - line_size * width
             near, far, is_odd = aligned(pooled), aligned(pooled) + plane_size * width, False
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
