@@ -24,7 +24,7 @@ FOLDER = Path(cpu.__path__[0])
 
 
 def pool() -> None:
-    """Max pooling by tiles, directly and by doubling."""
+    """Max pooling by tiles, directly and axis by axis."""
     x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
     y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
     assert np.array_equal(y, x[:, :, 1::2, 1::2])

@@ -10,7 +10,10 @@ MOST_SECONDS = 300
 
 
 class CompileMeter(event.Listener):
-    """Distinct kernel specialisations, and the seconds of processor time spent on them."""
+    """Distinct kernel specialisations, and the seconds of processor time spent on them.
+
+    What becomes part of a kernel while it is compiled is not counted apart.
+    """
 
     def __init__(self):
         self.seen = set()
@@ -28,7 +31,7 @@ class CompileMeter(event.Listener):
         """A dispatcher is done; only the outermost one adds its time."""
         self._depth -= 1
         kernel = happened.data["dispatcher"].py_func
-        if kernel.__module__.startswith("unpool."):
+        if self._depth == 0 and kernel.__module__.startswith("unpool."):
             captured = tuple(str(cell.cell_contents) for cell in kernel.__closure__ or ())
             self.seen.add((kernel.__module__, kernel.__qualname__, captured, happened.data["args"]))
         if self._depth == 0:

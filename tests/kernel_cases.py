@@ -19,7 +19,7 @@ from oracle.rows import from_channels_first, to_channels_first
 from oracle.window import Pooled
 from unpool import execute
 from unpool.kernels.cpu import max_pool as kernels
-from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu import max_pool_separable_plan as separable_plan
 from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu import threads as splitter
 from unpool.operators import resolve
@@ -41,28 +41,27 @@ class Kernel(NamedTuple):
     kind: type
     stride: int
     has_indices: bool
-    by_doubling: bool
+    is_separable: bool
     nan_last: bool = False
     is_wide: bool = False
     by_tiles: bool = False
 
 
 KERNELS = tuple(
-    Kernel(kind, stride, has_indices, by_doubling)
-    for kind, stride, has_indices, by_doubling in itertools.product(TYPES, STRIDES, (True, False), (False, True))
+    Kernel(kind, stride, has_indices, is_separable)
+    for kind, stride, has_indices, is_separable in itertools.product(TYPES, STRIDES, (True, False), (False, True))
 )
 NAN_LAST_KERNELS = tuple(
-    Kernel(kind, stride, has_indices=True, by_doubling=by_doubling, nan_last=True)
-    for kind, (stride, by_doubling) in itertools.product((np.float32, np.float16), ((1, True), (2, False)))
+    Kernel(kind, stride, has_indices=True, is_separable=is_separable, nan_last=True)
+    for kind, (stride, is_separable) in itertools.product((np.float32, np.float16), ((1, True), (2, False)))
 )
 WIDE_KERNELS = tuple(
-    Kernel(kind, 1, has_indices=True, by_doubling=by_doubling, is_wide=True)
-    for kind, by_doubling in itertools.product((np.float32,), (False, True))
+    Kernel(kind, 1, has_indices=True, is_separable=False, is_wide=True) for kind in (np.float32, np.float16)
 )
 SAMPLE_KERNELS = tuple(
     kernel
     for kernel in KERNELS
-    if (TYPES.index(kernel.kind) + STRIDES.index(kernel.stride)) % 4 == kernel.has_indices + 2 * kernel.by_doubling
+    if (TYPES.index(kernel.kind) + STRIDES.index(kernel.stride)) % 4 == kernel.has_indices + 2 * kernel.is_separable
 )
 """A quarter of the kernels, in which every two of type, stride, indices and way of working meet."""
 
@@ -77,7 +76,7 @@ class PoolCase:
         x: (N, C, D1..Dk), or (N, D1..Dk, C).
         attributes: of MaxPool.
         layout: NCHW or NHWC.
-        strip_bytes: how much of a plane the doubling kernel lays out at once.
+        strip_bytes: how much of a plane the separable kernel keeps at once.
         gaps: elements in front of x, y and the indices in their memory.
     """
 
@@ -122,7 +121,7 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
     name = f"{number}: {kernel} {layout} {list(shape)} {attributes}"
     x = pool_values(rng, shape, kind)
     gaps = tuple(int(gap) for gap in rng.integers(0, 64, 3))
-    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, doubling.STRIP_BYTES)))
+    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, separable_plan.STRIP_BYTES)))
     return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps)
 
 
@@ -200,14 +199,14 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def forced(kernel: Kernel, strip_bytes: int = doubling.STRIP_BYTES) -> Iterator[None]:
+def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Iterator[None]:
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
-    caches = (kernels._line_plan, kernels._row_plan)
+    caches = (kernels._route, kernels._row_plan)
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
-        patch.object(kernels, "_is_doubling_cheaper", lambda *_: kernel.by_doubling),
+        patch.object(kernels, "_is_separable_cheaper", lambda *_: kernel.is_separable),
         patch.object(kernels, "_is_wide", lambda _: kernel.is_wide),
-        patch.object(doubling, "STRIP_BYTES", strip_bytes),
+        patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
         eager_threads(),
     ):
         execute.forget()

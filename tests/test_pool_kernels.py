@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
@@ -75,22 +76,44 @@ def test_cases_are_hard() -> None:
     assert sum(count < 8 for count in lanes) > 25
     assert sum(empty) > 20
     assert sum(nan) > 50
-    assert sum(case.strip_bytes < 1 << 12 and case.kernel.by_doubling for case in cases) > 100
+    assert sum(case.strip_bytes < 1 << 12 and case.kernel.is_separable for case in cases) > 100
     assert {case.layout for case in cases} == {"NHWC", "NCHW"}
     assert {case.x.ndim for case in cases} == {3, 4, 5, 6}
     assert {case.kernel for case in cases} == set(KERNELS)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int8, np.uint8])
-@pytest.mark.parametrize("by_doubling", [False, True])
-def test_windows_of_the_lowest(kind: type, by_doubling: bool) -> None:
+@pytest.mark.parametrize("is_separable", [False, True])
+def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     """A window of only -inf, or of only the smallest integer, has its first element's index, beside padding too."""
     lowest = np.iinfo(kind).min if np.dtype(kind).kind in "iu" else -np.inf
     x = np.full((1, 2, 5, 70), lowest, kind)
     window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, 1], "dilations": [1, 1]}
-    kernel = Kernel(kind, 1, has_indices=True, by_doubling=by_doubling)
+    kernel = Kernel(kind, 1, has_indices=True, is_separable=is_separable)
     case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
     assert kernel_cases.difference(case, 1) is None
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 7, 9), (1, 2, 40, 70), (4, 8, 14, 14), (1, 3, 9, 10, 33), (2, 3, 300)], ids=str
+)
+@pytest.mark.parametrize("window", [(2, 1, 1), (3, 2, 1), (3, 1, 2), (5, 3, 1), (7, 1, 1), (12, 2, 1)], ids=str)
+def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple[int, int, int]) -> None:
+    """Without NaN, and with data in every window, the separable kernel is right by itself, for every type."""
+    size, stride, dilation = (min(window[0], *shape[2:]), *window[1:])
+    rank, pad = len(shape) - 2, size // 2
+    attributes = {
+        "kernel_shape": [size] * rank, "strides": [stride] * rank, "pads": [pad] * rank * 2,
+        "dilations": [min(dilation, shape[2] // size)] * rank, "ceil_mode": 0, "storage_order": 0,
+    }  # fmt: skip
+    x = np.random.default_rng(8).integers(1, 90, shape)
+    for kind in kernel_cases.TYPES:
+        for layout in ("NCHW", "NHWC"):
+            given = x.astype(kind) if layout == "NCHW" else np.repeat(x.astype(kind), 7, axis=-1)
+            kernel = Kernel(kind, 1, has_indices=True, is_separable=True)
+            case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
+            with patch.object(max_pool, "_rows", side_effect=AssertionError("pooled again")):
+                assert kernel_cases.difference(case, 1) is None
 
 
 @pytest.mark.parametrize("stride", [1_000_000, 4, 2])
@@ -98,7 +121,7 @@ def test_blocks_may_be_wider_than_the_line(stride: int) -> None:
     """Two windows at the end of a line: a block of lanes, each a stride apart, must not be read in full."""
     window = 2 * stride
     x = np.random.default_rng(3).integers(0, 2000, (1, 1, window + stride)).astype(np.float16)
-    kernel = Kernel(np.float16, stride if stride in (2, 4) else 0, has_indices=True, by_doubling=True)
+    kernel = Kernel(np.float16, stride if stride in (2, 4) else 0, has_indices=True, is_separable=True)
     attributes = {"kernel_shape": [window], "strides": [stride], "dilations": [1], "pads": [0, 0], "ceil_mode": 0}
     case = PoolCase(f"stride {stride}", kernel, x, attributes | {"storage_order": 0}, "NCHW", 1 << 18, (0, 0, 0))
     assert survives(lambda: kernel_cases.run(case, x, 1))
@@ -132,14 +155,14 @@ def test_keys_of_all_16_bit_floats(kind: type) -> None:
 
 
 def test_routing_knows_both_kernels() -> None:
-    """Overlapping windows double, windows that tile the plane do not."""
+    """Overlapping windows are separated, windows that tile the plane are not."""
 
     def plane(window: int, stride: int) -> max_pool.Plane:
         axis = Axis(224, (224 - window) // stride + 1, Window(window, stride))
         return max_pool.Plane((axis,), axis, 1)
 
-    assert max_pool._is_doubling_cheaper(plane(13, 1), 4)
-    assert not max_pool._is_doubling_cheaper(plane(2, 2), 4)
+    assert max_pool._is_separable_cheaper(plane(13, 1), "float32")
+    assert not max_pool._is_separable_cheaper(plane(2, 2), "float32")
 
 
 UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))

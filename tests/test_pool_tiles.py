@@ -16,7 +16,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool_tiles as tiles
 
 KERNELS = tuple(
-    Kernel(kind, step, has_indices, by_doubling=False, by_tiles=True)
+    Kernel(kind, step, has_indices, is_separable=False, by_tiles=True)
     for (number, kind), (place, step), has_indices in itertools.product(
         enumerate(TYPES), enumerate(tiles.STEPS), (True, False)
     )
@@ -24,9 +24,9 @@ KERNELS = tuple(
 )
 """Half of the kernels, in which every two of type, step and indices meet."""
 RARE_KERNELS = (
-    Kernel(np.float32, 2, has_indices=True, by_doubling=False, by_tiles=True, nan_last=True),
-    Kernel(np.float16, 1, has_indices=True, by_doubling=False, by_tiles=True, nan_last=True),
-    Kernel(np.float32, 1, has_indices=True, by_doubling=False, by_tiles=True, is_wide=True),
+    Kernel(np.float32, 2, has_indices=True, is_separable=False, by_tiles=True, nan_last=True),
+    Kernel(np.float16, 1, has_indices=True, is_separable=False, by_tiles=True, nan_last=True),
+    Kernel(np.float32, 1, has_indices=True, is_separable=False, by_tiles=True, is_wide=True),
 )
 CHUNKS = 6
 PER_CHUNK = 72
@@ -94,7 +94,7 @@ def test_cases_are_tiles() -> None:
     """No case falls back to another kernel."""
     with (
         patch.object(kernel_cases.kernels, "_pool_directly", side_effect=AssertionError),
-        patch.object(kernel_cases.kernels, "_pool_by_doubling", side_effect=AssertionError),
+        patch.object(kernel_cases.kernels, "_route", side_effect=AssertionError),
     ):
         for case in map(tile_case, range(0, CHUNKS * PER_CHUNK, 5)):
             kernel_cases.run(case, case.x, 1)

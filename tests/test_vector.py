@@ -11,12 +11,15 @@ from numba import njit, types
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.vector import (
     Vector,
+    any_of,
     convert,
     count_set,
     count_up,
+    every_second,
     exceeds,
     interleave,
     load,
+    repeat,
     select,
     splat,
     store,
@@ -88,6 +91,59 @@ def test_shifts_of_signed_integers_are_arithmetic(name: str) -> None:
     out = np.empty_like(x)
     shift(x.ctypes.data, counts.ctypes.data, out.ctypes.data)
     np.testing.assert_array_equal(out, x >> counts)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_shifts_to_the_left(name: str) -> None:
+    """Zeros move in from the right."""
+    lanes = widths(name)[-1]
+    x = values(name, lanes)
+    counts = (np.arange(lanes) % (8 * x.itemsize)).astype(name)
+    element = getattr(types, name)
+    shift = njit("void(int64, int64, int64)")(
+        lambda x, y, out: store(out, load(x, element, lanes) << load(y, element, lanes))
+    )
+    out = np.empty_like(x)
+    shift(x.ctypes.data, counts.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, x << counts)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_unordered_and_any_of(name: str) -> None:
+    """A lane is set where either number is NaN, and one such lane is enough."""
+    lanes, element = widths(name)[-1], getattr(types, name)
+
+    @njit("boolean(int64, int64, int64)")
+    def run(x, y, out):
+        mask = unordered(load(x, element, lanes), load(y, element, lanes))
+        store(out, select(mask, splat(np.uint8(1), lanes), splat(np.uint8(0), lanes)))
+        return any_of(mask)
+
+    for x, y in pairs(name, lanes):
+        out = np.empty(lanes, np.uint8)
+        is_any = run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+        np.testing.assert_array_equal(out != 0, np.isnan(x) | np.isnan(y))
+        assert is_any == bool(out.any())
+    ones = np.ones(lanes, name)
+    assert not run(ones.ctypes.data, ones.ctypes.data, out.ctypes.data)
+
+
+@every_kind
+def test_lanes_move(name: str, lanes: int) -> None:
+    """Every second lane of two vectors from either start, and the lanes repeated."""
+    element, size = getattr(types, name), lanes * np.dtype(name).itemsize
+
+    @njit("void(int64, int64, int64)")
+    def run(x, y, out):
+        a, b = load(x, element, lanes), load(y, element, lanes)
+        store(out, every_second(a, b, 0))
+        store(out + size, every_second(a, b, 1))
+        store(out + 2 * size, repeat(a, 2))
+
+    x, y, out = values(name, lanes, 1), values(name, lanes, 2), np.empty(4 * lanes, name)
+    run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    both = np.concatenate([x, y])
+    same(out, np.concatenate([both[::2], both[1::2], x, x]))
 
 
 @cache

@@ -15,12 +15,15 @@ from unpool.kernels.cpu.vector import (
     load,
     load_every,
     load_masked,
+    load_rows,
     load_taps,
     prefetch,
     splat,
+    splat_rows,
     store,
     store_masked,
     store_past_cache,
+    store_rows,
 )
 from vector_cases import every_kind, same, values
 
@@ -225,6 +228,25 @@ def test_what_is_not_asked_for_is_not_touched(name: str, lanes: int) -> None:
         operate(EVERY + 3, lanes, after[-3 * (lanes - 1) - 1 :], out, distance=3 * after.itemsize)
 
     assert survives(all_of_them)
+
+
+@every_kind
+def test_rows(name: str, lanes: int) -> None:
+    """Four rows are read and written at their distance, and four numbers fill a row each; nothing else is written."""
+    element, size = getattr(types, name), np.dtype(name).itemsize
+    apart, x = lanes + 3, values(name, 4 * (lanes + 3))
+
+    @njit("void(int64, int64, int64)")
+    def run(x, out, each):
+        store_rows(out, apart * size, load_rows(x, apart * size, element, lanes, 4), 4)
+        store(each, splat_rows(x, element, lanes, 4))
+
+    out, each = np.zeros_like(x), np.empty(4 * lanes, name)
+    run(x.ctypes.data, out.ctypes.data, each.ctypes.data)
+    expected = x.reshape(4, apart).copy()
+    expected[:, lanes:] = 0
+    same(out, expected.reshape(-1))
+    same(each, np.repeat(x[:4], lanes))
 
 
 def test_guards_end_the_process() -> None:

@@ -2,24 +2,32 @@
 
 | windows | kernel | why |
 |---|---|---|
-| side by side along the lanes, all on data | tiles | each element is loaded once; rows come in memory order |
-| other few taps, or windows that do not overlap | direct | each element is read once or twice |
-| overlapping, so that doubling takes fewer steps than there are taps | doubling | work grows with log2 of the window |
+| side by side on data alone, 1, 2 or 4 wide | tiles | each vector is read once, and parted into taps |
+| that do not overlap otherwise, or have few taps | direct | each element is read once or twice, in registers |
+| channels last, fewer channels than a register holds | direct | its registers may end short |
+| a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
+| the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
+| with NaN, or a maximum that padding has too | separable, then direct where it was noticed | separable knows neither |
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
-from unpool.kernels.cpu import max_pool_doubling as doubling
+from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu import max_pool_tiles as tiles
-from unpool.kernels.cpu.rows import padded_rows, row_plan
+from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride, padded_size, plan
+from unpool.kernels.cpu.rows import row_plan
 from unpool.kernels.cpu.threads import Launch
+
+Run: TypeAlias = Callable[[Any, Any, Any, int | None], None]
+"""Writes y and indices from x, with at most so many threads."""
 
 _POINT = Window(1)
 _ELEMENTS = {
@@ -33,9 +41,11 @@ _ELEMENTS = {
     }.items()
 }
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
-_LINE_ELEMENTS = 1 << 22  # the longest line that doubling may lay out
-_LAYOUT_STEPS = 5  # laying out and delivering an element cost as much as so many combining steps
-_RAGGED_STEPS = 6  # a tap of a block that is not whole costs as much as so many whole ones
+_LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
+_TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
+_SHORT = 2  # so many times more, if a row fills one block only
+_RAGGED = 6  # if it does not fill it
+_LONG_LINE = 2  # a line that is the whole plane leaves the first cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +84,13 @@ class Plane:
         """All of them."""
         return (*self.leading, self.lanes)
 
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        """Those that windows slide along."""
+        return self.leading if self.unit > 1 else self.axes
 
-def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
+
+def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode) -> Run:
     """The call that writes the largest element of every window to `y` and where it was found to `indices`.
 
     Only shapes and types of arrays are looked at here; the call takes (x, y, indices), all C-contiguous.
@@ -90,70 +105,133 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         lowest: what such a window gives, as bits.
         mode: layout, NaN, and what indices count in.
     """
+    axes = tuple(axes)
     if y.size == 0:
         return Launch(None, 0, 0)
     if mode.nan_last and (indices is None or infinity == 0):
         mode = replace(mode, nan_last=False)
-    plane = _plane(tuple(axes), x.shape[-1] if mode.channels_last else 0)
-    places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
+    channels = x.shape[-1] if mode.channels_last else 0
+    plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
     tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
     if tiling is not None:
-        return _pool_tiles(x, plane, tiling, places, infinity, y, indices, lowest, mode)
-    if _is_doubling_cheaper(plane, x.dtype.itemsize):
-        return _pool_by_doubling(x, plane, places, infinity, y, indices, lowest, mode)
-    return _pool_directly(x, plane, places, infinity, y, indices, lowest, mode)
+        return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
+    directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
+    found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
+    if found is None:
+        return directly(0, y.size // plane.lanes.small)
+    launch = Launch(
+        found.kernel, found.jobs, x.size + y.size,
+        *found.plan.numbers, *found.plan.arrays, _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity,
+        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+    )  # fmt: skip
+    return _Separably(launch, found, plane, directly)
+
+
+class _Separably:
+    """Pools strips of planes separably, and directly again those that have NaN, or padding as their maximum."""
+
+    def __init__(
+        self, launch: Launch, found: "Separable", plane: Plane, directly: Callable[[int, int], Launch]
+    ) -> None:
+        self._launch = launch
+        self._found = found
+        self._plane = plane
+        self._directly = directly
+
+    def __call__(self, x, y, indices, threads: int | None) -> None:
+        """As `Launch`."""
+        flags = np.empty(self._found.jobs, np.bool_)
+        self._launch(x, y, indices, threads, flags)
+        if flags.any():
+            for first, stop in _rows(flags, self._found.plan, self._plane):
+                self._directly(first, stop)(x, y, indices, threads)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Separable:
+    """The separable kernel, the tables that it takes, and how many jobs there are."""
+
+    kernel: Callable[..., None]
+    plan: Plan
+    jobs: int
 
 
 @lru_cache(maxsize=256)
-def _plane(axes: tuple[Axis, ...], channels: int) -> Plane:
-    if channels:
-        return Plane(axes, Axis(channels, channels, _POINT), channels)
-    return Plane(axes[:-1], axes[-1], 1)
-
-
-@lru_cache(maxsize=256)
-def _is_doubling_cheaper(plane: Plane, size: int) -> bool:
-    """Compare combining steps per plane; a gather counts as the taps it replaces."""
-    line = math.prod(doubling.padded_size(axis) for axis in plane.axes)
-    row = doubling.padded_size(plane.lanes) * math.prod(doubling.padded_size(axis) for axis in plane.leading[1:])
-    if line == 0 or min(line, row * plane.leading[0].window.reach if plane.leading else line) > _LINE_ELEMENTS:
-        return False
-    steps = len(doubling.offsets(plane.axes, (1,) * len(plane.axes)))
-    taps = math.prod(axis.window.size for axis in plane.axes)
-    outputs = math.prod(axis.small for axis in plane.axes)
-    is_ragged = plane.lanes.small < direct.lanes_of(size)
-    return line * (steps + _LAYOUT_STEPS) < outputs * taps * (_RAGGED_STEPS if is_ragged else 1)
-
-
-def _pool_directly(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
-    lanes, window = plane.lanes, plane.lanes.window
-    steps, table, width = _row_plan(plane)
-    rows = math.prod(axis.small for axis in plane.leading)
-    dtype = _ELEMENTS[x.dtype]
-    registers = direct.registers_of(x.itemsize, lanes.small)
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(x), mode.nan_last, registers)
-    number = float if dtype.startswith("float") else int
-    numbers = (
-        x.size, x.size // x.shape[0], rows, places * plane.unit, places if plane.unit > 1 else 1,
-        lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
-        width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, per_plane: bool) -> Separable | None:
+    """None where the direct kernel is to be taken."""
+    dtype, spatial = _ELEMENTS[bits], plane.spatial
+    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
+        return None
+    width = np.dtype(separable.COMPARED[dtype]).itemsize
+    found = plan(
+        spatial, plane.unit, outer, 0 if per_plane else math.prod(axis.large for axis in spatial), width,
+        width if has_indices else 0, separable.lanes_of(dtype), per_plane=per_plane,
     )  # fmt: skip
-    return Launch(
-        kernel, y.shape[0] * rows, y.size * width * window.size,
-        np.array(numbers), steps, table,
-        np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
-    )  # fmt: skip
+    jobs = outer * plane_size // found.strips[0] * found.strips[1]
+    return Separable(separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices), found, jobs)
 
 
-def _pool_tiles(
-    x, plane: Plane, tiling: tiles.Tiling, places: int, infinity: int, y, indices, lowest: int, mode: Mode
-) -> Launch:
+def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
+    """Whether places fit their type, channels fill a register, and what is laid out at once is not too long."""
+    padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
+    window = plane.spatial[0].window.reach if len(padded) > 1 else 1
+    longest = max(padded[-1], window * math.prod(padded[1:]))
+    return plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
+
+
+def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
+    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches."""
+    spatial = plane.spatial
+    now = math.prod(padded_size(axis) for axis in spatial)
+    moved = now
+    for axis in reversed(spatial):
+        *steps, final = chain(axis.window)
+        moved += now * sum(len(step) + 1 for step in steps)
+        now = now // max(1, padded_size(axis)) * axis.small
+        moved += now * (len(final) + 1)
+    if len(spatial) == 1:
+        moved = (moved + 2 * now) * _LONG_LINE
+    taps = now * math.prod(axis.window.size for axis in spatial) * _TAP
+    lanes = separable.lanes_of(dtype)
+    if plane.unit == 1 and plane.lanes.small < 2 * lanes:
+        taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
+    return moved < taps
+
+
+@lru_cache(maxsize=64)
+def _fill(dtype: str, has_indices: bool, lowest: int):
+    """What padding holds, in the type of comparison: less than every element, or `lowest` if indices are not wanted.
+
+    Of the bits of 16-bit floats, minus infinity is `lowest` as the kernel sees it.
+    """
+    kind = np.dtype(separable.COMPARED[dtype]).type
+    if kind == np.int32:
+        return kind(lowest - has_indices)
+    if dtype == "int16" and not has_indices:
+        return np.int32(lowest << 16).view(np.float32)
+    return kind(-np.inf)
+
+
+def _rows(flags, found: Plan, plane: Plane) -> list[tuple[int, int]]:
+    """The rows of all flagged strips, as ranges."""
+    _, strips, _, _, strip_outputs, outputs, _ = found.strips
+    width = plane.lanes.small
+    job = np.flatnonzero(flags)
+    outer, strip = job // strips, job % strips
+    first = outer * (outputs // width) + strip * (strip_outputs // width)
+    stop = outer * (outputs // width) + np.minimum((strip + 1) * strip_outputs, outputs) // width
+    is_start = np.append(True, first[1:] != stop[:-1])
+    return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
+
+
+def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
     window, small, dtype = plane.lanes.window, plane.lanes.small, _ELEMENTS[x.dtype]
     sizes = (y.itemsize,) if indices is None else (y.itemsize, indices.itemsize)
     is_past = mode.was_written and x.nbytes + y.size * sum(sizes) >= tiles.PAST_CACHE
     lanes = tiles.lanes_of(x.itemsize, small, is_exact=is_past)
     past = [is_past and tiles.is_line_wise(size, small, lanes) for size in sizes]
-    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x), mode.nan_last, lanes)
+    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x.size // x.shape[0]), mode.nan_last, lanes)
+    places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
     number = float if dtype.startswith("float") else int
     numbers = (
         x.size, x.size // x.shape[0], small, places * plane.unit, places if plane.unit > 1 else 1,
@@ -162,6 +240,30 @@ def _pool_tiles(
     return Launch(
         kernel, y.shape[0] * len(tiling.corners), x.size + y.size,
         np.array(numbers), tiling.corners, tiling.offsets,
+        np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
+    )  # fmt: skip
+
+
+def _pool_directly(
+    x, plane: Plane, infinity: int, y, indices, lowest: int, mode: Mode, first: int, stop: int
+) -> Launch:
+    """The rows of outputs from `first` up to `stop`."""
+    lanes, window = plane.lanes, plane.lanes.window
+    steps, table, width = _row_plan(plane)
+    rows = math.prod(axis.small for axis in plane.leading)
+    dtype, size = _ELEMENTS[x.dtype], x.size // x.shape[0]
+    registers = direct.registers_of(x.itemsize, lanes.small)
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(size), mode.nan_last, registers)
+    places = 0 if mode.per_plane else size // plane.unit
+    number = float if dtype.startswith("float") else int
+    numbers = (
+        x.size, size, rows, places * plane.unit, places if plane.unit > 1 else 1,
+        lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
+        width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0, first,
+    )  # fmt: skip
+    return Launch(
+        kernel, stop - first, (stop - first) * lanes.small * width * window.size,
+        np.array(numbers), steps, table,
         np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
     )  # fmt: skip
 
@@ -175,49 +277,9 @@ def _row_plan(plane: Plane):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _pool_by_doubling(x, plane: Plane, places: int, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:
-    lanes = plane.lanes
-    strips, starts, rows, offsets = _line_plan(plane, x.dtype.itemsize)
-    kernel = doubling.kernel(
-        _ELEMENTS[x.dtype], lanes.window.stride if lanes.window.stride <= 2 else 0, indices is not None,
-        _is_wide(x), mode.nan_last,
-    )  # fmt: skip
-    padded = doubling.padded_size(lanes)
-    lane_weight = places if plane.unit > 1 else 0
-    return Launch(
-        kernel, y.shape[0] * strips[0], y.shape[0] * len(starts) * padded * len(offsets),
-        (x.size // x.shape[0], places * plane.unit, lane_weight, plane.unit),
-        (lanes.small, lanes.large, lanes.begin, padded, lanes.window.stride),
-        strips, starts, rows, offsets, x.dtype.type(lowest), x.dtype.type(infinity),
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _line_plan(plane: Plane, size: int):
-    """How a plane is cut into strips of its first axis, where rows start, and the offsets to combine."""
-    padded = [doubling.padded_size(axis) for axis in plane.axes]
-    pitches = [math.prod(padded[number + 1 :]) for number in range(len(padded))]
-    sizes = [axis.large for axis in plane.axes]
-    weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
-    begins, larges = [axis.begin for axis in plane.leading], [axis.large for axis in plane.leading]
-    starts = padded_rows(padded[:-1], begins, larges, weights)
-    rows = doubling.output_rows(plane.leading)
-    offsets = doubling.offsets(plane.axes, pitches)
-    if not plane.leading:
-        return (1, 1, 1, 1, 1, 1), starts, rows, offsets
-    first = plane.leading[0]
-    fitting = doubling.STRIP_BYTES // (pitches[0] * (size + 4))
-    height = max(first.window.reach, (fitting - first.window.reach) // first.window.stride + 1)
-    height = min(first.small, height)
-    in_rest, out_rest = pitches[0] // padded[-1], len(rows) // first.small
-    line_rows = ((height - 1) * first.window.stride + first.window.reach) * in_rest
-    strips = (-(-first.small // height), height, height * first.window.stride, out_rest, in_rest, line_rows)
-    return strips, starts, rows, offsets
-
-
 def _known_step(window: Window) -> int:
     return window.stride if window.stride in (1, 2, 4) else 0
 
 
-def _is_wide(x) -> bool:
-    return bool(x.size // x.shape[0] >= 2**31)
+def _is_wide(size: int) -> bool:
+    return size >= 2**31

@@ -76,7 +76,7 @@ def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_
         elements, plane, rows, outer_weight, lane_weight = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
         small, large, begin = numbers[5], numbers[6], numbers[7]
         window, stride, dilation = numbers[8], numbers[9], numbers[10]
-        width, ahead = numbers[11], numbers[12]
+        width, ahead, start_job = numbers[11], numbers[12], numbers[13]
         others, codes = np.empty(width, np.int64), np.empty(width, np.int64)
         source, end = address_of(x), address_of(x) + elements * size
         nothing, limit = splat(element(lowest), lanes), splat(element(infinity), lanes)
@@ -86,7 +86,7 @@ def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_
         lane_starts = convert(ramp * splat(stride, lanes), place_type)
         row_end = convert(splat(place_type(large), lanes), offset_type)
         span = (window - 1) * dilation
-        for job in range(first, stop):
+        for job in range(start_job + first, start_job + stop):
             outer, row = job // rows, job % rows
             count = list_rows(steps, table, row, others, codes)
             done = 0

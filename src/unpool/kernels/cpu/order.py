@@ -9,10 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.vector import Vector, convert, exceeds, select, splat
-
-KEY_TYPES = {"float64": "int64", "float32": "int32", "int16": "int16", "int8": "int16", "uint8": "int16"}
-"""By the kernels' name of an element type, the integer that its keys are; int16 holds the bits of 16-bit floats."""
+from unpool.kernels.cpu.vector import Vector, exceeds, select, splat
 
 
 def order(value, infinity):
@@ -36,7 +33,7 @@ def _beats(x, y, nan_last):
     """The first of equals stays; of NaN too, unless `nan_last`. The largest integer is the key of NaN."""
     if isinstance(x.element, types.Float):
         return lambda x, y, nan_last: exceeds(x, y, nan_last)
-    if not nan_last.literal_value or x.element not in (types.int16, types.int32, types.int64):
+    if not nan_last.literal_value or x.element != types.int16:
         return lambda x, y, nan_last: x > y
     lanes, dtype = x.lanes, np.dtype(str(x.element)).type
     largest = dtype(np.iinfo(dtype).max)
@@ -53,17 +50,6 @@ def _follow(wins, value, best, key):
     if value.element == types.int16:
         return lambda wins, value, best, key: select(wins, value, best)
     return lambda wins, value, best, key: key
-
-
-def key_of(value, infinity):
-    """Keys of a vector of elements as bits; exists in compiled code only."""
-
-
-@overload(key_of)
-def _key_of(value, infinity):
-    if value.element in (types.int8, types.uint8):
-        return lambda value, infinity: convert(value, types.int16)
-    return lambda value, infinity: key_of_bits(value, infinity)
 
 
 def key_of_bits(value, infinity):

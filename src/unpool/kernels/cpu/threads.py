@@ -15,6 +15,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -208,15 +209,16 @@ class Launch:
         self._args = args
         self._alone = (*args, 0, jobs)
 
-    def __call__(self, x: Any, y: Any, z: Any, threads: int | None) -> None:
-        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done."""
+    def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> None:
+        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done; `more` follows them."""
         kernel = self._kernel
         if kernel is None:
             return
         if self._work < 2 * _WORTH_A_THREAD:
-            kernel(id(x), id(y), id(z), *self._alone)
+            kernel(id(x), id(y), id(z), *more, *self._alone)
         else:
-            split(lambda *part: kernel(id(x), id(y), id(z), *part), self._jobs, self._work, threads, *self._args)
+            call = partial(kernel, id(x), id(y), id(z), *more)
+            split(call, self._jobs, self._work, threads, *self._args)
 
 
 def _forget_workers() -> None:

@@ -87,6 +87,17 @@ def _load(builder, address, kind):
     return builder.load(pointer, align=_bits(kind.element) // 8)
 
 
+def _row(builder, address, bytes_between, row):
+    return builder.add(address, builder.mul(bytes_between, ir.Constant(ir.IntType(64), row)))
+
+
+def _concatenate(builder, parts):
+    while len(parts) > 1:
+        lanes = _indices(range(2 * parts[0].type.count))
+        parts = [builder.shuffle_vector(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
 def _gather(builder, address, bytes_between, mask, fill, kind):
     lane = ir.Constant(ir.VectorType(ir.IntType(64), kind.lanes), list(range(kind.lanes)))
     offsets = builder.mul(lane, _splat(builder, bytes_between, kind.lanes))
@@ -139,6 +150,7 @@ _binary(operator.and_, lambda builder, kind, x, y: builder.and_(x, y))
 _binary(operator.or_, lambda builder, kind, x, y: builder.or_(x, y))
 _binary(operator.xor, lambda builder, kind, x, y: builder.xor(x, y))
 _binary(operator.rshift, lambda builder, kind, x, y: builder.ashr(x, y))
+_binary(operator.lshift, lambda builder, kind, x, y: builder.shl(x, y))
 for _symbol, _word in (
     (operator.gt, ">"),
     (operator.lt, "<"),
@@ -321,6 +333,83 @@ def exceeds(context, x, y, last):
         return builder.and_(builder.fcmp_unordered(">", a, b), builder.fcmp_ordered("ord", b, b))
 
     return _mask_of(x)(x, y, last), emit
+
+
+@intrinsic
+def load_rows(context, address, bytes_between, element, lanes, rows):
+    """`rows` times `lanes` neighbouring elements as one vector; rows, a power of two, are `bytes_between` apart."""
+    part, count = Vector(element.dtype, lanes.literal_value), rows.literal_value
+    result = Vector(element.dtype, part.lanes * count)
+
+    def emit(ctx, builder, signature, arguments):
+        places = (_row(builder, *arguments[:2], row) for row in range(count))
+        return _concatenate(builder, [_load(builder, place, part) for place in places])
+
+    return result(address, bytes_between, element, lanes, rows), emit
+
+
+@intrinsic
+def store_rows(context, address, bytes_between, value, rows):
+    """The vector in `rows` equal parts, `bytes_between` apart, in order."""
+    count = rows.literal_value
+    part = Vector(value.element, value.lanes // count)
+
+    def emit(ctx, builder, signature, arguments):
+        for row in range(count):
+            pointer = builder.inttoptr(_row(builder, *arguments[:2], row), ir.PointerType(part.llvm))
+            lanes = _indices(range(row * part.lanes, (row + 1) * part.lanes))
+            piece = builder.shuffle_vector(arguments[2], arguments[2], lanes)
+            builder.store(piece, pointer, align=max(1, _bits(part.element) // 8))
+        return ctx.get_dummy_value()
+
+    return types.void(address, bytes_between, value, rows), emit
+
+
+@intrinsic
+def splat_rows(context, address, element, lanes, rows):
+    """`rows` neighbouring elements, a power of two, each in `lanes` lanes."""
+    part, count = Vector(element.dtype, lanes.literal_value), rows.literal_value
+    result, size = Vector(element.dtype, part.lanes * count), _bits(element.dtype) // 8
+
+    def emit(ctx, builder, signature, arguments):
+        pointers = (
+            builder.inttoptr(
+                builder.add(arguments[0], ir.Constant(ir.IntType(64), row * size)),
+                ir.PointerType(_llvm_element(part.element)),
+            )
+            for row in range(count)
+        )
+        scalars = [builder.load(pointer, align=size) for pointer in pointers]
+        return _concatenate(builder, [_splat(builder, scalar, part.lanes) for scalar in scalars])
+
+    return result(address, element, lanes, rows), emit
+
+
+@intrinsic
+def repeat(context, x, times):
+    """The lanes of x, so many times; a power of two."""
+    result = Vector(x.element, x.lanes * times.literal_value)
+    return result(x, times), lambda ctx, builder, signature, arguments: _concatenate(
+        builder, [arguments[0]] * times.literal_value
+    )
+
+
+@intrinsic
+def every_second(context, x, y, first):
+    """Lanes `first`, `first` + 2, ... of x and then of y; `first` is 0 or 1."""
+    lanes = _indices(range(first.literal_value, 2 * x.lanes, 2))
+    return x(x, y, first), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments[:2], lanes)
+
+
+@intrinsic
+def any_of(context, mask):
+    """Whether the mask is set in any lane."""
+    bits = ir.IntType(mask.lanes)
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), ir.Constant(bits, 0))
+
+    return types.boolean(mask), emit
 
 
 @intrinsic

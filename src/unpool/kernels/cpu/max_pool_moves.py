@@ -1,0 +1,428 @@
+"""The parts of the separable pool: rows are laid out, runs of neighbours are combined, the last result is delivered.
+
+All exist in compiled code only, and become part of the kernel. Addresses are bytes; moves and their fields are those of
+`max_pool_separable_plan.Move`.
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
+from unpool.kernels.cpu.vector import (
+    address_of,
+    any_of,
+    convert,
+    count_up,
+    every_second,
+    gather,
+    load,
+    load_masked,
+    load_rows,
+    prefetch,
+    repeat,
+    select,
+    splat,
+    splat_rows,
+    store,
+    store_masked,
+    store_rows,
+    unordered,
+)
+
+ROWS = 4
+"""Rows that are combined at once: so many independent registers hide each other's waiting."""
+
+NOWHERE, AT_TAPS, CARRIED = 0, 1, 2
+"""Where the place of an element comes from: it is not wanted, from the tap, from the move before."""
+
+
+def aligned(array):
+    """The first address in the array that is a multiple of `ALIGNMENT`."""
+
+
+@overload(aligned, inline="always")
+def _aligned(array):
+    mask = ~(ALIGNMENT - 1)
+    return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
+
+
+def enter(value, compared):
+    """Elements as they are compared."""
+
+
+@overload(enter, inline="always")
+def _enter(value, compared):
+    if value.element == types.int16:
+        sixteen, lanes = np.int32(16), value.lanes
+        return lambda value, compared: convert(convert(value, types.int32) << splat(sixteen, lanes), types.float32)
+    if isinstance(value.element, types.Float):
+        return lambda value, compared: value
+    return lambda value, compared: convert(value, types.int32)
+
+
+def leave(value, element):
+    """Elements as they are stored."""
+
+
+@overload(leave, inline="always")
+def _leave(value, element):
+    kind = element.dtype
+    if kind == types.int16:
+        sixteen, lanes = np.int32(16), value.lanes
+        return lambda value, element: convert(convert(value, types.int32) >> splat(sixteen, lanes), kind)
+    if isinstance(kind, types.Float):
+        return lambda value, element: value
+    return lambda value, element: convert(value, kind)
+
+
+def has_nan(x, y, infinity):
+    """Whether two registers of elements as stored hold a NaN, as a mask."""
+
+
+@overload(has_nan, inline="always")
+def _has_nan(x, y, infinity):
+    lanes, kind = x.lanes, x.element
+    if isinstance(kind, types.Float):
+        return lambda x, y, infinity: unordered(x, y)
+    if kind == types.int16:
+        magnitude = np.int16(0x7FFF)
+
+        def is_beyond(x, y, infinity):
+            limit, bits = splat(types.int16(infinity), lanes), splat(magnitude, lanes)
+            return ((x & bits) > limit) | ((y & bits) > limit)
+
+        return is_beyond
+    return lambda x, y, infinity: x != x
+
+
+def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
+    """Write rows between the padding of the lines; whether one holds a NaN.
+
+    Args:
+        base: address of the plane.
+        laid: address of the lines, whose padding is written already.
+        starts: element at which each row starts, -1 in the padding.
+        first: row among them.
+        rows: how many.
+        row: pitch of the lines; where data begins in them; with two phases, where its odd elements begin; how many
+            elements there are; the element of the row they begin with.
+        fill: what padding holds.
+        infinity: bits of +infinity, of 16-bit floats.
+        ahead: bytes between what is read and what is asked for, or 0.
+        element: type that is stored.
+        compared: type that is compared.
+        phases: 2 to lay out even and odd elements apart, otherwise 1.
+        lanes: of one register.
+    """
+
+
+@overload(lay_out, prefer_literal=True)
+def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
+    one, size, width = lanes.literal_value, element.dtype.bitwidth // 8, compared.dtype.bitwidth // 8
+    kind, two, parts, to_next = element.dtype, 2 * one, phases.literal_value, 2 * one * width // phases.literal_value
+
+    def write(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
+        pitch, low, odd_low, count, skipped = row
+        nothing, zero, ramp = splat(fill, one), splat(kind(0), one), count_up(types.int32, one, 1)
+        noticed = has_nan(zero, zero, infinity)
+        aside = (odd_low - low) * width if parts == 2 else one * width
+        for number in range(rows):
+            start, left = starts[np.uintp(first + number)], count
+            to = laid + (number * pitch + low) * width
+            if start < 0:
+                while left > 0:
+                    store(to, nothing)
+                    store(to + aside, nothing)
+                    to += to_next
+                    left -= two
+                continue
+            address = base + (start + skipped) * size
+            while left >= two:
+                if ahead:
+                    prefetch(address + ahead)
+                    if two * size > 64:
+                        prefetch(address + ahead + 64)
+                near, far = load(address, element, lanes), load(address + one * size, element, lanes)
+                noticed = noticed | has_nan(near, far, infinity)
+                put(to, aside, enter(near, compared), enter(far, compared), phases)
+                address += two * size
+                to += to_next
+                left -= two
+            while left > 0:
+                is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
+                near = load_masked(address, is_near, zero)
+                noticed = noticed | has_nan(near, near, infinity)
+                near = select(is_near, enter(near, compared), nothing)
+                if parts == 1:
+                    store(to, near)
+                    address += one * size
+                    to += one * width
+                    left -= one
+                else:
+                    far = load_masked(address + one * size, is_far, zero)
+                    noticed = noticed | has_nan(far, far, infinity)
+                    put(to, aside, near, select(is_far, enter(far, compared), nothing), phases)
+                    left = 0
+        return any_of(noticed)
+
+    return write
+
+
+def put(to, aside, near, far, phases):
+    """Store two registers of neighbours one after the other, or with two phases even ones here and odd ones aside."""
+
+
+@overload(put, prefer_literal=True, inline="always")
+def _put(to, aside, near, far, phases):
+    if phases.literal_value == 1:
+
+        def write(to, aside, near, far, phases):
+            store(to, near)
+            store(to + aside, far)
+
+    else:
+
+        def write(to, aside, near, far, phases):
+            store(to, every_second(near, far, 0))
+            store(to + aside, every_second(near, far, 1))
+
+    return write
+
+
+def fetch(address, apart, stride, left, like, step, lanes, rows):
+    """A register of each of some rows, in the type of `like`.
+
+    Args:
+        address: of the first element.
+        apart: bytes between rows.
+        stride: elements between neighbours.
+        left: how many elements of a row are wanted.
+        like: any number of the type.
+        step: 1 for neighbours in memory; 0 for any stride, of one row, of which nothing else is read.
+        lanes: elements of one register.
+        rows: how many.
+    """
+
+
+@overload(fetch, prefer_literal=True, inline="always")
+def _fetch(address, apart, stride, left, like, step, lanes, rows):
+    kind = types.unliteral(like)
+    width = kind.bitwidth // 8
+    if step.literal_value:
+        return lambda address, apart, stride, left, like, step, lanes, rows: load_rows(
+            address, apart, kind, lanes, rows
+        )
+
+    return lambda address, apart, stride, left, like, step, lanes, rows: gather(
+        address, stride * width, count_up(types.int64, lanes, 1) < splat(left, lanes), splat(like, lanes)
+    )
+
+
+def largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
+    """The maximum over the taps of a move, of neighbouring windows in some rows, and its place.
+
+    Args:
+        source: address of the first window.
+        aside: bytes from there to its place, if places are carried.
+        apart: bytes between rows.
+        taps: how many bytes each goes, and the code it adds.
+        first: the first of the window's.
+        stop: the one after its last.
+        stride: elements between neighbouring windows.
+        left: how many windows of a row are wanted.
+        fill: any number of the type of the elements.
+        zero: of the type of places.
+        step: as `fetch` takes it.
+        origin: where places come from; those from taps count from where the window starts.
+        lanes: windows of a row.
+        rows: how many rows.
+    """
+
+
+@overload(largest, prefer_literal=True, inline="always")
+def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
+    place, all_lanes = types.unliteral(zero), lanes.literal_value * rows.literal_value
+    is_counted, is_carried = origin.literal_value == AT_TAPS, origin.literal_value == CARRIED
+
+    def walk(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
+        offsets, codes = taps
+        near = source + offsets[np.uintp(first)]
+        best, at = fetch(near, apart, stride, left, fill, step, lanes, rows), splat(place(0), all_lanes)
+        if is_counted:
+            at = splat(place(codes[np.uintp(first)]), all_lanes)
+        if is_carried:
+            at = fetch(near + aside, apart, stride, left, zero, step, lanes, rows)
+        for tap in range(first + 1, stop):
+            near = source + offsets[np.uintp(tap)]
+            value = fetch(near, apart, stride, left, fill, step, lanes, rows)
+            wins = value > best
+            best = select(wins, value, best)
+            if is_counted:
+                at = select(wins, splat(place(codes[np.uintp(tap)]), all_lanes), at)
+            if is_carried:
+                at = select(wins, fetch(near + aside, apart, stride, left, zero, step, lanes, rows), at)
+        return best, at
+
+    return walk
+
+
+def combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
+    """Every run of a move, a register of some rows at a time, each run from its end.
+
+    Registers are stored whole: what is written behind a run is written again by the next, or never read.
+
+    Args:
+        source: address of the elements.
+        aside: bytes from there to their places.
+        target: address of the results.
+        away: bytes from there to their places.
+        move: the runs.
+        rows: how many of its rows.
+        codes: address of the place of the first element of every row, if places come from taps.
+        base: what is added to those.
+        taps: how many bytes each goes, and the code it adds.
+        fill: any number of the type of the elements.
+        zero: of the type of places.
+        step: as `fetch` takes it.
+        origin: where places come from.
+        lanes: of one register.
+    """
+
+
+@overload(combine, prefer_literal=True)
+def _combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
+    place, width, one = types.unliteral(zero), types.unliteral(fill).bitwidth // 8, lanes.literal_value
+    has_places, is_counted = origin.literal_value != NOWHERE, origin.literal_value == AT_TAPS
+    is_blocked, all_lanes = step.literal_value > 0, one * ROWS
+
+    def walk(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
+        tap, stop, stride, run = move.first_tap, move.stop_tap, move.stride, move.run
+        row_in, row_out, blocks = move.row_in * width, move.row_out * width, (run - 1) // one + 1
+        step_in, step_out, step_code = one * stride * width, one * width, place(one * move.lane_code)
+        last_left, last_code = run - (blocks - 1) * one, place(base + (blocks - 1) * one * move.lane_code)
+        ramp = count_up(place, one, 1) * splat(place(move.lane_code), one)
+        for group in range(move.groups):
+            group_near = source + group * move.group_in * width + (blocks - 1) * step_in
+            group_far = target + group * move.group_out * width + (blocks - 1) * step_out
+            row = 0
+            if is_blocked:
+                while row + ROWS <= rows:
+                    near, far = group_near + row * row_in, group_far + row * row_out
+                    code, left = last_code, last_left
+                    if is_counted:
+                        row_codes = repeat(ramp, ROWS) + splat_rows(codes + row * width, place, lanes, ROWS)
+                    for _block in range(blocks):
+                        best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                           lanes, ROWS)  # fmt: skip
+                        store_rows(far, row_out, best, ROWS)
+                        if has_places:
+                            if is_counted:
+                                at = at + row_codes + splat(code, all_lanes)
+                            store_rows(far + away, row_out, at, ROWS)
+                        near, far, code, left = near - step_in, far - step_out, place(code - step_code), one
+                    row += ROWS
+            while row < rows:
+                near, far = group_near + row * row_in, group_far + row * row_out
+                code, left = last_code, last_left
+                if is_counted:
+                    row_code = ramp + splat_rows(codes + row * width, place, lanes, 1)
+                for _block in range(blocks):
+                    best, at = largest(near, aside, row_in, taps, tap, stop, stride, left, fill, zero, step, origin,
+                                       lanes, 1)  # fmt: skip
+                    store(far, best)
+                    if has_places:
+                        if is_counted:
+                            at = at + row_code + splat(code, one)
+                        store(far + away, at)
+                    near, far, code, left = near - step_in, far - step_out, place(code - step_code), one
+                row += 1
+
+    return walk
+
+
+def deliver(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+    """The last move: results are stored to y, and places to indices; whether a result is `fill`, if places are wanted.
+
+    Args:
+        source: address of the elements.
+        aside: bytes from there to their places.
+        y: address of the strip's results.
+        indices: address of the strip's indices.
+        move: the runs; none of them is written behind the last result.
+        base: what is added to every place.
+        taps: how many bytes each goes, and the code it adds.
+        fill: what padding holds.
+        zero: of the type of places.
+        element: type that is stored.
+        origin: whether places are carried.
+        lanes: of one register.
+    """
+
+
+@overload(deliver, prefer_literal=True)
+def _deliver(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+    width, one = types.unliteral(fill).bitwidth // 8, lanes.literal_value
+
+    def walk(source, aside, y, indices, move, base, taps, fill, zero, element, origin, lanes):
+        tap, stop, rows, total, is_odd = move.first_tap, move.stop_tap, move.rows, move.total, False
+        row_in, row_out, end = move.row_in * width, move.row_out, (move.run - 1) // one * one
+        for group in range(move.groups):
+            row = 0
+            while row < rows:
+                near = source + group * move.group_in * width + row * row_in + end * width
+                target, left = group * move.group_out + row * row_out + end, move.run - end
+                for _block in range(0, end + 1, one):
+                    if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
+                        best, at = largest(
+                            near, aside, row_in, taps, tap, stop, 1, left, fill, zero, 1, origin, lanes, ROWS
+                        )
+                        is_odd |= hand_over(best, at, y, indices, target, row_out, left, total, base, fill, element,
+                                            origin, ROWS)  # fmt: skip
+                    else:
+                        for number in range(min(ROWS, rows - row)):
+                            best, at = largest(near + number * row_in, aside, row_in, taps, tap, stop, 1, left, fill,
+                                               zero, 1, origin, lanes, 1)  # fmt: skip
+                            is_odd |= hand_over(best, at, y, indices, target + number * row_out, row_out, left, total,
+                                                base, fill, element, origin, 1)  # fmt: skip
+                    near, target, left = near - one * width, target - one, one
+                row += ROWS
+        return is_odd
+
+    return walk
+
+
+def hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+    """Store results number `target` and up of some rows, but none from number `total`.
+
+    Returns:
+        Whether one of the first `left` of a row is `fill`, if places are wanted.
+    """
+
+
+@overload(hand_over, prefer_literal=True, inline="always")
+def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+    has_places, size, count = origin.literal_value != NOWHERE, element.dtype.bitwidth // 8, rows.literal_value
+    all_lanes, lanes = best.lanes, best.lanes // rows.literal_value
+
+    def write(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+        ramp, value = count_up(types.int32, lanes, 1), leave(best, element)
+        if count > 1 or total - target >= lanes:
+            store_rows(y + target * size, apart * size, value, rows)
+            if has_places:
+                store_rows(indices + target * 8, apart * 8, convert(at, types.int64) + splat(base, all_lanes), rows)
+        else:
+            is_output = ramp < splat(types.int32(total - target), lanes)
+            store_masked(y + target * size, value, repeat(is_output, rows))
+            if has_places:
+                index = convert(at, types.int64) + splat(base, all_lanes)
+                store_masked(indices + target * 8, index, repeat(is_output, rows))
+        if not has_places:
+            return False
+        is_fill = best == splat(fill, all_lanes)
+        wanted = min(left, total - target)
+        if wanted < lanes:
+            is_fill = is_fill & repeat(ramp < splat(types.int32(wanted), lanes), rows)
+        return any_of(is_fill)
+
+    return write
