@@ -176,7 +176,7 @@ def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
     padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
     window = plane.spatial[0].window.reach if len(padded) > 1 else 1
     longest = max(padded[-1], window * math.prod(padded[1:]))
-    return plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
+    return 0 < plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
 
 
 def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
