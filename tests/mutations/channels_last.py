@@ -73,7 +73,7 @@ DOMAIN = (
     Mutation(
         "6.4",
         "execute.py",
-        "channels = call.small.channels if row.is_channels_last else 1",
+        "channels = self._call.small.channels if self.row.is_channels_last else 1",
         "channels = 1",
         "indices count in memory order",
     ),

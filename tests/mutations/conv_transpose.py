@@ -199,8 +199,8 @@ REST = (
     Mutation(
         "4.13",
         "execute.py",
-        "bias = np.zeros(call.large.channels, storage.compute) if b is None else b",
-        "bias = np.zeros(call.large.channels, storage.compute) if b is None else b[::-1]",
+        "bias = self._zeros if b is None else _contiguous(b, row, storage.compute)",
+        "bias = self._zeros if b is None else _contiguous(b[::-1], row, storage.compute)",
         "the biases go to the output channels backwards",
     ),
     Mutation(
@@ -235,15 +235,15 @@ REST = (
     Mutation(
         "4.17",
         "execute.py",
-        "_contiguous(x, row), _contiguous(w, row), _contiguous(bias, row, storage.compute)",
-        "np.nan_to_num(_contiguous(x, row)), _contiguous(w, row), _contiguous(bias, row, storage.compute)",
+        "_contiguous(x, row), _contiguous(w, row), bias,",
+        "np.nan_to_num(_contiguous(x, row)), _contiguous(w, row), bias,",
         "infinity and NaN in X become numbers",
     ),
     Mutation(
         "4.17",
         "kernels/cpu/conv_transpose.py",
-        "if not np.isfinite(w).all():",
-        "if np.isnan(w).any():",
+        "if not np.isfinite(wide).all():",
+        "if np.isnan(wide).any():",
         "infinite weights are multiplied with padding",
     ),
 )

@@ -187,8 +187,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute.py",
-        "work.view(storage.bits), _contiguous(x, row)",
-        "work.view(storage.bits), _contiguous(x + 0, row)",
+        "elements = _contiguous(x, self.row).view",
+        "elements = _contiguous(x + 0, self.row).view",
         "-0 becomes +0 on the way",
     ),
     Mutation(

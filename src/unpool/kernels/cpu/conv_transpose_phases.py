@@ -268,7 +268,6 @@ def _make(element, storage_size, lanes, size, shapes, digest):
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(lane[1], block * lane[2]) + 8 * lanes, element)
         places = np.zeros(slots.size + lanes, np.int64)
-        panel_start = -(-address_of(panel) // 64) * 64
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
@@ -276,6 +275,7 @@ def _make(element, storage_size, lanes, size, shapes, digest):
             batch = outer // groups
             first_map = piece * chunk
             count = min(chunk, maps - first_map)
+            panel_start = -(-address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
                 for channel in range(channels):
                     source = batch * x_steps[0] + (outer % groups * channels + channel) * x_steps[1]
