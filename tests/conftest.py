@@ -33,13 +33,20 @@ class CompileMeter(event.Listener):
         kernel = happened.data["dispatcher"].py_func
         if self._depth == 0 and kernel.__module__.startswith("unpool."):
             captured = tuple(str(cell.cell_contents) for cell in kernel.__closure__ or ())
-            self.seen.add((kernel.__module__, kernel.__qualname__, captured, happened.data["args"]))
+            self.seen.add(f"{kernel.__module__}.{kernel.__qualname__} {captured} {happened.data['args']}")
         if self._depth == 0:
             self.seconds += time.process_time() - self._started
 
 
 METER = CompileMeter()
 event.register("numba:compile", METER)
+
+
+def pytest_testnodedown(node, error):
+    """Add what a worker compiled; the same kernel in two workers is one specialisation, compiled twice."""
+    found = getattr(node, "workeroutput", {})
+    METER.seen.update(found.get("specialisations", ()))
+    METER.seconds += found.get("seconds", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -51,6 +58,8 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Too many specialisations fail the run even if every test passed."""
-    if exitstatus == 0 and (len(METER.seen) > MOST_SPECIALISATIONS or METER.seconds > MOST_SECONDS):
+    """Too many specialisations fail the run even if every test passed; a worker hands its own to the main process."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput |= {"specialisations": sorted(METER.seen), "seconds": METER.seconds}
+    elif exitstatus == 0 and (len(METER.seen) > MOST_SPECIALISATIONS or METER.seconds > MOST_SECONDS):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -90,7 +90,7 @@ def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
 @pytest.mark.parametrize("cpu", WIDTHS)
 def test_everything(cpu: str, tmp_path: Path) -> None:
     """The vector language, every pooling kernel, the contract's examples and the random cases pass at this width."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", ONLY_FUNCTIONS]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", ONLY_FUNCTIONS]
     run = subprocess.run(
         [*command, *(str(TESTS / name) for name in ALL)],
         env=environment(cpu, tmp_path), cwd=TESTS.parent, capture_output=True, text=True, check=False,

@@ -14,7 +14,7 @@ from tests.mutations.record import Mutation
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "pyproject.toml")
-PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider")
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--tb=no", "-p", "no:cacheprovider")
 EXAMPLES = "tests/test_semantics.py"
 FILES = ("test_random", "test_semantics_doc", "test_contract", "test_bad_input", "test_properties")
 SUITE: tuple[tuple[str, ...], ...] = (
