@@ -90,7 +90,7 @@ def growth_case(number: int) -> GrowthCase:
         panel_bytes,
         result_bytes,
         int(rng.integers(0, 64)),
-        number // 2 % 14 - 1,
+        number // 2 % 16 - 1,
     )
 
 

@@ -1,17 +1,20 @@
 """One node of ours, ready to run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import onnx
 
-from unpool import execute, functional
+from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.bound import naming
+
+KEPT_CALLS = 8
+"""So many shapes of inputs find what was worked out for them."""
 
 
 class OurNode:
@@ -31,6 +34,9 @@ class OurNode:
         self._constants = {name: constants[name] for name in node.input if name in constants}
         self._wanted = [list(node.output).index(name) for name in wanted]
         self._threads = threads
+        self._outputs = max(self._wanted) + 1
+        self._calls: dict[Hashable, execute.Prepared] = {}
+        self._depends_on_values = any(name and name not in constants for name in node.input[2:])
         self._prepare(x_shape)
         self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
 
@@ -51,5 +57,16 @@ class OurNode:
         known = {**self._constants, **dict(zip(self._fed, values, strict=True))}
         inputs = [known[name] if name else None for name in self._node.input]
         with naming(self._node):
-            outputs = functional.run(self._spec, inputs, outputs=max(self._wanted) + 1, threads=self._threads)
+            outputs = self._call(inputs).run(inputs, (None,) * self._outputs, self._threads)
         return [outputs[position] for position in self._wanted]
+
+    def _call(self, inputs: Sequence[AnyArray | None]) -> execute.Prepared:
+        """The call for inputs of these shapes and types; not kept where it depends on the third input's value."""
+        key = tuple(None if x is None else (x.shape, x.dtype) for x in inputs)
+        found = None if self._depends_on_values else self._calls.get(key)
+        if found is None:
+            found = execute.prepare(self._spec, inputs, self._outputs)
+            if len(self._calls) >= KEPT_CALLS:
+                self._calls.clear()
+            self._calls[key] = found
+        return found

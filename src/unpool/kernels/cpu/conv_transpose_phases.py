@@ -35,7 +35,9 @@ from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
 from unpool.kernels.cpu.vector import address_of, splat, tile_add_product, tile_store, tile_zero
 
-TILES = ((8, 3), (6, 4), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (3, 4), (2, 5), (1, 8))
+TILES = (
+    ((8, 3), (12, 2), (4, 5), (24, 1), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (12, 1), (1, 8))
+)
 """Shapes of a tile: rows, and vectors of positions; they fill the registers."""
 
 
@@ -228,7 +230,7 @@ def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
 
 
 def _make(element, storage_size, lanes, size, shapes, digest):
-    (r0, v0), (r1, v1), (r2, v2), (r3, v3) = shapes
+    (r0, v0), (r1, v1), (r2, v2), (r3, v3), (r4, v4) = shapes
 
     @compiled()
     def grow(
@@ -259,7 +261,7 @@ def _make(element, storage_size, lanes, size, shapes, digest):
         zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
         slope, low, high = splat(element(end[1]), lanes), splat(element(end[2]), lanes), splat(element(end[3]), lanes)
         ending = end[0], zero, slope, low, high
-        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
+        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3 if shape == 3 else r4
         copy = -(-(block + margin + lanes) // 16) * 16
         line = copies.size * copy
         line += (16 - line) % 32
@@ -302,8 +304,10 @@ def _make(element, storage_size, lanes, size, shapes, digest):
                         multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r1, v1)
                     elif shape == 2:
                         multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r2, v2)
-                    else:
+                    elif shape == 3:
                         multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r3, v3)
+                    else:
+                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r4, v4)
                     weight += taps.size * channels * rows * size
                 result += height * block * size
             for member in range(slots.size):

@@ -4,6 +4,8 @@ All exist in compiled code only, and become part of the kernel. Addresses are by
 `max_pool_separable_plan.Move`.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import types
 from numba.extending import overload
@@ -33,7 +35,7 @@ from unpool.kernels.cpu.vector import (
 ROWS = 4
 """Rows that are combined at once: so many independent registers hide each other's waiting."""
 
-INLINED = {"forceinline": True, "error_model": "numpy"}
+INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 """Numba's own inlining would give the same instructions, and take twice the time."""
 
 NOWHERE, AT_TAPS, CARRIED = 0, 1, 2
