@@ -11,7 +11,7 @@ import unpool
 from cases_values import pool_values
 from guarded import beside_guard, survives
 from kernel_cases import TYPES, WIDEST_LANES, Kernel, PoolCase, Rng, near_block
-from unpool import execute
+from unpool.execute import max_pool as executed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool_tiles as tiles
 
@@ -135,8 +135,8 @@ def test_past_the_cache(kind: type, lanes: int) -> None:
         expected = kernel_cases.reference(chosen)
         out = [aligned(each) for each in expected]
         with (
-            patch.object(execute, "was_written", lambda _: True),
-            patch.object(execute, "RECYCLED_FROM", 0),
+            patch.object(executed, "was_written", lambda _: True),
+            patch.object(executed, "RECYCLED_FROM", 0),
             patch.object(tiles, "PAST_CACHE", 0),
         ):
             kernel_cases.run(chosen, x, threads, out)

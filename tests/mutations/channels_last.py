@@ -58,7 +58,7 @@ DOMAIN = (
     ),
     Mutation(
         "6.4",
-        "execute.py",
+        "execute/max_pool.py",
         "view = np.moveaxis(places, -1, 1)",
         "view = np.swapaxes(places, -1, 1)",
         "Indices come with their first and last spatial axes exchanged",
@@ -72,7 +72,7 @@ DOMAIN = (
     ),
     Mutation(
         "6.4",
-        "execute.py",
+        "execute/max_unpool.py",
         "channels = self._call.small.channels if self.row.is_channels_last else 1",
         "channels = 1",
         "indices count in memory order",
@@ -86,7 +86,7 @@ DOMAIN = (
     ),
     Mutation(
         "6.6",
-        "execute.py",
+        "execute/max_pool.py",
         "if call.spec.is_column_major:",
         "if call.spec.is_column_major and not call.spec.row.is_channels_last:",
         "storage_order has no effect on channels-last data",
@@ -126,7 +126,7 @@ ACTIVATIONS = (
     Mutation("6.5", FORMULAS, "np.rint(value)", "np.trunc(value)", "integer bounds are cut instead of rounded"),
     Mutation(
         "6.5",
-        "execute.py",
+        "execute/arrays.py",
         "wide = work.astype(storage.compute, copy=False) if storage.is_float else work",
         "wide = work",
         "16-bit pools are activated in 16 bits",

@@ -198,9 +198,9 @@ REST = (
     ),
     Mutation(
         "4.13",
-        "execute.py",
-        "bias = self._zeros if b is None else _contiguous(b, row, storage.compute)",
-        "bias = self._zeros if b is None else _contiguous(b[::-1], row, storage.compute)",
+        "execute/conv_transpose.py",
+        "bias = self._zeros if b is None else contiguous(b, row, storage.compute)",
+        "bias = self._zeros if b is None else contiguous(b[::-1], row, storage.compute)",
         "the biases go to the output channels backwards",
     ),
     Mutation(
@@ -234,9 +234,9 @@ REST = (
     ),
     Mutation(
         "4.17",
-        "execute.py",
-        "_contiguous(x, row), _contiguous(w, row), bias,",
-        "np.nan_to_num(_contiguous(x, row)), _contiguous(w, row), bias,",
+        "execute/conv_transpose.py",
+        "contiguous(x, row), contiguous(w, row), bias,",
+        "np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
         "infinity and NaN in X become numbers",
     ),
     Mutation(

@@ -271,7 +271,7 @@ VALUES = (
     ),
     Mutation(
         "3.17",
-        "execute.py",
+        "execute/__init__.py",
         "if not 1 <= outputs <= row.max_outputs:",
         "if not 1 <= outputs < 3:",
         "every version gives as many outputs as are asked for",
@@ -285,7 +285,7 @@ VALUES = (
     ),
     Mutation(
         "3.18",
-        "execute.py",
+        "execute/max_pool.py",
         "if call.spec.is_column_major:",
         "if call.spec.is_column_major and call.small.spatial != call.large.spatial:",
         "a pool that keeps the size forgets storage_order",

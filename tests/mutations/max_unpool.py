@@ -29,7 +29,7 @@ OUTPUT_SHAPE = (
     ),
     Mutation(
         "1.1",
-        "execute.py",
+        "execute/max_unpool.py",
         "if is_consistent(positions, inferred, planes, threads) else call.large.spatial",
         "if is_consistent(positions, inferred, planes, threads) else call.inferred",
         "indices that fit neither shape count in the inferred one",
@@ -50,7 +50,7 @@ OUTPUT_SHAPE = (
     ),
     Mutation(
         "1.2",
-        "execute.py",
+        "execute/max_unpool.py",
         "Axis(size, axis.small, axis.window, axis.begin)",
         "Axis(size, axis.small, axis.window)",
         "windows in the inferred shape forget the pads",
@@ -113,7 +113,7 @@ OUTPUT_SHAPE = (
     ),
     Mutation(
         "1.5",
-        "execute.py",
+        "execute/__init__.py",
         'index_type(row.label, "output_shape", output_shape.dtype)',
         'index_type(row.label, "output_shape", np.dtype(np.int64))',
         "output_shape may have any type",
@@ -123,7 +123,7 @@ OUTPUT_SHAPE = (
 INDICES = (
     Mutation(
         "2.1",
-        "execute.py",
+        "execute/max_unpool.py",
         "if wrong >= 0:",
         "if wrong > 0:",
         "the first index is not checked",
@@ -144,7 +144,7 @@ INDICES = (
     ),
     Mutation(
         "2.3",
-        "execute.py",
+        "execute/max_unpool.py",
         "if wrong >= 0:",
         "if wrong >= 0 or not is_local:",
         "an index into another plane is refused",
@@ -186,9 +186,9 @@ INDICES = (
     ),
     Mutation(
         "2.6",
-        "execute.py",
-        "elements = _contiguous(x, self.row).view",
-        "elements = _contiguous(x + 0, self.row).view",
+        "execute/max_unpool.py",
+        "elements = contiguous(x, self.row).view",
+        "elements = contiguous(x + 0, self.row).view",
         "-0 becomes +0 on the way",
     ),
     Mutation(

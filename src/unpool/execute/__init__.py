@@ -1,0 +1,135 @@
+"""Where a resolved call meets a kernel: NumPy arrays in, NumPy arrays out.
+
+What follows from attributes, shapes and types alone is worked out once, by `prepare`, and kept; a prepared call only
+takes memory and starts kernels. Everything that can be wrong is found before the first write to a caller's array:
+types, ranks and shapes while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
+"""
+
+from functools import lru_cache
+from typing import TypeAlias
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
+from unpool.execute.arrays import Optional, checked_type, present
+from unpool.execute.conv_transpose import PreparedConvTranspose, pack, way
+from unpool.execute.max_pool import PreparedMaxPool
+from unpool.execute.max_unpool import PreparedMaxUnpool
+from unpool.operators.contract import Row
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.resolve import Spec
+from unpool.operators.tensors import index_type, text
+
+__all__ = ["KEPT", "Prepared", "available_cores", "check_threads", "forget", "pack", "prepare", "run", "way"]
+
+KEPT = 1024
+"""Prepared calls that are kept per operator; the least recently used ones go."""
+
+Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
+_max_pool = lru_cache(KEPT)(PreparedMaxPool)
+_max_unpool = lru_cache(KEPT)(PreparedMaxUnpool)
+_conv_transpose = lru_cache(KEPT)(PreparedConvTranspose)
+
+
+def run(
+    spec: Spec,
+    inputs: Optional,
+    *,
+    outputs: int = 1,
+    threads: int | None = None,
+    out: Optional = (),
+    nan_last: bool = False,
+    per_plane: bool = False,
+) -> tuple[AnyArray, ...]:
+    """Run one resolved operator.
+
+    Args:
+        spec: from `unpool.operators.resolve.spec`.
+        inputs: in ONNX order; None for an optional input that is left out.
+        outputs: how many outputs are wanted.
+        threads: at most so many threads; None for every core that this process may use.
+        out: where to write each output; None, or missing, where one is to be allocated.
+        nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
+        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
+
+    Returns:
+        As many arrays as `outputs`.
+
+    Raises:
+        UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing has been written then.
+    """
+    row = spec.row
+    check_threads(row, threads)
+    return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
+
+
+def prepare(
+    spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
+) -> "Prepared":
+    """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`.
+
+    Raises:
+        UnpoolError: types, ranks or shapes do not fit.
+    """
+    row = spec.row
+    given = _inputs(row, inputs)
+    if not 1 <= outputs <= row.max_outputs:
+        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
+    x = present(given[0])
+    if isinstance(spec, MaxPoolSpec):
+        return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
+    second, third = present(given[1]), given[2]
+    if isinstance(spec, MaxUnpoolSpec):
+        checked_type(row, spec.activation, x.dtype)
+        index_type(row.label, "I", second.dtype)
+        return _max_unpool(spec, x.shape, x.dtype, second.shape, _shape_value(row, third))
+    b = None if third is None else (third.shape, third.dtype)
+    return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
+
+
+def check_threads(row: Row, threads: int | None) -> None:
+    """A number of threads is None or an int of 1 or more.
+
+    Raises:
+        UnpoolError: it is not.
+    """
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
+
+
+def available_cores() -> int:
+    """Cores that this process may use: what `threads=None` means."""
+    from unpool.kernels.cpu.threads import available
+
+    return available()
+
+
+def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    if not row.min_inputs <= len(given) <= row.max_inputs:
+        raise UnpoolError(
+            f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(given)}. Connect them in order."
+        )
+    if any(value is None for value in given[: row.min_inputs]):
+        raise UnpoolError(f"{row.label}: its first {row.min_inputs} inputs are required, got an empty one. Connect it.")
+    return given + [None] * (row.max_inputs - len(given))
+
+
+def forget() -> None:
+    """Drop all prepared calls: what they were prepared for has changed."""
+    for prepared in (_max_pool, _max_unpool, _conv_transpose):
+        prepared.cache_clear()
+
+
+def _shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:
+    """The third input of MaxUnpool as Python ints."""
+    if output_shape is None:
+        return None
+    index_type(row.label, "output_shape", output_shape.dtype)
+    if output_shape.ndim != 1:
+        raise ShapeError(
+            f"{row.label}: output_shape needs rank 1, got shape {text(output_shape.shape)}. Give one size per axis."
+        )
+    return tuple(int(size) for size in output_shape)

@@ -1,0 +1,79 @@
+"""MaxPool between arrays and kernel."""
+
+from typing import Any
+
+import numpy as np
+
+from unpool import indices as flat_indices
+from unpool.dtypes import AnyArray
+from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, like, present
+from unpool.execute.outputs import Output
+from unpool.memory import RECYCLED_FROM, allocate, was_written
+from unpool.operators import max_pool
+from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
+from unpool.operators.tensors import Shape
+
+NO_INDICES = np.empty(0, np.int64)
+
+
+class PreparedMaxPool:
+    """MaxPool for one shape and type of X."""
+
+    def __init__(
+        self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool, per_plane: bool
+    ) -> None:
+        from unpool.kernels.cpu import max_pool as kernel
+
+        self.row = row = spec.row
+        self._storage = storage = checked_type(row, spec.activation, dtype)
+        self._call = call = max_pool.call(spec, shape)
+        self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
+        self._indices = Output(row, "Indices", call.small.in_onnx_order(), NO_INDICES.dtype) if has_indices else None
+        self._is_in_place = not row.is_channels_last and not spec.is_column_major
+        planes = (call.small.batch * call.small.channels,)
+        keep = row.is_channels_last
+        small, large = planes + call.small.spatial, planes + call.large.spatial
+        arguments = (
+            like(shape if keep else large, storage.bits), call.axes, storage.infinity,
+            like(call.small.in_layout(row) if keep else small, storage.bits), NO_INDICES if has_indices else None,
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)),
+        )  # fmt: skip
+        fresh, used = (kernel.Mode(keep, nan_last, per_plane, was_written) for was_written in (False, True))
+        self._launch_fresh, self._launch_used = (kernel.prepare(*arguments, mode) for mode in (fresh, used))
+
+    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y, and the indices if they are wanted."""
+        x, activation = present(inputs[0]), self._call.spec.activation
+        y, work = self._y.place(targets[0], (x,))
+        if self._indices is None:
+            self._launch(contiguous(x, self.row), work, NO_INDICES, threads)
+            return (deliver(work, y, activation, self._storage),)
+        found, places = self._index_place(self._indices, targets[1], (x, y))
+        self._launch(contiguous(x, self.row), work, places, threads)
+        deliver(work, y, activation, self._storage)
+        if not (self._is_in_place and found is places):
+            _deliver_indices(self._call, places, found)
+        return y, found
+
+    def _launch(self, x: AnyArray, y: AnyArray, indices: AnyArray, threads: int | None) -> None:
+        is_used = y.nbytes >= RECYCLED_FROM and was_written(y) and (self._indices is None or was_written(indices))
+        (self._launch_used if is_used else self._launch_fresh)(x, y, indices, threads)
+
+    def _index_place(
+        self, output: Output, target: AnyArray | None, others: tuple[AnyArray, ...]
+    ) -> tuple[AnyArray, AnyArray]:
+        """Where indices end up, (N, C, d1..dk), and the memory that a kernel writes, in the order of Y."""
+        if not self.row.is_channels_last:
+            return output.place(target, others)
+        places = allocate(self._call.small.in_layout(self.row), NO_INDICES.dtype, self.row.label)
+        view = np.moveaxis(places, -1, 1)
+        return view if target is None else output.check(target, others), places
+
+
+def _deliver_indices(call: MaxPoolCall, places: AnyArray, found: AnyArray) -> None:
+    """Put what a kernel wrote where the caller wants it, counted in the caller's storage order."""
+    row_major = np.moveaxis(places, -1, 1) if call.spec.row.is_channels_last else places
+    if call.spec.is_column_major:
+        found[...] = flat_indices.to_column_major(row_major, call.large.spatial)
+    elif not np.may_share_memory(found, places):
+        found[...] = row_major

@@ -1,0 +1,92 @@
+"""MaxUnpool between arrays and kernels."""
+
+from typing import Any
+
+import numpy as np
+
+from unpool import indices as flat_indices
+from unpool.dtypes import AnyArray
+from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
+from unpool.execute.outputs import Output
+from unpool.geometry import Axis, element_count
+from unpool.memory import was_written
+from unpool.operators import max_unpool
+from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
+from unpool.operators.tensors import Shape
+
+
+class PreparedMaxUnpool:
+    """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
+
+    def __init__(
+        self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, asked: Shape | None
+    ) -> None:
+        self.row = spec.row
+        self._storage = checked_type(spec.row, spec.activation, dtype)
+        self._call = call = max_unpool.call(spec, shape, indices, asked)
+        self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
+        self._planes = call.small.batch * call.small.channels
+        self._may_stream = not spec.row.is_channels_last and call.index_space != "inferred"
+
+    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
+        """The output. Memory of our own is written at once, a caller's once every index is known to be right."""
+        x, indices = present(inputs[0]), present(inputs[1])
+        y, work = self._y.place(targets[0], (x, indices))
+        elements = contiguous(x, self.row).view(self._storage.bits)
+        positions, is_ours = contiguous(indices, self.row), work is not targets[0]
+        if not (is_ours and self._stream(elements, positions, work, threads)):
+            positions, is_local = self._checked(positions, threads)
+            if is_ours or not self._stream(elements, positions, work, threads):
+                self._scatter(elements, positions, work, is_local, threads)
+        return (deliver(work, y, self._call.spec.activation, self._storage),)
+
+    def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
+        """Whether y is written: where every index lies in the window of its element."""
+        from unpool.kernels.cpu.max_unpool_windows import unpool_windows
+
+        bits, axes, is_used = y.view(self._storage.bits), self._call.axes, was_written(y)
+        return self._may_stream and unpool_windows(x, positions, bits, axes, self._planes, threads, was_written=is_used)
+
+    def _checked(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
+        """The indices counted in the output, and whether each lies in its own plane.
+
+        Raises:
+            IndicesError: one lies outside the tensor that it counts in.
+        """
+        from unpool.kernels.cpu import max_unpool as kernel
+
+        call, planes = self._call, self._planes
+        counted = _counted_spatial(call, positions, planes, threads)
+        limit = element_count((planes, *counted), self.row.label)
+        wrong, is_local = kernel.check_range(positions, limit, planes, threads)
+        if wrong >= 0:
+            raise flat_indices.out_of_range(positions, wrong, limit, self.row.label)
+        if counted != call.large.spatial:
+            outer = (call.small.batch, call.small.channels)
+            positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
+        return positions, is_local
+
+    def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
+        from unpool.kernels.cpu import max_unpool as kernel
+
+        channels = self._call.small.channels if self.row.is_channels_last else 1
+        kernel.scatter(x, positions, y.view(self._storage.bits), channels, self._planes, is_local, threads)
+
+
+def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
+    """The spatial shape in which the indices count.
+
+    Under "auto" it is the output's, unless they fit the inferred shape and not the output's.
+    """
+    from unpool.kernels.cpu.max_unpool import is_consistent
+
+    if call.index_space == "output":
+        return call.large.spatial
+    if call.index_space == "inferred":
+        return call.inferred
+    if is_consistent(positions, call.axes, planes, threads):
+        return call.large.spatial
+    inferred = [
+        Axis(size, axis.small, axis.window, axis.begin) for size, axis in zip(call.inferred, call.axes, strict=True)
+    ]
+    return call.inferred if is_consistent(positions, inferred, planes, threads) else call.large.spatial
