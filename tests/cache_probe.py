@@ -113,7 +113,7 @@ def full_name(dispatcher: Any) -> str:
 def dispatchers() -> Iterator[tuple[str, Any]]:
     """Every living compiled function of the folder, called or not."""
     for each in gc.get_objects():
-        if isinstance(each, Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
+        if issubclass(type(each), Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
             yield full_name(each), each
 
 
