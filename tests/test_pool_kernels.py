@@ -161,8 +161,8 @@ def test_routing_knows_both_kernels() -> None:
         axis = Axis(224, (224 - window) // stride + 1, Window(window, stride))
         return max_pool.Plane((axis,), axis, 1)
 
-    assert max_pool._is_separable_cheaper(plane(13, 1), "float32")
-    assert not max_pool._is_separable_cheaper(plane(2, 2), "float32")
+    assert max_pool._is_separable_cheaper(plane(13, 1), "float32", is_far=True)
+    assert not max_pool._is_separable_cheaper(plane(2, 2), "float32", is_far=False)
 
 
 UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))

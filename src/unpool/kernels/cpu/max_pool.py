@@ -46,6 +46,8 @@ _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
 _SHORT = 2  # so many times more, if a row fills one block only
 _RAGGED = 6  # if it does not fill it
 _LONG_LINE = 2  # a line that is the whole plane leaves the first cache
+_FAR_BYTES = 24 << 20  # of x, y and indices, beyond which they come from memory
+_FAR = 1.5  # what the separable kernel moves is not hidden behind memory as well as taps are
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,9 @@ class Separable:
 def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, per_plane: bool) -> Separable | None:
     """None where the direct kernel is to be taken."""
     dtype, spatial = _ELEMENTS[bits], plane.spatial
-    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype):
+    outputs = outer * math.prod(axis.small for axis in plane.axes)
+    is_far = has_indices and outer * plane_size * bits.itemsize + outputs * (bits.itemsize + 8) > _FAR_BYTES
+    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype, is_far):
         return None
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
@@ -179,8 +183,14 @@ def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
     return 0 < plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
 
 
-def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
-    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches."""
+def _is_separable_cheaper(plane: Plane, dtype: str, is_far: bool) -> bool:
+    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches.
+
+    Args:
+        plane: the axes.
+        dtype: the kernels' name of the elements.
+        is_far: whether indices are wanted, and arrays do not stay in a cache.
+    """
     spatial = plane.spatial
     now = math.prod(padded_size(axis) for axis in spatial)
     moved = now
@@ -195,7 +205,7 @@ def _is_separable_cheaper(plane: Plane, dtype: str) -> bool:
     lanes = separable.lanes_of(dtype)
     if plane.unit == 1 and plane.lanes.small < 2 * lanes:
         taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
-    return moved < taps
+    return moved * (_FAR if is_far else 1) < taps
 
 
 @lru_cache(maxsize=64)
