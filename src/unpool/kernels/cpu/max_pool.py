@@ -24,7 +24,7 @@ from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride, padded_size, plan
 from unpool.kernels.cpu.rows import row_plan
-from unpool.kernels.cpu.threads import Launch
+from unpool.kernels.cpu.threads import VECTORISED, Launch
 
 Run: TypeAlias = Callable[[Any, Any, Any, int | None], None]
 """Writes y and indices from x, with at most so many threads."""
@@ -122,7 +122,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     if found is None:
         return directly(0, y.size // plane.lanes.small)
     launch = Launch(
-        found.kernel, found.jobs, x.size + y.size,
+        found.kernel, found.jobs, (x.size + y.size) // VECTORISED,
         *found.plan.numbers, *found.plan.arrays, _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity,
         direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
     )  # fmt: skip
@@ -248,7 +248,7 @@ def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices
         tiles.ahead(x, tiling.reach), past[0], past[-1],
     )  # fmt: skip
     return Launch(
-        kernel, y.shape[0] * len(tiling.corners), x.size + y.size,
+        kernel, y.shape[0] * len(tiling.corners), (x.size + y.size) // VECTORISED,
         np.array(numbers), tiling.corners, tiling.offsets,
         np.array(lowest, x.dtype).view(dtype).item(), number(infinity if dtype == "int16" else 0),
     )  # fmt: skip

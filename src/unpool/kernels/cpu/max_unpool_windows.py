@@ -17,7 +17,7 @@ from unpool.geometry import Axis, growing_walk
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.rows import readonly
-from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.threads import VECTORISED, split
 from unpool.kernels.cpu.vector import (
     address_of,
     count_set,
@@ -61,7 +61,7 @@ def unpool_windows(
     count = len(cuts) - 1
     shape = count, len(sources), axes[-1].small, axes[-1].large, x.size // planes, x.size // (planes * count)
     parts = split(
-        _kernel(x.itemsize), planes * count, x.size + y.size, threads,
+        _kernel(x.itemsize), planes * count, (x.size + y.size) // VECTORISED, threads,
         readonly(x), readonly(indices), y.reshape(-1), shape, cuts, sources, was_written and _is_past_cache(y),
     )  # fmt: skip
     return all(parts)

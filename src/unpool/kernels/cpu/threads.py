@@ -26,6 +26,9 @@ Result = TypeVar("Result")
 SPIN = 100e-6
 """Seconds for which a thread that waits keeps its core."""
 
+VECTORISED = 4
+"""So many elements of a pool that moves whole vectors take the time of one, as `split` counts work."""
+
 _START = 10e-6  # at most so long a caller waits for watching workers to begin, so as not to take the lock from them
 _MARGIN = 2e-6  # a worker that has begun holds the interpreter lock for about so long
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache; see SPIN
