@@ -13,7 +13,8 @@ import kernel_cases
 import unpool
 from guarded import beside_guard, survives
 from kernel_cases import CANARY, placed
-from unpool import execute, memory
+from unpool import memory
+from unpool.execute import max_unpool as executed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_unpool_windows as windows
 from unpool.kernels.cpu.max_unpool import is_consistent
@@ -80,7 +81,8 @@ def past_cache(*, always: bool) -> Iterator[None]:
 
 def stream(x: np.ndarray, indices: np.ndarray, y: np.ndarray, axes: tuple[Axis, ...], threads: int) -> bool:
     """The kernel, told that the memory of y has been in use."""
-    return windows.unpool_windows(x, indices, y, axes, x.shape[0], threads, was_written=True)
+    launch = windows.prepare(axes, x.shape[0], x.itemsize, was_written=True)
+    return launch is not None and all(launch(x, indices, y, threads))
 
 
 @pytest.mark.parametrize("number", range(CASES))
@@ -115,7 +117,7 @@ def test_streams_past_the_cache(kind: type, lines: int) -> None:
     for threads in (1, 2):
         y[...] = -1
         with past_cache(always=True):
-            assert windows._is_past_cache(y)
+            assert windows.is_line_wise(y.nbytes, y.shape[-1] * y.itemsize)
             assert stream(x, indices, y, axes, threads)
         assert y.tobytes() == scattered(x, indices, y.shape).tobytes()
         assert np.all(block[y.nbytes :] == CANARY)
@@ -242,6 +244,6 @@ def test_memory_that_was_written() -> None:
 def test_large_outputs_are_streamed() -> None:
     """A genuine pool's indices never reach the check or the scatter when the memory is ours."""
     x, indices = large_case(np.random.default_rng(2), (1, 2, 8, 16))
-    with patch.object(execute, "_counted_spatial", side_effect=AssertionError):
+    with patch.object(executed, "_counted_spatial", side_effect=AssertionError):
         y = unpool.max_unpool(x, indices, **WINDOW)
     assert y.tobytes() == scattered(x, indices, y.shape).tobytes()

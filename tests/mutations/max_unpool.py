@@ -187,8 +187,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute/max_unpool.py",
-        "elements = contiguous(x, self.row).view",
-        "elements = contiguous(x + 0, self.row).view",
+        "is_ours = contiguous(x, self.row),",
+        "is_ours = contiguous(x + 0, self.row),",
         "-0 becomes +0 on the way",
     ),
     Mutation(

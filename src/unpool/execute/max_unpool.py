@@ -1,5 +1,6 @@
 """MaxUnpool between arrays and kernels."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from unpool.dtypes import AnyArray
 from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
 from unpool.execute.outputs import Output
 from unpool.geometry import Axis, element_count
-from unpool.memory import was_written
+from unpool.memory import RECYCLED_FROM, was_written
 from unpool.operators import max_unpool
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import Shape
@@ -26,14 +27,20 @@ class PreparedMaxUnpool:
         self._call = call = max_unpool.call(spec, shape, indices, asked)
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
         self._planes = call.small.batch * call.small.channels
-        self._may_stream = not spec.row.is_channels_last and call.index_space != "inferred"
+        self._stream_fresh, self._stream_used = (self._streaming(was_written) for was_written in (False, True))
+
+    def _streaming(self, was_written: bool) -> Callable[..., list[bool]] | None:
+        from unpool.kernels.cpu.max_unpool_windows import prepare
+
+        if self.row.is_channels_last or self._call.index_space == "inferred":
+            return None
+        return prepare(self._call.axes, self._planes, self._storage.dtype.itemsize, was_written=was_written)
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. Memory of our own is written at once, a caller's once every index is known to be right."""
         x, indices = present(inputs[0]), present(inputs[1])
         y, work = self._y.place(targets[0], (x, indices))
-        elements = contiguous(x, self.row).view(self._storage.bits)
-        positions, is_ours = contiguous(indices, self.row), work is not targets[0]
+        elements, positions, is_ours = contiguous(x, self.row), contiguous(indices, self.row), work is not targets[0]
         if not (is_ours and self._stream(elements, positions, work, threads)):
             positions, is_local = self._checked(positions, threads)
             if is_ours or not self._stream(elements, positions, work, threads):
@@ -42,10 +49,9 @@ class PreparedMaxUnpool:
 
     def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
         """Whether y is written: where every index lies in the window of its element."""
-        from unpool.kernels.cpu.max_unpool_windows import unpool_windows
-
-        bits, axes, is_used = y.view(self._storage.bits), self._call.axes, was_written(y)
-        return self._may_stream and unpool_windows(x, positions, bits, axes, self._planes, threads, was_written=is_used)
+        is_used = y.nbytes >= RECYCLED_FROM and was_written(y)
+        stream = self._stream_used if is_used else self._stream_fresh
+        return stream is not None and all(stream(x, positions, y, threads))
 
     def _checked(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
         """The indices counted in the output, and whether each lies in its own plane.
@@ -70,7 +76,8 @@ class PreparedMaxUnpool:
         from unpool.kernels.cpu import max_unpool as kernel
 
         channels = self._call.small.channels if self.row.is_channels_last else 1
-        kernel.scatter(x, positions, y.view(self._storage.bits), channels, self._planes, is_local, threads)
+        bits = self._storage.bits
+        kernel.scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads)
 
 
 def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:

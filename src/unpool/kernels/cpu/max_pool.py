@@ -26,7 +26,7 @@ from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride
 from unpool.kernels.cpu.rows import row_plan
 from unpool.kernels.cpu.threads import VECTORISED, Launch
 
-Run: TypeAlias = Callable[[Any, Any, Any, int | None], None]
+Run: TypeAlias = Callable[[Any, Any, Any, int | None], object]
 """Writes y and indices from x, with at most so many threads."""
 
 _POINT = Window(1)

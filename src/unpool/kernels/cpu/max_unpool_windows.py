@@ -16,8 +16,7 @@ from numba import types
 from unpool.geometry import Axis, growing_walk
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.rows import readonly
-from unpool.kernels.cpu.threads import VECTORISED, split
+from unpool.kernels.cpu.threads import VECTORISED, Launch
 from unpool.kernels.cpu.vector import (
     address_of,
     count_set,
@@ -37,39 +36,39 @@ LINE = 64  # bytes
 PAST_CACHE = 1 << 25  # bytes of y from which on it is not kept in the cache
 
 
-def unpool_windows(
-    x, indices, y, axes: tuple[Axis, ...], planes: int, threads: int | None, *, was_written: bool
-) -> bool:
-    """Write all of y, if its windows can be streamed and every index lies in its element's own window.
+def prepare(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool) -> Launch | None:
+    """The call that writes all of y if every index lies in its element's own window.
+
+    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), int64 in the same shape, counting in y, with
+    which anything may be wrong, and (N, C, D1..Dk). Where it does not return True alone, y holds anything.
 
     Args:
-        x: C-contiguous integer view, (N, C, d1..dk), with elements of 2, 4 or 8 bytes.
-        indices: C-contiguous int64 in the shape of x, counting in y; anything may be wrong with them.
-        y: C-contiguous integer view, (N, C, D1..Dk).
         axes: one per spatial axis.
         planes: N * C.
-        threads: at most so many; None for all cores.
+        size: bytes of an element: 2, 4 or 8.
         was_written: whether the memory of y has been in use before.
 
     Returns:
-        Whether that was so; if not, y holds anything.
+        None where windows cannot be streamed.
     """
     slabs = _slabs(axes)
-    if slabs is None or x.size == 0:
-        return False
+    small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
+    if slabs is None or planes * small == 0:
+        return None
     cuts, sources = slabs
-    count = len(cuts) - 1
-    shape = count, len(sources), axes[-1].small, axes[-1].large, x.size // planes, x.size // (planes * count)
-    parts = split(
-        _kernel(x.itemsize), planes * count, (x.size + y.size) // VECTORISED, threads,
-        readonly(x), readonly(indices), y.reshape(-1), shape, cuts, sources, was_written and _is_past_cache(y),
-    )  # fmt: skip
-    return all(parts)
+    count, row = len(cuts) - 1, axes[-1].large
+    is_past_cache = was_written and is_line_wise(planes * large * size, row * size)
+    numbers = count, len(sources), axes[-1].small, row, small, small // count, is_past_cache
+    work = planes * (small + large) // VECTORISED
+    return Launch(_kernel(size), planes * count, work, np.array(numbers), cuts, sources)
 
 
-def _is_past_cache(y) -> bool:
-    """Lines of memory that nobody has touched are zeroed by the system, and in the cache when they are written."""
-    return bool(y.nbytes >= PAST_CACHE and y.shape[-1] * y.itemsize % LINE == 0 and y.ctypes.data % LINE == 0)
+def is_line_wise(size: int, row: int) -> bool:
+    """Whether y, of so many bytes, and so many in a row, is written past the cache if it begins a line of memory.
+
+    Lines that nobody has touched are zeroed by the system, and in the cache when they are written.
+    """
+    return size >= PAST_CACHE and row % LINE == 0
 
 
 @lru_cache(maxsize=64)
@@ -107,10 +106,18 @@ def _kernel(size: int):
 
 def _make(element, lanes, wide, size, digest):
     @compiled()
-    def stream_slabs(x, indices, y, shape, cuts, sources, is_past_cache, first, stop):
+    def stream_slabs(x, indices, y, numbers, cuts, sources, first, stop):
         """Memory order of y: plane, slab, row, block of lanes."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        slabs, rows, small, large, small_plane, elements = shape
+        slabs, rows, small, large, small_plane, elements = (
+            numbers[0],
+            numbers[1],
+            numbers[2],
+            numbers[3],
+            numbers[4],
+            numbers[5],
+        )
+        is_past_cache = numbers[6] != 0 and address_of(y) % LINE == 0
         ramp, nothing = count_up(types.int64, lanes, 1), splat(element(0), lanes)
         one, nowhere = splat(np.int64(1), lanes), splat(np.int64(-1), lanes)
         columns = count_up(types.int64, wide, 1)

@@ -212,16 +212,18 @@ class Launch:
         self._args = args
         self._alone = (*args, 0, jobs)
 
-    def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> None:
-        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done; `more` follows them."""
+    def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
+        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done; `more` follows them.
+
+        Returns:
+            As `split`.
+        """
         kernel = self._kernel
         if kernel is None:
-            return
+            return []
         if self._work < 2 * _WORTH_A_THREAD:
-            kernel(id(x), id(y), id(z), *more, *self._alone)
-        else:
-            call = partial(kernel, id(x), id(y), id(z), *more)
-            split(call, self._jobs, self._work, threads, *self._args)
+            return [kernel(id(x), id(y), id(z), *more, *self._alone)]
+        return split(partial(kernel, id(x), id(y), id(z), *more), self._jobs, self._work, threads, *self._args)
 
 
 def _forget_workers() -> None:
