@@ -77,12 +77,7 @@ def add_and_watch(signal: int, amount: int, watched: int, least: int, pauses: in
     Returns:
         Whether it was reached.
     """
-    return bool(_kernel()(signal, amount, watched, least, pauses, margin))
-
-
-@cache
-def _kernel():
-    return _make(source_digest())
+    return bool(_watch(signal, amount, watched, least, pauses, margin))
 
 
 def _make(digest):
@@ -101,6 +96,9 @@ def _make(digest):
         return False
 
     return watch
+
+
+_watch = _make(source_digest())  # at once: two threads that make it at their first call would compile it twice
 
 
 def counter():
