@@ -144,6 +144,7 @@ def report() -> dict[str, Any]:
         "found": sorted({name for name, each in known if each.stats.cache_hits}),
         "inner": sorted(set().union(*(calls(each.py_func) for _, each in known))),
         "borrowing": sorted({name for name, each in known if borrows(each.py_func)}),
+        "heavy": sorted({"numba.np.linalg", "scipy.linalg"} & set(sys.modules)),
     }
 
 

@@ -82,6 +82,15 @@ def test_second_process_compiles_nothing(filled) -> None:
     assert set(second["found"]) == set(first["written"]) - set(first["inner"])
 
 
+def test_nothing_is_imported_to_find_kernels(filled) -> None:
+    """Linear algebra is imported by a process that compiles, not by one that finds what it needs."""
+    house, first = filled
+    second, _ = house.probe("pool", "unpool_again", "backward")
+    assert second["compiled"] == []
+    assert second["heavy"] == []
+    assert "numba.np.linalg" in first["heavy"]
+
+
 def test_change_of_a_helper_compiles_again(filled) -> None:
     """A comment in the helpers' files makes every kernel that contains code of another file miss its cache."""
     house, first = filled
