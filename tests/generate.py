@@ -13,6 +13,7 @@ from cases_draft import WIDEST, Draft, Rng, chance, ints, pick, spoil_lists
 from cases_record import Case
 from cases_rules import rules
 from cases_values import exact_or_real, pool_values
+from kernel_choice import is_chosen
 from runners import Outputs, run_oracle
 
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
@@ -36,7 +37,7 @@ def max_pool(rng: Rng) -> Case:
         attributes["ceil_mode"] = pick(rng, (0, 1, 2), (15, 83, 2) if mode == "VALID" else (40, 58, 2))
     if draft.has(8) or chance(rng, 0.05):
         attributes["storage_order"] = pick(rng, (0, 1, 2), (60, 38, 2))
-    outputs = 2 if chance(rng, 0.65 if draft.has(8) else 0.08) else 1
+    outputs = pool_outputs(draft)
     draft.active()
     if chance(rng, 0.07):
         spoil_lists(draft)
@@ -45,6 +46,17 @@ def max_pool(rng: Rng) -> Case:
     if chance(rng, 0.01):
         x = x.reshape(-1, 1) if x.size else x.reshape(0, 1)
     return draft.case((x,), outputs=outputs, tolerance=curved(draft))
+
+
+def pool_outputs(draft: Draft) -> int:
+    """With indices or without, as is chosen for the type and stride; versions without indices get a stride to fit."""
+    strides, has_lanes = draft.attributes.get("strides", [1]), draft.layout == "NCHW"
+    if draft.has(8):
+        both = (each for each in (True, False) if is_chosen(draft.kind, strides[-1] if has_lanes else 1, each))
+        return 1 + pick(draft.rng, tuple(both))
+    if has_lanes and not is_chosen(draft.kind, strides[-1], has_indices=False):
+        draft.attributes["strides"] = [*strides[:-1], 1 if strides[-1] > 1 else 2]
+    return 2 if chance(draft.rng, 0.08) else 1
 
 
 def pool_pads(draft: Draft, kernel: list[int], mode: str) -> None:

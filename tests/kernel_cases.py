@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from cases_values import pool_values
+from kernel_choice import is_chosen
 from oracle.max_pool import linear, pool_axes
 from oracle.rows import from_channels_first, to_channels_first
 from oracle.window import Pooled
@@ -47,20 +48,21 @@ class Kernel(NamedTuple):
     by_tiles: bool = False
 
 
-KERNELS = tuple(
+ALL_KERNELS = tuple(
     Kernel(kind, stride, has_indices, is_separable)
     for kind, stride, has_indices, is_separable in itertools.product(TYPES, STRIDES, (True, False), (False, True))
 )
-NAN_LAST_KERNELS = tuple(
-    Kernel(kind, stride, has_indices=True, is_separable=is_separable, nan_last=True)
-    for kind, (stride, is_separable) in itertools.product((np.float32, np.float16), ((1, True), (2, False)))
+KERNELS = tuple(each for each in ALL_KERNELS if is_chosen(each.kind, each.stride, each.has_indices))
+NAN_LAST_KERNELS = (
+    Kernel(np.float32, 1, has_indices=True, is_separable=True, nan_last=True),
+    Kernel(np.float16, 2, has_indices=True, is_separable=False, nan_last=True),
 )
 WIDE_KERNELS = tuple(
     Kernel(kind, 1, has_indices=True, is_separable=False, is_wide=True) for kind in (np.float32, np.float16)
 )
 SAMPLE_KERNELS = tuple(
     kernel
-    for kernel in KERNELS
+    for kernel in ALL_KERNELS
     if (TYPES.index(kernel.kind) + STRIDES.index(kernel.stride)) % 4 == kernel.has_indices + 2 * kernel.is_separable
 )
 """A quarter of the kernels, in which every two of type, stride, indices and way of working meet."""

@@ -14,6 +14,7 @@ import oracle
 import unpool
 from guarded import beside_guard, survives
 from kernel_cases import KERNELS, NAN_LAST_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
+from kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool
 from unpool.kernels.cpu.order import key_of_bits
@@ -39,7 +40,7 @@ def test_agrees_with_the_reference(chunk: int) -> None:
 @pytest.mark.parametrize("kernels", [NAN_LAST_KERNELS, WIDE_KERNELS], ids=["nan last", "int64 places"])
 def test_rare_kernels(kernels: tuple[Kernel, ...]) -> None:
     """The last NaN of a window, and places that need 64 bits."""
-    wrong = differences([pool_case(number, kernels) for number in range(5000, 5000 + 10 * len(kernels))])
+    wrong = differences([pool_case(number, kernels) for number in range(5000, 5000 + 20 * len(kernels))])
     assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
 
@@ -88,8 +89,9 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     """A window of only -inf, or of only the smallest integer, has its first element's index, beside padding too."""
     lowest = np.iinfo(kind).min if np.dtype(kind).kind in "iu" else -np.inf
     x = np.full((1, 2, 5, 70), lowest, kind)
-    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, 1], "dilations": [1, 1]}
-    kernel = Kernel(kind, 1, has_indices=True, is_separable=is_separable)
+    stride = 1 if is_chosen(kind, 1, has_indices=True) else 2
+    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, stride], "dilations": [1, 1]}
+    kernel = Kernel(kind, stride, has_indices=True, is_separable=is_separable)
     case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
     assert kernel_cases.difference(case, 1) is None
 
@@ -110,7 +112,8 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
     for kind in kernel_cases.TYPES:
         for layout in ("NCHW", "NHWC"):
             given = x.astype(kind) if layout == "NCHW" else np.repeat(x.astype(kind), 7, axis=-1)
-            kernel = Kernel(kind, 1, has_indices=True, is_separable=True)
+            has_indices = is_chosen(kind, stride if layout == "NCHW" else 1, has_indices=True)
+            kernel = Kernel(kind, stride, has_indices, is_separable=True)
             case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
             with patch.object(max_pool, "_rows", side_effect=AssertionError("pooled again")):
                 assert kernel_cases.difference(case, 1) is None
