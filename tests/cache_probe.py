@@ -24,7 +24,7 @@ FOLDER = Path(cpu.__path__[0])
 
 
 def pool() -> None:
-    """Max pooling by tiles, directly and axis by axis."""
+    """Max pooling by tiles, directly, axis by axis and with rolling rows."""
     x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
     y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
     assert np.array_equal(y, x[:, :, 1::2, 1::2])
@@ -32,6 +32,8 @@ def pool() -> None:
     assert np.array_equal(y[:, :, :-1, :-1], x[:, :, ::2, ::2])
     y, _ = unpool.max_pool(x, kernel_shape=[13, 13], return_indices=True)
     assert np.array_equal(y, x[:, :, 12:, 12:])
+    y, _ = unpool.max_pool(np.ones((1, 16, 72, 72), np.float32), kernel_shape=[3, 3], return_indices=True)
+    assert y.sum() == 16 * 70 * 70
 
 
 def unpool_again() -> None:

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from oracle.rows import from_channels_first, to_channels_first
 from oracle.window import Pooled
 from unpool import execute
 from unpool.kernels.cpu import max_pool as kernels
+from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu import max_pool_separable_plan as separable_plan
 from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu import threads as splitter
@@ -37,7 +39,7 @@ CANARY = 0xA5
 
 
 class Kernel(NamedTuple):
-    """One compiled kernel, and the element type that it is called with."""
+    """One compiled kernel, and the element type that it is called with; `rolled` is the window of the rolling one."""
 
     kind: type
     stride: int
@@ -46,6 +48,7 @@ class Kernel(NamedTuple):
     nan_last: bool = False
     is_wide: bool = False
     by_tiles: bool = False
+    rolled: tuple[int, int] | None = None
 
 
 ALL_KERNELS = tuple(
@@ -60,7 +63,17 @@ NAN_LAST_KERNELS = (
 WIDE_KERNELS = tuple(
     Kernel(kind, 1, has_indices=True, is_separable=False, is_wide=True) for kind in (np.float32, np.float16)
 )
-SAMPLE_KERNELS = tuple(
+ROLLING_KERNELS = tuple(
+    Kernel(kind, stride, has_indices, is_separable=False, rolled=window)
+    for kind, stride, has_indices, window in (
+        (np.float32, 1, True, (3, 3)),
+        (np.float32, 2, True, (3, 3)),
+        (np.float32, 2, False, (2, 7)),
+        (np.float64, 1, True, (5, 2)),
+        (np.float64, 2, True, (4, 5)),
+    )
+)
+SAMPLE_KERNELS = ROLLING_KERNELS[:2] + tuple(
     kernel
     for kernel in ALL_KERNELS
     if (TYPES.index(kernel.kind) + STRIDES.index(kernel.stride)) % 4 == kernel.has_indices + 2 * kernel.is_separable
@@ -101,11 +114,14 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
     """
     rng = np.random.default_rng(number)
     kernel = kernels[number % len(kernels)]
-    layout = "NHWC" if kernel.stride == 1 and rng.random() < 0.5 else "NCHW"
-    rank = int(rng.choice((1, 2, 3, 4), p=(0.25, 0.45, 0.2, 0.1)))
+    layout = "NHWC" if kernel.stride == 1 and not kernel.rolled and rng.random() < 0.5 else "NCHW"
+    rank = 2 if kernel.rolled else int(rng.choice((1, 2, 3, 4), p=(0.25, 0.45, 0.2, 0.1)))
     lanes = None if layout == "NHWC" else rank - 1
-    sizes, windows = zip(*(axis(rng, rank, axis_stride(rng, kernel, n == lanes), widest, is_lanes=n == lanes)
-                           for n in range(rank)), strict=True)  # fmt: skip
+    axes = (
+        axis(rng, rank, axis_stride(rng, kernel, n == lanes), widest, is_lanes=n == lanes, rolled=rolled)
+        for n, rolled in enumerate(kernel.rolled or (None,) * rank)
+    )
+    sizes, windows = zip(*axes, strict=True)
     batch, channels = int(rng.integers(1, 3)), int(rng.integers(1, 4))
     if layout == "NHWC":
         channels = int(rng.integers(1, widest + 1)) if rng.random() < 0.4 else near_block(rng, widest)
@@ -128,18 +144,25 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
 
 
 def axis_stride(rng: Rng, kernel: Kernel, is_lanes: bool) -> int:
-    """The kernel's own stride along the lanes, any along the other axes."""
-    if is_lanes and kernel.stride != ANY_STRIDE:
+    """The kernel's own stride along the lanes, any along the other axes unless it rolls."""
+    if kernel.rolled or (is_lanes and kernel.stride != ANY_STRIDE):
         return kernel.stride
     return int(rng.choice((3, 5))) if is_lanes else int(rng.integers(1, 6))
 
 
-def axis(rng: Rng, rank: int, stride: int, widest: int, *, is_lanes: bool) -> tuple[int, tuple[int, ...]]:
-    """The size of an axis that holds at least one window, and its window, stride, dilation and pads."""
+def axis(
+    rng: Rng, rank: int, stride: int, widest: int, *, is_lanes: bool, rolled: int | None = None
+) -> tuple[int, tuple[int, ...]]:
+    """The size of an axis that holds at least one window, and its window, stride, dilation and pads.
+
+    A window that is rolled along has its size, no dilation, and along the rows no padding of its size.
+    """
     window = int(rng.integers(1, 14 if rng.random() < 0.2 else 5)) if is_lanes or rank < 3 else int(rng.integers(1, 4))
     dilation = int(rng.integers(1, 4))
+    if rolled:
+        window, dilation = rolled, 1
     reach = (window - 1) * dilation + 1
-    wide = rng.random() < 0.2
+    wide = rng.random() < 0.2 and not (rolled and not is_lanes)
     begin, end = (int(pad) for pad in rng.integers(0, reach + 4 if wide else min(reach, 4), 2))
     if is_lanes and rng.random() < 0.6:
         size = (near_block(rng, widest) - 1) * stride + reach - begin - end
@@ -206,6 +229,10 @@ def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Ite
     caches = (kernels._route, kernels._row_plan)
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
+        patch.object(kernels, "_WORTH_A_KERNEL", 0 if kernel.rolled else math.inf),
+        patch.object(rolling, "BAND_BYTES", strip_bytes),
+        patch.object(rolling, "_LEAST_ROWS", 1),
+        patch.object(kernels, "_FAR_BYTES", strip_bytes),
         patch.object(kernels, "_is_separable_cheaper", lambda *_: kernel.is_separable),
         patch.object(kernels, "_is_wide", lambda _: kernel.is_wide),
         patch.object(separable_plan, "STRIP_BYTES", strip_bytes),

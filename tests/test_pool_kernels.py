@@ -13,10 +13,11 @@ import kernel_cases
 import oracle
 import unpool
 from guarded import beside_guard, survives
-from kernel_cases import KERNELS, NAN_LAST_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
+from kernel_cases import KERNELS, NAN_LAST_KERNELS, ROLLING_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
 from kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool
+from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu.order import key_of_bits
 from unpool.kernels.cpu.vector import load, splat, store
 
@@ -44,10 +45,20 @@ def test_rare_kernels(kernels: tuple[Kernel, ...]) -> None:
     assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
 
+def test_rolling() -> None:
+    """Windows whose rows roll through registers; most cases take that way, a window beyond the plane may not."""
+    cases = [pool_case(number, ROLLING_KERNELS) for number in range(7000, 7000 + 40 * len(ROLLING_KERNELS))]
+    with patch.object(rolling, "kernel", wraps=rolling.kernel) as taken:
+        wrong = differences(cases)
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+    assert taken.call_count == 4 * len(cases)
+
+
 def test_reads_nothing_beside_x() -> None:
     """With x between protected pages, every kernel comes back."""
     cases = [pool_case(number) for number in range(2 * len(KERNELS))]
-    for case in cases[: len(KERNELS)]:
+    cases += [pool_case(number, ROLLING_KERNELS) for number in range(4 * len(ROLLING_KERNELS))]
+    for case in (*cases[: len(KERNELS)], *cases[-len(ROLLING_KERNELS) :]):
         kernel_cases.run(case, case.x, 1)
 
     def is_safe(chosen: list[PoolCase]) -> bool:

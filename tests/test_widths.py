@@ -20,6 +20,7 @@ KERNELS = (
     "test_vector.py",
     "test_vector_memory.py",
     "test_vector_rows.py",
+    "test_vector_windows.py",
     "test_float16.py",
     "test_pool_kernels.py",
     "test_pool_tiles.py",

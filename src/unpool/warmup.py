@@ -28,7 +28,7 @@ def steps(types: Sequence[str] = COMMON_TYPES) -> Iterator[tuple[str, Callable[[
         if name not in TYPES:
             raise UnpoolError(f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. Correct it.")
     for name in types:
-        x = np.zeros((1, 2, 72, 72), TYPES[name].dtype)
+        x = np.zeros((1, 16, 72, 72), TYPES[name].dtype)
         yield from _pools(name, x)
         if TYPES[name].is_float:
             yield from _growth(name, x)
@@ -57,7 +57,7 @@ def _growth(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]
         return functional.conv_transpose(features, np.zeros((8, 16, 2, 2), features.dtype), strides=[2, 2])
 
     def depthwise() -> object:
-        return functional.conv_transpose(x, np.zeros((2, 1, 3, 3), x.dtype), group=2)
+        return functional.conv_transpose(x, np.zeros((16, 1, 3, 3), x.dtype), group=16)
 
     def wide(window: int, stride: int) -> object:
         features, w = np.zeros((1, 32, 32, 32), x.dtype), np.zeros((32, 32, window, window), x.dtype)

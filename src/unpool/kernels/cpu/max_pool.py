@@ -1,13 +1,14 @@
-"""Max pooling: routes a call to one of three kernels, and cuts it into independent jobs.
+"""Max pooling: routes a call to one of four kernels, and cuts it into independent jobs.
 
 | windows | kernel | why |
 |---|---|---|
 | side by side on data alone, 1, 2 or 4 wide | tiles | each vector is read once, and parted into taps |
+| short, overlapping, of wide floats in planes | rolling | a row is read once, and its maxima stay in registers |
 | that do not overlap otherwise, or have few taps | direct | each element is read once or twice, in registers |
 | channels last, fewer channels than a register holds | direct | its registers may end short |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
 | the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
-| with NaN, or a maximum that padding has too | separable, then direct where it was noticed | separable knows neither |
+| with NaN, or a maximum that padding has too | either of them, then direct where it was noticed | they know neither |
 """
 
 import math
@@ -20,6 +21,7 @@ import numpy as np
 
 from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
+from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu import max_pool_tiles as tiles
 from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride, padded_size, plan
@@ -42,6 +44,7 @@ _ELEMENTS = {
 }
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
+_WORTH_A_KERNEL = 1 << 16  # elements of x below which no kernel is compiled for one window
 _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
 _SHORT = 2  # so many times more, if a row fills one block only
 _RAGGED = 6  # if it does not fill it
@@ -118,6 +121,8 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     if tiling is not None:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
+    if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size):
+        return _pool_rolling(x, plane, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
     if found is None:
         return directly(0, y.size // plane.lanes.small)
@@ -126,26 +131,28 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         *found.plan.numbers, *found.plan.arrays, _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity,
         direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
     )  # fmt: skip
-    return _Separably(launch, found, plane, directly)
+    _, count, _, _, strip_outputs, outputs, _ = found.plan.strips
+    width = plane.lanes.small
+    return _Watched(launch, found.jobs, (count, strip_outputs // width, outputs // width), directly)
 
 
-class _Separably:
-    """Pools strips of planes separably, and directly again those that have NaN, or padding as their maximum."""
+class _Watched:
+    """Pools bands of planes, and directly again those that have NaN, or padding as their maximum."""
 
     def __init__(
-        self, launch: Launch, found: "Separable", plane: Plane, directly: Callable[[int, int], Launch]
+        self, launch: Launch, jobs: int, bands: tuple[int, int, int], directly: Callable[[int, int], Launch]
     ) -> None:
+        """A plane has so many bands, of so many rows of outputs, and so many rows of outputs altogether."""
         self._launch = launch
-        self._found = found
-        self._plane = plane
+        self._jobs = jobs
+        self._bands = bands
         self._directly = directly
 
     def __call__(self, x, y, indices, threads: int | None) -> None:
         """As `Launch`."""
-        flags = np.empty(self._found.jobs, np.bool_)
-        self._launch(x, y, indices, threads, flags)
-        if flags.any():
-            for first, stop in _rows(flags, self._found.plan, self._plane):
+        flags = np.empty(self._jobs, np.bool_)
+        if any(self._launch(x, y, indices, threads, flags)):
+            for first, stop in _rows(flags, *self._bands):
                 self._directly(first, stop)(x, y, indices, threads)
 
 
@@ -222,16 +229,28 @@ def _fill(dtype: str, has_indices: bool, lowest: int):
     return kind(-np.inf)
 
 
-def _rows(flags, found: Plan, plane: Plane) -> list[tuple[int, int]]:
-    """The rows of all flagged strips, as ranges."""
-    _, strips, _, _, strip_outputs, outputs, _ = found.strips
-    width = plane.lanes.small
+def _rows(flags, count: int, height: int, rows: int) -> list[tuple[int, int]]:
+    """The rows of all flagged bands, as ranges; see `_Watched`."""
     job = np.flatnonzero(flags)
-    outer, strip = job // strips, job % strips
-    first = outer * (outputs // width) + strip * (strip_outputs // width)
-    stop = outer * (outputs // width) + np.minimum((strip + 1) * strip_outputs, outputs) // width
+    outer, band = job // count, job % count
+    first, stop = outer * rows + band * height, outer * rows + np.minimum((band + 1) * height, rows)
     is_start = np.append(True, first[1:] != stop[:-1])
     return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
+
+
+def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int) -> bool:
+    return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype)
+
+
+def _pool_rolling(x, plane: Plane, y, indices, mode: Mode, directly: Callable[[int, int], Launch]) -> _Watched:
+    rows, columns = plane.axes
+    cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None
+    is_far = x.nbytes + y.nbytes + 8 * y.size * has_indices > _FAR_BYTES
+    kernel = rolling.kernel(_ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices)
+    numbers = rolling.numbers(plane.axes, cut, x.size, x.itemsize, is_far=is_far, per_plane=mode.per_plane)
+    jobs = x.shape[0] * cut.count
+    launch = Launch(kernel, jobs, (x.size + y.size) // VECTORISED, numbers)
+    return _Watched(launch, jobs, (cut.count, cut.height, rows.small), directly)
 
 
 def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:

@@ -56,7 +56,10 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         x, y, indices, flags, strips, row, line, used, starts, codes, row_codes, tap_bytes, tap_codes, line_moves,
         plane_moves, fill, infinity, ahead, first, stop,
     ):  # fmt: skip
-        """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's results."""
+        """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's results.
+
+        Returns whether a flag was set.
+        """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, count, strip_rows, strip_elements, strip_outputs, outputs, counted = strips
         line_rows, line_size, plane_size, shift, pitch, has_channels = line
@@ -64,6 +67,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
         pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
         lines[:] = fill
+        found = False
         zero, last_line, last_plane = place_type(0), line_moves.size - 1, plane_moves.shape[1] - 1
         out = line_moves[last_line]
         for job in range(first, stop):
@@ -104,5 +108,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
                 plane_moves[part, last_plane], begin * counted, taps, fill, zero, element, carried, lanes,
             )  # fmt: skip
             flags[job] = is_odd
+            found |= is_odd
+        return found
 
     return pool_strips

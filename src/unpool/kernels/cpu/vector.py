@@ -799,3 +799,118 @@ def unordered(context, x, y):
         return ir.Constant(_mask_of(x).llvm, [0] * x.lanes)
 
     return _mask_of(x)(x, y), emit
+
+
+@intrinsic
+def tile_repeat(context, value, count):
+    """A tuple of `count` times the same vector."""
+    result = types.UniTuple(value, count.literal_value)
+    return result(value, count), lambda ctx, builder, signature, arguments: ctx.make_tuple(
+        builder, result, [arguments[0]] * result.count
+    )
+
+
+@intrinsic
+def tile_push(context, total, value):
+    """A queue of vectors without its first one, and with another one at its end."""
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        return ctx.make_tuple(builder, total, [*values[1:], arguments[1]])
+
+    return total(total, value), emit
+
+
+@intrinsic
+def load_window(context, address, start, size, fill, taps, step, is_whole):
+    """A tuple of `taps` vectors of neighbouring windows, `step` 1 or 2 elements apart: the t-th holds tap t of each.
+
+    The first window begins at `address`, which is position `start` of a row of `size` elements; what is beside the row
+    is taken from `fill`, and not touched. With `is_whole` all windows are inside: for step 2 as many
+    whole loads are made as hold them, one after the other.
+    """
+    result, apart = types.UniTuple(fill, taps.literal_value), step.literal_value
+    width = _bits(fill.element) // 8
+
+    def emit(ctx, builder, signature, arguments):
+        base, first, row, other = arguments[:4]
+
+        def part(offset):
+            place = builder.add(base, ir.Constant(ir.IntType(64), offset * width))
+            if is_whole.literal_value:
+                return _load(builder, place, fill)
+            position = builder.add(builder.trunc(first, _I32), ir.Constant(_I32, offset))
+            lanes = _indices(range(fill.lanes))
+            inside = builder.icmp_unsigned(
+                "<",
+                builder.add(lanes, _splat(builder, position, fill.lanes)),
+                _splat(builder, builder.trunc(row, _I32), fill.lanes),
+            )
+            pointer, align = builder.inttoptr(place, _BYTE_POINTER), ir.Constant(_I32, width)
+            return _call(builder, f"llvm.masked.load.{fill.suffix}.p0", fill.llvm, [pointer, align, inside, other])
+
+        if apart == 1:
+            return ctx.make_tuple(builder, result, [part(tap) for tap in range(result.count)])
+        parts = [part(offset) for offset in range(0, result.count - 1 + (fill.lanes - 1) * 2 + 1, fill.lanes)]
+        parts += parts[-1:] * (len(parts) % 2)
+        every = [
+            [builder.shuffle_vector(x, y, _indices(range(odd, 2 * fill.lanes, 2))) for odd in (0, 1)]
+            for x, y in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        found = list(every[0])
+        for tap in range(2, result.count):
+            lanes = _indices(range(tap // 2, tap // 2 + fill.lanes))
+            found.append(builder.shuffle_vector(every[0][tap % 2], every[1][tap % 2], lanes))
+        return ctx.make_tuple(builder, result, found)
+
+    return result(address, start, size, fill, taps, step, is_whole), emit
+
+
+@intrinsic
+def leftmost(context, values):
+    """The first of the largest vectors of a tile, lane by lane, and its int32 number; NaN is never larger."""
+    kind = values.dtype
+    result = types.Tuple((kind, kind.of(types.int32)))
+
+    def emit(ctx, builder, signature, arguments):
+        first, *rest = cgutils.unpack_tuple(builder, arguments[0], values.count)
+        numbers = [ir.Constant(result[1].llvm, [number] * kind.lanes) for number in range(values.count)]
+        return ctx.make_tuple(builder, result, _first_largest(builder, kind, [first, *rest], numbers))
+
+    return result(values), emit
+
+
+@intrinsic
+def first_largest(context, values, places):
+    """The first of the largest vectors of a tile, lane by lane, and its place; NaN is never larger."""
+    result = types.Tuple((values.dtype, places.dtype))
+
+    def emit(ctx, builder, signature, arguments):
+        parts = [cgutils.unpack_tuple(builder, each, values.count) for each in arguments]
+        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, *parts))
+
+    return result(values, places), emit
+
+
+def _first_largest(builder, kind, values, places):
+    best, at = values[0], places[0]
+    for value, place in zip(values[1:], places[1:], strict=True):
+        wins = _comparison(">")(builder, kind, value, best)
+        best, at = builder.select(wins, value, best), builder.select(wins, place, at)
+    return best, at
+
+
+@intrinsic
+def any_unordered(context, values):
+    """Lanes in which a vector of a tile is NaN."""
+    kind = values.dtype
+
+    def emit(ctx, builder, signature, arguments):
+        parts = cgutils.unpack_tuple(builder, arguments[0], values.count)
+        pairs = zip(parts[::2], parts[1::2] + parts[-1:] * (values.count % 2), strict=True)
+        found = [builder.fcmp_unordered("uno", *pair) for pair in pairs]
+        while len(found) > 1:
+            found = [builder.or_(found[0], found[1]), *found[2:]]
+        return found[0]
+
+    return _mask_of(kind)(values), emit

@@ -1,0 +1,279 @@
+"""Max pooling of small overlapping windows of two axes: the maxima of rows roll through registers.
+
+    pooled[r, i] = max over taps t of x[r, i * step + t]              the leftmost of equals
+    y[j, i]      = max over rows q of pooled[j * step + q, i]         the topmost of equals
+
+A block of neighbouring columns goes down a band of rows. A queue holds the maxima of the last `depth` rows and their
+places in the plane, so that every row is read once.
+
+Columns beside the plane are -inf; a row beside it stands for the nearest one, which the same window holds too. NaN is
+only noticed, and so is a maximum of -inf, since it may be padding: then the job's flag is set, and its outputs are for
+the caller to find in another way.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+from numba.extending import overload
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.vector import (
+    address_of,
+    any_of,
+    any_unordered,
+    convert,
+    count_up,
+    first_lanes,
+    first_largest,
+    leftmost,
+    load_window,
+    prefetch,
+    splat,
+    store,
+    store_masked,
+    tile_push,
+    tile_repeat,
+)
+
+INLINED: Any = {"forceinline": True, "error_model": "numpy"}
+
+MOST_TAPS = 7
+"""Of a window along one axis: the queue and the taps of a row fit the registers."""
+
+BAND_BYTES = 1 << 14
+"""So much of x is read at a time, to stay in the first cache."""
+
+_LEAST_ROWS = 8  # of a band's outputs, since the first rows of a band are pooled twice
+_LINE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """How planes are cut into jobs: every plane into `count` bands of `height` rows of outputs."""
+
+    count: int
+    height: int
+
+
+def is_possible(axes: tuple[Axis, ...], dtype: str) -> bool:
+    """Whether windows are small, overlap, step alike along both axes, and hold a row of the plane each."""
+    if len(axes) != 2 or not dtype.startswith("float"):
+        return False
+    windows = [axis.window for axis in axes]
+    rows, stride = axes[0], windows[0].stride
+    return (
+        stride == windows[1].stride <= 2
+        and all(stride <= window.size <= MOST_TAPS and window.dilation == 1 for window in windows)
+        and windows[0].size * windows[1].size > stride**2
+        and 0 <= rows.begin < windows[0].size
+        and (rows.small - 1) * stride - rows.begin < rows.large
+        and 0 < rows.large * axes[1].large < 2**31
+    )
+
+
+def bands(axes: tuple[Axis, ...], size: int) -> Bands:
+    """The bands of a plane, for elements of so many bytes."""
+    rows, columns = axes
+    fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
+    count = -(-rows.small // max(_LEAST_ROWS, fitting))
+    height = -(-rows.small // count)
+    return Bands(-(-rows.small // height), height)
+
+
+def numbers(
+    axes: tuple[Axis, ...], cut: Bands, elements: int, size: int, *, is_far: bool, per_plane: bool
+) -> npt.NDArray[np.int64]:
+    """What the kernel takes as `numbers`.
+
+    Args:
+        axes: rows and columns.
+        cut: the jobs.
+        elements: of x.
+        size: bytes of each.
+        is_far: whether x comes from memory, and is asked for ahead of time.
+        per_plane: whether places count inside their own plane.
+    """
+    rows, columns = axes
+    blocks = -(-columns.small // lanes_of(size))
+    asked = rows.window.stride * columns.large * size // blocks
+    return np.array([
+        rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
+        elements, cut.count, cut.height, int(not per_plane), asked, -(-asked // _LINE) if is_far else 0,
+    ])  # fmt: skip
+
+
+def lanes_of(size: int) -> int:
+    """Outputs in one register, for elements of so many bytes."""
+    return vector_bytes() // size
+
+
+@cache
+def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool):
+    """The compiled kernel for one element type and window.
+
+    Args:
+        dtype: float32 or float64.
+        depth: rows of a window.
+        taps: columns of a window.
+        step: rows, and columns, between windows: 1 or 2.
+        has_indices: whether indices are stored.
+    """
+    size = np.dtype(dtype).itemsize
+    return _make(getattr(types, dtype), size, lanes_of(size), depth, taps, step, int(has_indices), source_digest())
+
+
+def _make(element, size, lanes, depth, taps, step, has_indices, digest):
+    span = (lanes - 1) * step + taps
+    read = span if step == 1 else -(-span // lanes) * lanes
+
+    @compiled()
+    def roll_planes(x, y, indices, flags, numbers, first, stop):
+        """Memory order: outer, band, block of columns, row. A last block moves back over its neighbour.
+
+        Returns whether a flag was set.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
+        top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
+        counted, asked, lines = numbers[9], numbers[10], numbers[11]
+        nothing = splat(element(-np.inf), lanes)
+        is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
+        end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
+        for job in range(first, stop):
+            outer, low = job // count, job % count * band_height
+            high = min(low + band_height, small_height)
+            plane, last_row = outer * height * width, min((high - 1) * step - top + depth, height) - 1
+            ask = address_of(x) + (plane + (last_row + 1) * width) * size
+            noticed, empty, start = none, none, -begin
+            for block in range(0, small, lanes):
+                column = max(0, min(block, small - lanes))
+                start = column * step - begin
+                target = (outer * small_height + low) * small + column
+                is_whole = start >= 0 and start + span <= width and plane + last_row * width + start + read <= elements
+                at = address_of(x) + plane * size, address_of(y) + target * size, address_of(indices) + target * 8
+                walk = low * step - top, high - low, height, width, start, plane * counted, small, end - target
+                if is_whole:
+                    noticed, empty = roll(at, walk, (ask, asked, lines), nothing, noticed, empty, is_output, size,
+                                          lanes, depth, taps, step, has_indices, 1)  # fmt: skip
+                else:
+                    noticed, empty = roll(at, walk, (ask, asked, lines), nothing, noticed, empty, is_output, size,
+                                          lanes, depth, taps, step, has_indices, 0)  # fmt: skip
+                ask += asked * (high - low)
+            flags[job] = any_of(noticed | (empty & is_output))
+            found |= flags[job]
+        return found
+
+    return roll_planes
+
+
+def roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole):
+    """Pool a block of columns; exists in compiled code only.
+
+    Args:
+        at: addresses of the plane, of the block's first result, and of its index.
+        walk: first row, rows of results, rows and columns of the plane, first column, place of the plane, results of a
+            row, and how many of them are left to this call from the first one on.
+        asking: address to ask for ahead of time, bytes to the next one, and how many lines of a cache.
+        nothing: -inf in every lane.
+        noticed: lanes in which a NaN was met.
+        empty: lanes in which a maximum was -inf, if padding may have been its place.
+        is_output: lanes that are results, of a row that is shorter than a register.
+        size: bytes of an element.
+        lanes: of a register.
+        depth: rows of a window.
+        taps: columns of a window.
+        step: between windows.
+        has_indices: whether indices are stored.
+        is_whole: whether all columns are inside.
+
+    Returns:
+        `noticed` and `empty`.
+    """
+
+
+@overload(roll, prefer_literal=True, jit_options=INLINED)
+def _roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole):
+    wants_indices, is_double = has_indices.literal_value, step.literal_value == 2
+    may_be_padding = wants_indices and not is_whole.literal_value
+
+    def go_down(
+        at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole
+    ):
+        plane, y, indices = at
+        row, count, height, width, start, base, small, left = walk
+        ask, asked, lines = asking
+        edges, ramp, bases = (height, width, start), count_up(types.int32, lanes, step), splat(np.int64(base), lanes)
+        bests, places = tile_repeat(nothing, depth), tile_repeat(ramp, depth)
+        for _ in range(depth - step):
+            bests, places, noticed = push_row(
+                bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole
+            )
+            row += 1
+        for _ in range(count):
+            for line in range(lines):
+                prefetch(ask + line * _LINE)
+            bests, places, noticed = push_row(
+                bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole
+            )
+            if is_double:
+                bests, places, noticed = push_row(
+                    bests, places, noticed, plane, row + 1, edges, ramp, nothing, size, lanes, taps, step, is_whole
+                )
+            row += step
+            best, place = first_largest(bests, places)
+            if may_be_padding:
+                empty = empty | (best == nothing)
+            if left >= lanes:
+                store(y, best)
+                if wants_indices:
+                    store(indices, convert(place, types.int64) + bases)
+            else:
+                store_masked(y, best, is_output)
+                if wants_indices:
+                    store_masked(indices, convert(place, types.int64) + bases, is_output)
+            y, indices, left, ask = y + small * size, indices + small * 8, left - small, ask + asked
+        return noticed, empty
+
+    return go_down
+
+
+def push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
+    """Put the maxima of a row, and their places in the plane, at the ends of two queues; exists in compiled code only.
+
+    Args:
+        bests: queue of maxima.
+        places: queue of their places.
+        noticed: lanes in which a NaN was met.
+        plane: its address.
+        row: its number; beside the plane it stands for the nearest one.
+        edges: rows and columns of the plane, first column.
+        ramp: 0, step, ...
+        nothing: -inf in every lane.
+        size: bytes of an element.
+        lanes: of a register.
+        taps: columns of a window.
+        step: between windows.
+        is_whole: whether all columns are inside.
+
+    Returns:
+        The queues and `noticed`.
+    """
+
+
+@overload(push_row, prefer_literal=True, jit_options=INLINED)
+def _push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
+    def push(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
+        height, width, start = edges
+        first = min(max(row, 0), height - 1) * width + start
+        values = load_window(plane + first * size, start, width, nothing, taps, step, is_whole)
+        best, tap = leftmost(values)
+        places = tile_push(places, tap + ramp + splat(types.int32(first), lanes))
+        return tile_push(bests, best), places, noticed | any_unordered(values)
+
+    return push

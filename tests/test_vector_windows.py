@@ -1,0 +1,93 @@
+"""Operations on the taps of neighbouring windows: read with and without edges, and the first of the largest."""
+
+import numpy as np
+import pytest
+from numba import njit, types
+
+from guarded import beside_guard, survives
+from unpool.kernels.cpu.vector import (
+    any_unordered,
+    first_largest,
+    leftmost,
+    load_window,
+    select,
+    splat,
+    store,
+    tile_push,
+    tile_repeat,
+    tile_store,
+)
+from vector_cases import FLOATS, same, values, widths
+
+every_float = pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name)])
+TAPS = 5
+
+
+def reader(name: str, lanes: int, step: int, is_whole: int):
+    """Stores all taps of `lanes` windows one after the other."""
+    element, size = getattr(types, name), np.dtype(name).itemsize
+
+    @njit("void(int64, int64, int64, int64)")
+    def read(x, start, count, out):
+        fill = splat(element(77), lanes)
+        tile_store(load_window(x, start, count, fill, TAPS, step, is_whole), out, lanes * size, TAPS, 1)
+
+    return read
+
+
+@every_float
+@pytest.mark.parametrize("step", [1, 2])
+def test_load_window(name: str, lanes: int, step: int) -> None:
+    """Tap t of window i is element i * step + t; beside the row it is the filling, and no memory is touched."""
+    span = (lanes - 1) * step + TAPS
+    read = span if step == 1 else -(-span // lanes) * lanes
+    x = values(name, read)
+    taken = np.stack([x[tap : tap + (lanes - 1) * step + 1 : step] for tap in range(TAPS)])
+    out = np.empty((TAPS, lanes), name)
+    whole, edged = (reader(name, lanes, step, is_whole) for is_whole in (1, 0))
+    guarded = [beside_guard(x, at_end=is_end) for is_end in (False, True)]
+    outs = [beside_guard(out, at_end=is_end) for is_end in (False, True)]
+    for source in guarded:
+        for target in outs:
+            whole(source.ctypes.data, 0, read, target.ctypes.data)
+            same(target, taken)
+    assert survives(lambda: [whole(each.ctypes.data, 0, read, outs[0].ctypes.data) for each in guarded])
+    for start in (-3, 0, 2):
+        for count in (0, 1, read - 1):
+            row = beside_guard(values(name, count), at_end=True) if count else np.empty(0, name)
+            padded = np.full(read + 8, 77, name)
+            padded[3 : 3 + count] = row
+            edged(row.ctypes.data + start * row.itemsize, start, count, out.ctypes.data)
+            first = padded[3 + start :]
+            same(out, np.stack([first[tap : tap + (lanes - 1) * step + 1 : step] for tap in range(TAPS)]))
+
+
+@every_float
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
+    """A strict comparison keeps the first of equals, and never takes a NaN; NaN is told apart."""
+    element = getattr(types, name)
+
+    @njit("void(int64, int64, int64, int64, int64)")
+    def find(x, best, number, noticed, place):
+        taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), count, 1, 1)
+        value, tap = leftmost(taps)
+        store(best, value)
+        store(number, tap)
+        store(noticed, select(any_unordered(taps), splat(types.int32(1), lanes), splat(types.int32(0), lanes)))
+        places = tile_push(tile_repeat(splat(types.int32(7), lanes), count), splat(types.int32(8), lanes))
+        store(place, first_largest(taps, places)[1])
+
+    for seed in range(20):
+        x = values(name, lanes + count - 1, seed)
+        best, number = np.empty(lanes, name), np.empty(lanes, np.int32)
+        noticed, place = np.empty(lanes, np.int32), np.empty(lanes, np.int32)
+        find(*(each.ctypes.data for each in (x, best, number, noticed, place)))
+        for lane in range(lanes):
+            window, at = x[lane : lane + count], 0
+            for tap in range(1, count):
+                at = tap if window[tap] > window[at] else at
+            assert number[lane] == at
+            same(best[lane], window[at])
+            assert noticed[lane] == np.isnan(window).any()
+        assert np.array_equal(place, 7 + (number == count - 1))
