@@ -1,8 +1,9 @@
-"""Transposed convolution: routes a call to one of four ways.
+"""Transposed convolution: routes a call to one of five ways.
 
 | inputs | way | why |
 |---|---|---|
 | one element per channel, no dilation | matmul | nothing overlaps |
+| few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
 | phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; not for infinity and NaN |
 | almost everything else | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu import conv_transpose_direct as direct
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
@@ -29,7 +31,7 @@ KEPT_SHAPES = 4
 """So many input shapes find the packed weights of an array again; the oldest one goes first."""
 
 Packed = np.ndarray | None
-Way = Literal["matmul", "winograd", "phases", "rows"]
+Way = Literal["matmul", "direct", "winograd", "phases", "rows"]
 _packed: dict[int, tuple[weakref.ref[np.ndarray], dict[Hashable, Packed]]] = {}
 
 
@@ -98,6 +100,8 @@ def ways(work: Work) -> tuple[Way, ...]:
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
+    if direct.pays(work.axes, work.channels // work.group, work.dtype.itemsize):
+        found.insert(0, "direct")
     return tuple(found)
 
 
@@ -109,7 +113,7 @@ def prepare(w, work: Work) -> None:
         work: what is to be computed.
     """
     way = ways(work)[0]
-    if way in ("winograd", "phases"):
+    if way in ("direct", "winograd", "phases"):
         _packed_weights(w, way, work)
 
 
@@ -124,6 +128,9 @@ def _compute(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Endi
     packed = _packed_weights(w, way, work)
     if packed is None:
         return False
+    if way == "direct":
+        direct.conv_transpose(x, packed, b, work.axes, work.group, y, threads)
+        return True
     if way == "winograd":
         return winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads)
     phases.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
@@ -210,8 +217,10 @@ def _pack(w, way: Way, work: Work) -> Packed:
     wide = w.astype(work.dtype, copy=False)
     if not np.isfinite(wide).all():
         return None
-    if way == "winograd":
-        packed: Packed = winograd.pack(wide, work.axes, work.group)
+    if way == "direct":
+        packed: Packed = wide.copy()
+    elif way == "winograd":
+        packed = winograd.pack(wide, work.axes, work.group)
     else:
         cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases.pack(wide, cut, work.group)
