@@ -51,8 +51,11 @@ MOST_TERMS = 1 << 14
 MOST_ROWS = 1 << 20
 """Output rows of a plane, which a table lists."""
 
-MOST_PRODUCTS = 12
+MOST_PRODUCTS = 10
 """Per output, those in unused lanes counted: with more of them it is worth laying out tiles for a dense product."""
+
+MOST_PRODUCTS_ALONE = 25
+"""The same for groups of one output channel, which fill no tile."""
 
 FEWEST_JOBS = 8
 """Planes are cut until there are so many parts, so that threads have equal shares."""
@@ -81,13 +84,14 @@ def conv_transpose(x, w, b, axes: tuple[Axis, ...], group: int, y, threads: int 
 
 
 @lru_cache(maxsize=1024)
-def pays(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
-    """Whether this way is the fastest for a call with so many channels per group, and elements of so many bytes."""
+def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+    """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
     if not channels or not fits(axes, channels):
         return False
     lanes, steps = 2 * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
-    return channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled <= MOST_PRODUCTS
+    products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
+    return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE)
 
 
 @lru_cache(maxsize=256)
