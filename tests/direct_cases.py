@@ -8,8 +8,9 @@ from unittest.mock import patch
 import numpy as np
 
 import growth_cases
-from growth_cases import GrowthCase, growth_case
+from growth_cases import ACTIVATIONS, GrowthCase, growth_case
 from kernel_cases import eager_threads
+from unpool import execute
 from unpool.kernels.cpu import conv_transpose as router
 from unpool.kernels.cpu import conv_transpose_direct as direct
 
@@ -31,8 +32,9 @@ def direct_case(number: int) -> GrowthCase:
         pads[side] = int(rng.integers(0, min(reach + 1, (whole + 1) // 2)))
     attributes["pads"] = pads
     w = rng.integers(-3, 4, (*w.shape[:2], *window)).astype(kind)
-    name = f"direct {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
-    return replace(case, name=name, inputs=(x.astype(kind), w, b.astype(kind)), attributes=attributes)
+    ending = case.ending if number % 4 == 0 else ACTIVATIONS[number % 3]
+    name = f"direct {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes} {ending}"
+    return replace(case, name=name, ending=ending, inputs=(x.astype(kind), w, b.astype(kind)), attributes=attributes)
 
 
 @contextmanager
@@ -42,10 +44,11 @@ def forced(case: GrowthCase) -> Iterator[None]:
         patch.object(router, "ways", lambda _: ("direct",)),
         patch.object(direct, "PANEL_BYTES", case.panel_bytes),
         patch.object(direct, "MOST_STEPS", 64 if case.result_bytes == 1 else 2048),
-        patch.object(direct, "_plan", direct._plan.__wrapped__),
         eager_threads(),
     ):
+        execute.forget()
         yield
+    execute.forget()
 
 
 def difference(case: GrowthCase, threads: int) -> str | None:

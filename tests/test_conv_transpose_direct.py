@@ -5,6 +5,7 @@ import pytest
 
 import direct_cases
 from direct_cases import STRIDES, direct_case
+from growth_cases import work_of
 from guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose as router
@@ -43,8 +44,9 @@ def test_touches_its_arrays_only(stride: int, at_end: bool) -> None:
     shapes = ((2, 3, 19, 19), (3, 2, 5, 5), (6,))
     x, w, b = (beside_guard(rng.standard_normal(shape), at_end=at_end) for shape in shapes)
     y = beside_guard(np.full((2, 6, axis.large, axis.large), np.nan), at_end=at_end)
-    assert survives(lambda: direct.conv_transpose(x, w, b, (axis, axis), 3, y, 1))
-    direct.conv_transpose(x, w, b, (axis, axis), 3, y, 1)
+    launch = direct.prepare(work_of(x, w, (axis, axis), 3))
+    assert survives(lambda: launch.on((x, w, b, y), 1))
+    launch.on((x, w, b, y), 1)
     assert np.isfinite(y).all()
 
 
@@ -58,7 +60,7 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float) -> None:
         kept = array[1, 3, 0]
         array[1, 3, 0] = value
         y, expected = np.empty((1, 2, 38, 38)), np.empty((1, 2, 38, 38))
-        router.conv_transpose(x, w, b, (axis, axis), 2, y, 1)
+        router.Growth(work_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
         rows.conv_transpose(x, w, b, (axis, axis), 2, expected, 1)
         np.testing.assert_allclose(y, expected, rtol=1e-12)
         array[1, 3, 0] = kept

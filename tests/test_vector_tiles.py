@@ -10,6 +10,7 @@ from unpool.kernels.cpu.vector import (
     load,
     splat,
     store,
+    tile_activate,
     tile_add_to,
     tile_alternate,
     tile_combine,
@@ -150,3 +151,21 @@ def test_sum_terms(name: str, lanes: int) -> None:
     np.testing.assert_array_equal(out[0], 5 + parts[0] + 3 * parts[1] + 2 * parts[2])
     np.testing.assert_array_equal(out[1], np.full(2 * lanes, 5))
     np.testing.assert_array_equal(out[2], 5 + 2 * parts[3])
+
+
+@every_float
+def test_activate(name: str, lanes: int) -> None:
+    """Negative numbers are weakened, then all are brought between two bounds, but for NaN."""
+    element, size = getattr(types, name), lanes * np.dtype(name).itemsize
+    number = np.dtype(name).type
+
+    @njit("void(int64, int64)")
+    def act(x, out):
+        zero, slope = splat(number(0), lanes), splat(number(0.5), lanes)
+        low, high = splat(number(-3), lanes), splat(number(1.5), lanes)
+        tile_store(tile_activate(tile_load(x, size, element, lanes, 2), zero, slope, low, high), out, size, 2, 1)
+
+    x = values(name, 2 * lanes)
+    out = np.empty_like(x)
+    act(x.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, np.clip(np.where(x < 0, x * number(0.5), x), -3, 1.5))

@@ -8,7 +8,6 @@ zeros are multiplied, so weights must be finite; rows outside x are left out.
 """
 
 import math
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -17,19 +16,21 @@ from numba import types
 from numba.extending import overload
 
 from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_winograd_tiles import between
+from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.threads import split
+from unpool.kernels.cpu.threads import Launch
 from unpool.kernels.cpu.vector import (
     address_of,
     count_up,
     load,
     load_masked,
-    prefetch,
     splat,
     splat_rows,
     store,
+    tile_activate,
     tile_alternate,
     tile_store,
     tile_store_first,
@@ -60,28 +61,6 @@ MOST_PRODUCTS_ALONE = 25
 FEWEST_JOBS = 8
 """Planes are cut until there are so many parts, so that threads have equal shares."""
 
-AHEAD = 4096  # bytes between what is written and what is fetched to be written soon
-
-
-def conv_transpose(x, w, b, axes: tuple[Axis, ...], group: int, y, threads: int | None):
-    """Write the transposed convolution of x and w to `y`.
-
-    Args:
-        x: C-contiguous (N, C, d1..dk), float32 or float64.
-        w: C-contiguous (C, M/group, k1..kk), type of x, finite.
-        b: C-contiguous (M,), type of x.
-        axes: one per spatial axis, for which this way `fits`.
-        group: number of independent groups of channels.
-        y: C-contiguous (N, M, D1..Dk), type of x.
-        threads: at most so many; None for all cores.
-    """
-    channels, maps = w.shape[0] // group, w.shape[1]
-    plan = _plan(axes, x.shape[0] * group, channels, maps, x.itemsize)
-    split(
-        _kernel(x.dtype), x.shape[0] * group * plan.tiles, y.size * plan.work, threads,
-        id(x), id(w), id(b), id(y), (group, channels, maps, *plan.cuts), plan.lane, *plan.tables,
-    )  # fmt: skip
-
 
 @lru_cache(maxsize=1024)
 def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
@@ -105,49 +84,37 @@ def fits(axes: tuple[Axis, ...], channels: int) -> bool:
     return channels * kinds * axes[-1].window.size <= MOST_TERMS
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What the kernel is told of a call.
+def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
+    """The call that writes a transposed convolution which this way `fits`.
 
-    Attributes:
-        tiles: parts of a plane: bands of output rows, and pieces along the lanes.
-        work: multiply-adds per output element, roughly.
-        cuts: pieces, steps in each, bytes between rows of the panel, its rows per channel.
-        lane: sizes of the last axis, stride, padding before the first element, elements that are laid out beyond the
-            steps, elements of a plane of x, bytes of a window, rows of y.
-        tables: bands (first and last output row, first and last input row); for every output row where it reads the
-            panel, in bytes, and the first of its lists; where lists begin; terms (bytes in the window, bytes in the
-            panel).
+    It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
+    (N, M, D1..Dk).
+
+    Args:
+        work: what is to be computed.
+        ending: the activation of the sums.
     """
-
-    tiles: int
-    work: int
-    cuts: tuple[int, ...]
-    lane: tuple[int, ...]
-    tables: tuple[Any, ...]
-
-
-@lru_cache(maxsize=256)
-def _plan(axes: tuple[Axis, ...], planes: int, channels: int, maps: int, size: int) -> _Plan:
-    last, lanes = axes[-1], vector_bytes() // size
+    last, channels, size = work.axes[-1], work.channels // work.group, work.dtype.itemsize
+    lanes = vector_bytes() // size
     taps, left, beyond = _taps(last, lanes)
     steps = -(-last.large // last.window.stride)
     chunk = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     pieces, pitch = -(-steps // chunk), -(-(chunk + beyond) // lanes) * lanes * size
-    rows, reach, kinds = _rows(axes[:-1])
-    bands = _bands(reach, PANEL_BYTES // (channels * pitch), planes * pieces)
+    rows, reach, kinds = _rows(work.axes[:-1])
+    bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
     height = int((bands[:, 3] - bands[:, 2]).max())
-    window = math.prod(axis.window.size for axis in axes)
-    apart = [[maps * window * size, height * pitch], [last.window.size * size, pitch], [size, size]]
+    apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
     lists = [_products(channels, kind, each, apart) for kind in kinds for each in taps]
     bounds = np.cumsum([0, *(len(each) for each in lists)])
-    return _Plan(
-        len(bands) * pieces,
-        max(1, int(bounds[-1]) // len(lists)),
-        (pieces, chunk, pitch, height),
-        (last.small, last.large, last.window.stride, left, beyond, math.prod(axis.small for axis in axes),
-         window * size, len(rows)),
-        (bands, rows * [pitch, last.window.stride], bounds, np.concatenate(lists)),
+    numbers = [
+        work.group, channels, work.maps, pieces, chunk, pitch, height, last.small, last.large, last.window.stride,
+        left, beyond, work.small, work.taps * size, len(rows), ending.is_active,
+    ]  # fmt: skip
+    outputs = work.batch * work.group * work.maps * work.large
+    return Launch(
+        _kernel(work.dtype), work.batch * work.group * len(bands) * pieces, outputs * (1 + bounds[-1] // len(lists)),
+        np.array(numbers), np.array(ending.bounds, work.dtype), bands, rows * [pitch, last.window.stride], bounds,
+        np.concatenate(lists),
     )  # fmt: skip
 
 
@@ -217,24 +184,41 @@ def _make(element, lanes, size, digest):
     number = np.dtype(str(element)).type
 
     @compiled()
-    def grow_directly(x, w, b, y, cuts, lane, bands, rows, bounds, terms, first, stop):
+    def grow_directly(x, w, b, y, numbers, ends, bands, rows, bounds, terms, first, stop):
         """Memory order: batch and group, band of rows, piece along the lanes; then output channel, row, vectors of
         positions, phase; then channel, input row and tap in registers.
+
+        Args:
+            x: a handle, as the next three.
+            w: as described for `prepare`.
+            b: likewise.
+            y: likewise.
+            numbers: what `prepare` lists: sizes in elements, `pitch` and `window` in bytes.
+            ends: slope below 0, lower and upper bound.
+            bands: first and last output row, first and last input row.
+            rows: for every output row where it reads the panel, in bytes, and the first of its lists.
+            bounds: where lists begin.
+            terms: bytes in the window, bytes in the panel.
+            first: job.
+            stop: job.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        groups, channels, maps, pieces, chunk, pitch, height = cuts
-        small, large, stride, left, beyond, plane, window, high = lane
+        groups, channels, maps, pieces, chunk = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        pitch, height, small, large, stride = numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]
+        left, beyond, plane, window, high = numbers[10], numbers[11], numbers[12], numbers[13], numbers[14]
+        low, top = splat(ends[1], lanes), splat(ends[2], lanes)
+        ending = numbers[15] != 0, splat(number(0), lanes), splat(ends[0], lanes), low, top
         tiles = bands.shape[0] * pieces
         memory = np.empty(channels * height * pitch // size + 64, number)
         for job in range(first, stop):
             outer, tile = job // tiles, job % tiles
             band, at = tile // pieces, tile % pieces * chunk
-            panel, low = -(-address_of(memory) // 64) * 64, bands[band, 2]
+            panel, begin = -(-address_of(memory) // 64) * 64, bands[band, 2]
             length = min(chunk * stride, large - at * stride)
             for channel in range(channels):
-                source = address_of(x) + ((outer * channels + channel) * plane + low * small) * size
+                source = address_of(x) + ((outer * channels + channel) * plane + begin * small) * size
                 target = panel + channel * height * pitch
-                for _row in range(low, bands[band, 3]):
+                for _row in range(begin, bands[band, 3]):
                     lay_row(target, source, at - left, -(-length // stride) + beyond, small, element, lanes, size)
                     source += small * size
                     target += pitch
@@ -243,16 +227,16 @@ def _make(element, lanes, size, digest):
                 weight = address_of(w) + (outer % groups * channels * maps + out_map) * window
                 plane_out = address_of(y) + ((outer * maps + out_map) * high * large + at * stride) * size
                 for row in range(bands[band, 0], bands[band, 1]):
-                    out, source = plane_out + row * large * size, panel + rows[row, 0] - low * pitch
+                    out, source = plane_out + row * large * size, panel + rows[row, 0] - begin * pitch
                     lists = address_of(bounds) + rows[row, 1] * 8
                     if stride == 1:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, lanes, size, 1)
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 1)
                     elif stride == 2:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, lanes, size, 2)
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 2)
                     elif stride == 4:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, lanes, size, 4)
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 4)
                     else:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, lanes, size, 8)
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 8)
 
     return grow_directly
 
@@ -277,22 +261,22 @@ def _lay_row(target, source, start, count, small, element, lanes, size):
     return lay
 
 
-def grow_row(out, left, terms, lists, weight, source, bias, lanes, size, step):
+def grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
     """`left` neighbours in one row of y; exists in compiled code only."""
 
 
 @overload(grow_row, prefer_literal=True)
-def _grow_row(out, left, terms, lists, weight, source, bias, lanes, size, step):
+def _grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
     """Four vectors of positions or two at once, as many as are left and as there are registers."""
     narrow, wide = 2, 4 if step.literal_value < 4 else 2
     few, many = narrow * step.literal_value, wide * step.literal_value
 
-    def grow(out, left, terms, lists, weight, source, bias, lanes, size, step):
+    def grow(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
         while left > few * lanes:
             total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, wide), step)
+            if ending[0]:
+                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
             if left >= many * lanes:
-                for part in range(many):
-                    prefetch(out + AHEAD + part * lanes * size)
                 tile_store(total, out, lanes * size, many, 1)
             else:
                 tile_store_first(total, out, left)
@@ -301,6 +285,8 @@ def _grow_row(out, left, terms, lists, weight, source, bias, lanes, size, step):
             left -= many * lanes
         if left > 0:
             total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, narrow), step)
+            if ending[0]:
+                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
             if left >= few * lanes:
                 tile_store(total, out, lanes * size, few, 1)
             else:

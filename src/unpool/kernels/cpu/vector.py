@@ -867,3 +867,19 @@ def tile_sum_terms(context, start, terms, bounds, a, b, lists, vectors):
         return ctx.make_tuple(builder, result, found)
 
     return result(start, terms, bounds, a, b, lists, vectors), emit
+
+
+@intrinsic
+def tile_activate(context, total, zero, slope, low, high):
+    """A tile, times a slope where it is below 0, then not below nor above two bounds; NaN stays NaN."""
+
+    def emit(ctx, builder, signature, arguments):
+        tile, none, factor, least, most = arguments
+        values = []
+        for each in cgutils.unpack_tuple(builder, tile, total.count):
+            value = builder.select(builder.fcmp_ordered("<", each, none), builder.fmul(each, factor), each)
+            value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
+            values.append(builder.select(builder.fcmp_ordered(">", value, most), most, value))
+        return ctx.make_tuple(builder, total, values)
+
+    return total(total, zero, slope, low, high), emit
