@@ -47,16 +47,18 @@ def unpool_again() -> None:
 
 
 def deconvolve() -> None:
-    """Transposed convolution by phases, by Winograd's tiles and by rows."""
+    """Transposed convolution by phases, by Winograd's tiles, directly and by rows."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
     with patch.object(conv_transpose, "ways", lambda _: ("phases",)):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     with patch.object(conv_transpose, "ways", lambda _: ("winograd",)):
-        y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+        y = unpool.conv_transpose(x[:, :, 1:].copy(), w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
     assert y[0, 15, 15, 0] == 128
+    y = unpool.conv_transpose(x[:, :2], w[:2, :1], strides=[2, 2], group=2)
+    assert y[0, 0, 15, 15] == 4
     axis = Axis(6, 3, Window(2, 2))
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)

@@ -9,11 +9,14 @@ from unittest.mock import patch
 import numpy as np
 from ml_dtypes import bfloat16
 
-import unpool
 from kernel_cases import CANARY, eager_threads, placed
+from unpool import execute
+from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose as kernels
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
+from unpool.kernels.cpu.conv_transpose_work import Work
+from unpool.operators import resolve
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
 ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.25]})
@@ -47,7 +50,7 @@ class GrowthCase:
     line: int = -1
     by_winograd: bool = False
 
-    def ways(self, work: kernels.Work) -> tuple[str, ...]:
+    def ways(self, work: Work) -> tuple[str, ...]:
         """The ways that are tried; not Winograd's where it has no tiles for the axes."""
         first = ("winograd",) if self.by_winograd and winograd.plan(work.axes) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
@@ -120,7 +123,8 @@ def winograd_case(number: int) -> GrowthCase:
     name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
     gap = int(rng.integers(0, 64))
-    return GrowthCase(name, True, (x, w, b), attributes, {}, panel_bytes, result_bytes, gap, by_winograd=True)
+    ending = ACTIVATIONS[number % 3]
+    return GrowthCase(name, True, (x, w, b), attributes, ending, panel_bytes, result_bytes, gap, by_winograd=True)
 
 
 def reference(case: GrowthCase) -> np.ndarray:
@@ -150,6 +154,11 @@ def reference(case: GrowthCase) -> np.ndarray:
     return sums.astype(np.float32).astype(case.inputs[0].dtype) if case.inputs[0].itemsize < 8 else sums
 
 
+def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> Work:
+    """What x and w, channels first and of one type, ask for."""
+    return Work(axes, x.shape[0], group, x.shape[1], w.shape[1], x.dtype, is_plain=True, is_kept=False)
+
+
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
@@ -158,13 +167,14 @@ def forced(case: GrowthCase) -> Iterator[None]:
         patch.object(phases, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases, "RESULT_BYTES", case.result_bytes),
         patch.object(phases, "blocking", lambda *call: case.cut(*call)),
-        patch.object(phases, "_setup", phases._setup.__wrapped__),
         patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
         patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
         eager_threads(),
     ):
+        execute.forget()
         winograd.setup.cache_clear()
         yield
+    execute.forget()
     winograd.setup.cache_clear()
 
 
@@ -175,8 +185,11 @@ def difference(case: GrowthCase, threads: int) -> str | None:
         right, x = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (right, x))
     inputs = [placed(each, case.gap)[0] for each in (x, *case.inputs[1:])]
     out, memory = placed(np.zeros_like(right), case.gap)
+    ending = {name: value for name, value in case.ending.items() if name != "layout"}
+    domain = "com.ms.internal.nhwc" if "layout" in case.ending else ""
+    spec = resolve.spec("ConvTranspose", case.attributes | ending, domain=domain)
     with forced(case):
-        unpool.conv_transpose(*inputs, **case.attributes, **case.ending, threads=threads, out=out)
+        execute.run(spec, inputs, threads=threads, out=[out])
     if not np.array_equal(out, right):
         wrong = np.argwhere(out != right)
         at = tuple(wrong[0])

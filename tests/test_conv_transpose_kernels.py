@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from growth_cases import work_of
 from unpool.kernels.cpu import conv_transpose, conv_transpose_phases, conv_transpose_rows
+from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
 
@@ -41,7 +43,12 @@ def by_phases(x, w, b, axes, group, y, threads):
     """The phases kernel, whatever the routing would choose."""
     cut = conv_transpose_phases.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
     packed = conv_transpose_phases.pack(w, cut, group)
-    conv_transpose_phases.conv_transpose(x, packed, b, axes, group, y, threads)
+    conv_transpose_phases.prepare(work_of(x, w, axes, group), x.dtype).on((x, packed, b, y), threads)
+
+
+def by_router(x, w, b, axes, group, y, threads):
+    """As the routing chooses."""
+    conv_transpose.Growth(work_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -71,7 +78,6 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     chosen = conv_transpose_phases.blocking(axes, 13, 37, 4)
     forced = replace(chosen, block=block * conv_transpose_phases.TILES[chosen.tile][1], chunk=chunk)
     monkeypatch.setattr(conv_transpose_phases, "blocking", lambda *_: forced)
-    monkeypatch.setattr(conv_transpose_phases, "_setup", conv_transpose_phases._setup.__wrapped__)
     by_phases(x, w, b, axes, 1, cut, 2)
 
     np.testing.assert_array_equal(cut, y)
@@ -86,7 +92,7 @@ def test_points_are_cut_like_rows(begin, large):
     x, w, b = (random.integers(-5, 6, shape).astype(np.float64) for shape in ((2, 3, 1), (3, 4, 4), (4,)))
     axes = (Axis(large, 1, Window(4, 3), begin),)
     y, expected = np.full((2, 4, large), np.nan), np.full((2, 4, large), np.nan)
-    conv_transpose.conv_transpose(x, w, b, axes, 1, y, 1)
+    by_router(x, w, b, axes, 1, y, 1)
     conv_transpose_rows.conv_transpose(x, w, b, axes, 1, expected, 1)
 
     np.testing.assert_array_equal(y, expected)
@@ -99,7 +105,7 @@ def test_infinite_weights_never_meet_padding():
     spec = resolve.spec("ConvTranspose", {})
     axes = operator.call(spec, x.shape, w.shape, None).axes
     y = np.empty((1, 16, 11, 42))
-    conv_transpose.conv_transpose(x, w, np.zeros(16), axes, 1, y, 1)
+    by_router(x, w, np.zeros(16), axes, 1, y, 1)
 
     assert not np.isnan(y).any()
     assert np.isinf(y[0, 0, :9, :40]).all()
@@ -113,13 +119,13 @@ def test_packed_weights_live_as_long_as_the_weights():
     w = np.ones((16, 16, 3, 3), np.float32)
     axes = operator.call(spec, x.shape, w.shape, None).axes
     y = np.empty((1, 16, 11, 42), np.float32)
-    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    by_router(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
     w *= 2
-    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    by_router(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
     middle = y[0, 0, 5, 20]
     before = len(conv_transpose._packed)
     w.flags.writeable = False
-    conv_transpose.conv_transpose(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    by_router(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
     kept = len(conv_transpose._packed)
     ghost = weakref.ref(w)
     del w
@@ -144,6 +150,6 @@ EXTREMES = [
 def test_workspace_is_bounded(x, w, strides):
     """A thread needs no more than the documented memory, or the way that needs none is taken."""
     axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
-    work = conv_transpose.Work(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_kept=False)
+    work = Work(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_kept=False)
     if conv_transpose.ways(work)[0] == "phases":
         assert conv_transpose_phases.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

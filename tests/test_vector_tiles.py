@@ -8,13 +8,17 @@ from guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
     interleave,
     load,
+    splat,
     store,
+    tile_activate,
     tile_add_to,
+    tile_alternate,
     tile_combine,
     tile_load,
     tile_load_every,
     tile_store,
     tile_store_every,
+    tile_sum_terms,
 )
 from vector_cases import FLOATS, same, values, widths
 
@@ -110,3 +114,58 @@ def test_combine(name: str, terms: int, after: int) -> None:
     out = np.empty((before, len(matrix), after, lanes), name)
     combine(x.ctypes.data, out.ctypes.data)
     np.testing.assert_array_equal(out, np.einsum("rt,btal->bral", np.array(matrix), x))
+
+
+@pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name) if lanes != 3])
+@pytest.mark.parametrize("step", [1, 2, 4, 8])
+def test_rows_alternate(name: str, lanes: int, step: int) -> None:
+    """Vector by vector, the lanes of all rows of a tile become neighbours."""
+    element, wide, size = getattr(types, name), 2, lanes * np.dtype(name).itemsize
+    count = wide * step
+
+    @njit("void(int64, int64)")
+    def mix(x, out):
+        tile_store(tile_alternate(tile_load(x, size, element, lanes, count), step), out, size, count, 1)
+
+    x, out = values(name, count * lanes).reshape(step, wide, lanes), np.empty((wide, lanes, step), name)
+    mix(x.ctypes.data, out.ctypes.data)
+    same(out, x.transpose(1, 2, 0).copy())
+
+
+@every_float
+def test_sum_terms(name: str, lanes: int) -> None:
+    """Every row adds its own products of a scalar and of whole vectors to what it starts from; none for no terms."""
+    element, size = getattr(types, name), np.dtype(name).itemsize
+    terms = np.array([(0, 1), (2, 0), (1, 3), (1, 1)]) * size
+    bounds = np.array([0, 3, 3, 4])
+
+    @njit("void(int64, int64, int64, int64, int64)")
+    def add(terms, bounds, a, b, out):
+        start = splat(element(5), lanes)
+        tile_store(tile_sum_terms(start, terms, bounds, a, b, 3, 2), out, lanes * size, 6, 1)
+
+    a, b = np.arange(1, 4).astype(name), np.arange(2 * lanes + 3).astype(name)
+    out = np.empty((3, 2 * lanes), name)
+    add(*(each.ctypes.data for each in (terms, bounds, a, b, out)))
+    parts = [b[first : first + 2 * lanes] for first in (1, 0, 3, 1)]
+    np.testing.assert_array_equal(out[0], 5 + parts[0] + 3 * parts[1] + 2 * parts[2])
+    np.testing.assert_array_equal(out[1], np.full(2 * lanes, 5))
+    np.testing.assert_array_equal(out[2], 5 + 2 * parts[3])
+
+
+@every_float
+def test_activate(name: str, lanes: int) -> None:
+    """Negative numbers are weakened, then all are brought between two bounds, but for NaN."""
+    element, size = getattr(types, name), lanes * np.dtype(name).itemsize
+    number = np.dtype(name).type
+
+    @njit("void(int64, int64)")
+    def act(x, out):
+        zero, slope = splat(number(0), lanes), splat(number(0.5), lanes)
+        low, high = splat(number(-3), lanes), splat(number(1.5), lanes)
+        tile_store(tile_activate(tile_load(x, size, element, lanes, 2), zero, slope, low, high), out, size, 2, 1)
+
+    x = values(name, 2 * lanes)
+    out = np.empty_like(x)
+    act(x.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, np.clip(np.where(x < 0, x * number(0.5), x), -3, 1.5))

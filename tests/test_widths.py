@@ -26,6 +26,7 @@ KERNELS = (
     "test_pool_tiles.py",
     "test_unpool_kernels.py",
     "test_growth_kernels.py",
+    "test_conv_transpose_direct.py",
 )
 ALL = (*KERNELS, "test_semantics.py", "test_random.py")
 ONLY_FUNCTIONS = "not test_example or function"
@@ -82,7 +83,7 @@ def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
     assert samples[cpu].returncode == 0, errors.decode()[-3000:]
     report = json.loads(output)
     assert not report["wrong"], "\n\n".join(report["wrong"])
-    assert report["cases"] == 450
+    assert report["cases"] == 500
     assert report["vector_bytes"] == WIDTHS[cpu]
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
 

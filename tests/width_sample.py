@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+import direct_cases
 import growth_cases
 import kernel_cases
+from direct_cases import direct_case
 from growth_cases import growth_case, winograd_case
 from kernel_cases import SAMPLE_KERNELS, pool_case
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.vector import load, store
 
-CASES = 200  # of either kind, and a quarter as many by Winograd
+CASES = 200  # of either kind, and a quarter as many by Winograd and directly
 REGISTERS = {"zmm": 64, "ymm": 32, "xmm": 16}
 
 
@@ -35,7 +37,8 @@ def report() -> dict[str, Any]:
     pools = (kernel_cases.difference(pool_case(number, SAMPLE_KERNELS), 1 + number % 2) for number in range(CASES))
     growths = (growth_cases.difference(growth_case(number), 1 + number // 4 % 2) for number in range(CASES))
     tiles = (growth_cases.difference(winograd_case(number), 1 + number % 2) for number in range(CASES // 4))
-    results = [*pools, *growths, *tiles]
+    few = (direct_cases.difference(direct_case(number), 1 + number % 2) for number in range(CASES // 4))
+    results = [*pools, *growths, *tiles, *few]
     wrong = [each for each in results if each]
     return {"cases": len(results), "wrong": wrong, "vector_bytes": vector_bytes(), "compiled_bytes": compiled_bytes()}
 

@@ -235,8 +235,8 @@ REST = (
     Mutation(
         "4.17",
         "execute/conv_transpose.py",
-        "contiguous(x, row), contiguous(w, row), bias,",
-        "np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
+        "self._grow(contiguous(x, row), contiguous(w, row), bias,",
+        "self._grow(np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
         "infinity and NaN in X become numbers",
     ),
     Mutation(

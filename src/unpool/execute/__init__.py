@@ -6,19 +6,22 @@ types, ranks and shapes while preparing, destinations in `outputs`, and MaxUnpoo
 """
 
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute.arrays import Optional, checked_type, present
-from unpool.execute.conv_transpose import PreparedConvTranspose, pack, way
+from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.operators.contract import Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.operators.tensors import index_type, text
+from unpool.operators.tensors import Shape, index_type, text
 
 __all__ = ["KEPT", "Prepared", "available_cores", "check_threads", "forget", "pack", "prepare", "run", "way"]
 
@@ -85,6 +88,24 @@ def prepare(
         return _max_unpool(spec, x.shape, x.dtype, second.shape, _shape_value(row, third))
     b = None if third is None else (third.shape, third.dtype)
     return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
+
+
+def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
+    """How a ConvTranspose is computed whose weights are finite and constant, such as "phases" or "points".
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    return _conv_transpose(spec, x_shape, dtype, (w_shape, dtype), None).way
+
+
+def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
+    """Derive from constant weights what calls on inputs of this shape need, so that the first one finds it ready.
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
 
 
 def check_threads(row: Row, threads: int | None) -> None:

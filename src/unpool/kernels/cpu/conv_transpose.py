@@ -1,149 +1,200 @@
-"""Transposed convolution: routes a call to one of four ways.
+"""Transposed convolution: routes a call to one of five ways.
 
 | inputs | way | why |
 |---|---|---|
-| one element per channel, no dilation | matmul | nothing overlaps |
+| one element per channel, no dilation | points | nothing overlaps |
+| few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
 | phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; not for infinity and NaN |
 | almost everything else | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
+
+Each way has a function `_by_...(work, storage, ending)`, which works out once what follows from shapes and types. What
+it gives takes (x, w, b, y, threads), all C-contiguous, and says whether y is written; if not, the next way does it.
 """
 
 import math
 import weakref
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu import conv_transpose_direct as direct
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROW_CALL, ROWS
-from unpool.kernels.cpu.float16 import BITS
+from unpool.kernels.cpu.conv_transpose_work import Work
 
 KEPT_SHAPES = 4
 """So many input shapes find the packed weights of an array again; the oldest one goes first."""
 
 Packed = np.ndarray | None
-Way = Literal["matmul", "winograd", "phases", "rows"]
-_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[Hashable, Packed]]] = {}
+Run = Callable[[Any, Any, Any, Any, int | None], bool]
+Way = Literal["points", "direct", "winograd", "phases", "rows"]
+_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[str, Packed]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the choice of a way depends on.
+class Growth:
+    """The transposed convolutions of one set of shapes and types."""
 
-    Attributes:
-        axes: one per spatial axis.
-        batch: size of the batch.
-        group: number of groups.
-        channels: of x.
-        maps: of each group of y.
-        dtype: in which sums are formed.
-        is_plain: whether x and y are of that type, channels first.
-        is_kept: whether what is derived from the weights can be kept.
-    """
+    def __init__(self, work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> None:
+        """The ways are chosen when they are needed.
 
-    axes: tuple[Axis, ...]
-    batch: int
-    group: int
-    channels: int
-    maps: int
-    dtype: np.dtype[Any]
-    is_plain: bool
-    is_kept: bool
+        Args:
+            work: what is to be computed; `is_kept` is found out for the weights of every call.
+            storage: type of x and y.
+            ending: the layout of x and y, and the activation.
+        """
+        self._work = work
+        self._storage = storage
+        self._ending = ending
+        self._is_empty = work.batch * work.maps * work.group * work.large == 0
+        self._ways: dict[bool, tuple[Way, ...]] = {}
+        self._runs: dict[Way, Run] = {}
 
+    def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
+        """Write the transposed convolution of x and w, plus b, activated, to `y`.
 
-def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None, ending: Ending = PLAIN):
-    """Write the transposed convolution of x and w, plus b, activated, to `y`.
-
-    Args:
-        x: C-contiguous (N, C, d1..dk), or channels last: any float type.
-        w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
-            cannot change: read-only, and not a view of another array.
-        b: C-contiguous (M,), in the type that sums are formed in: that of x, but float32 for 16-bit types.
-        axes: one per spatial axis.
-        group: number of independent groups of channels.
-        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
-        threads: at most so many; None for all cores.
-        ending: the layout of x and y, and the activation.
-    """
-    if y.size == 0:
-        return
-    is_plain = y.dtype == b.dtype and not ending.is_channels_last
-    work = Work(tuple(axes), x.shape[0], group, w.shape[0], w.shape[1], b.dtype, is_plain, _is_fixed(w))
-    is_narrow = ending.is_channels_last and w.shape[1] < NARROW_STORE
-    for way in ways(work):
-        if way == "phases" and ending.is_simple and not is_narrow:
-            bits = BITS.get(x.dtype.name, x.dtype)
-            is_done = _compute(way, work, x.view(bits), w, b, y.view(bits), threads, ending)
-        else:
-            is_done = _compute_wide(way, work, x, w, b, y, threads, ending)
-        if is_done:
+        Args:
+            x: C-contiguous (N, C, d1..dk), or channels last: any float type.
+            w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
+                cannot change: read-only, and not a view of another array.
+            b: C-contiguous (M,), in the type that sums are formed in: that of x, but float32 for 16-bit types.
+            y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
+            threads: at most so many; None for all cores.
+        """
+        if self._is_empty:
             return
+        for way in self.ways(is_kept=_is_fixed(w)):
+            if self._run(way)(x, w, b, y, threads):
+                return
+
+    def ways(self, *, is_kept: bool) -> tuple[Way, ...]:
+        """As `ways`, for weights that can be kept, or others."""
+        found = self._ways.get(is_kept)
+        if found is None:
+            found = self._ways[is_kept] = ways(replace(self._work, is_kept=is_kept))
+        return found
+
+    def pack(self, w: Any) -> None:
+        """Derive from weights that cannot change what calls need."""
+        way = self.ways(is_kept=True)[0]
+        if way in ("direct", "winograd", "phases") and not self._is_empty:
+            _Packing(way, self._work).of(w)
+
+    def _run(self, way: Way) -> Run:
+        run = self._runs.get(way)
+        if run is None:
+            run = self._runs[way] = _start(way, self._work, self._storage, self._ending)
+        return run
 
 
 @lru_cache(maxsize=1024)
 def ways(work: Work) -> tuple[Way, ...]:
     """The ways to compute a call, the best one first; the next ones are for weights or results that are not finite."""
-    if work.group == 1 and work.batch * work.channels and _is_matmul(work.axes):
-        return ("matmul",)
+    if work.group == 1 and work.batch * work.channels and _are_points(work.axes):
+        return ("points",)
     found: list[Way] = ["rows"]
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
     if _is_tiled(work.axes, *shape):
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
+    if direct.pays(work.axes, *shape[1:]):
+        found.insert(0, "direct")
     return tuple(found)
 
 
-def prepare(w, work: Work) -> None:
-    """Derive from weights that cannot change what calls of this work need.
-
-    Args:
-        w: C-contiguous (C, M/group, k1..kk).
-        work: what is to be computed.
-    """
-    way = ways(work)[0]
-    if way in ("winograd", "phases"):
-        _packed_weights(w, way, work)
+def _start(way: Way, work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
+    """What computes in one way: in the layout and type of x and y where it can, else as `_widened`."""
+    is_narrow = ending.is_channels_last and work.maps < NARROW_STORE
+    is_fitting = not is_narrow if way == "phases" else work.is_plain and way in ("direct", "winograd")
+    if is_fitting and ending.is_simple:
+        return _STARTERS[way](work, storage, ending)
+    run = _STARTERS[way](work, work.dtype, PLAIN)
+    return run if work.is_plain and ending.name is None else _widened(run, work, ending)
 
 
-def _compute(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Ending = PLAIN) -> bool:
-    """Whether y is written: not with weights that are not finite where those are multiplied by padding."""
-    if way == "matmul":
-        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+def _widened(run: Run, work: Work, ending: Ending) -> Run:
+    """For ways that know channels first, no activation, and the type that sums are formed in: the rest is done here."""
+    shape = (work.batch, work.maps * work.group, *(axis.large for axis in work.axes))
+
+    def widened(x, w, b, y, threads):
+        first = np.moveaxis(x, -1, 1) if ending.is_channels_last else x
+        sums = y if work.is_plain else np.empty(shape, b.dtype)
+        if not run(np.ascontiguousarray(first, b.dtype), w, b, sums, threads):
+            return False
+        values = sums if ending.name is None else activate(sums, ending.name, ending.params)
+        if values is not y:
+            with np.errstate(over="ignore"):
+                y[...] = np.moveaxis(values, 1, -1) if ending.is_channels_last else values
         return True
-    if way == "rows":
+
+    return widened
+
+
+def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
+    packing, launch = _Packing("phases", work), phases.prepare(work, storage, ending)
+
+    def run(x, w, b, y, threads):
+        packed = packing.of(w)
+        if packed is None:
+            return False
+        launch.on((x, packed, b, y), threads)
+        return True
+
+    return run
+
+
+def _by_winograd(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
+    packing = _Packing("winograd", work)
+
+    def run(x, w, b, y, threads):
+        packed = packing.of(w)
+        return packed is not None and winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
+
+    return run
+
+
+def _by_direct(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
+    packing, launch = _Packing("direct", work), direct.prepare(work, ending)
+
+    def run(x, w, b, y, threads):
+        packed = packing.of(w)
+        if packed is not None:
+            launch.on((x, packed, b, y), threads)
+        return packed is not None
+
+    return run
+
+
+def _by_rows(work: Work, *_: Any) -> Run:
+    def run(x, w, b, y, threads):
         rows.conv_transpose(x, w.astype(b.dtype, copy=False), b, work.axes, work.group, y, threads)
         return True
-    packed = _packed_weights(w, way, work)
-    if packed is None:
-        return False
-    if way == "winograd":
-        return winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads)
-    phases.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
-    return True
+
+    return run
 
 
-def _compute_wide(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Ending) -> bool:
-    """As `_compute`, for ways that know one layout and the type that sums are formed in: the rest is done here."""
-    first = np.moveaxis(x, -1, 1) if ending.is_channels_last else x
-    sums = y if work.is_plain else np.empty((x.shape[0], b.size, *(axis.large for axis in work.axes)), b.dtype)
-    if not _compute(way, work, np.ascontiguousarray(first, b.dtype), w, b, sums, threads):
-        return False
-    values = sums if ending.name is None else activate(sums, ending.name, ending.params)
-    if values is not y:
-        with np.errstate(over="ignore"):
-            y[...] = np.moveaxis(values, 1, -1) if ending.is_channels_last else values
-    return True
+def _by_points(work: Work, *_: Any) -> Run:
+    def run(x, w, b, y, threads):
+        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+        return True
+
+    return run
 
 
-def _is_matmul(axes: tuple[Axis, ...]) -> bool:
+_STARTERS: dict[Way, Callable[[Work, np.dtype[Any], Ending], Run]] = {
+    "points": _by_points, "direct": _by_direct, "winograd": _by_winograd, "phases": _by_phases, "rows": _by_rows
+}  # fmt: skip
+
+
+def _are_points(axes: tuple[Axis, ...]) -> bool:
     return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
 
 
@@ -183,36 +234,46 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     return phases.blocking(axes, channels, maps, size).cost + packing < by_rows
 
 
-def _is_fixed(w) -> bool:
-    """Whether an array cannot change while it lives."""
-    return not (w.flags.writeable or isinstance(w.base, np.ndarray))
+class _Packing:
+    """The weights in the order of a way, kept where they cannot change."""
 
+    def __init__(self, way: Way, work: Work) -> None:
+        layout = winograd.layout(work.axes) if way == "winograd" else work.axes
+        self._key = repr((way, work.group, work.dtype.name, layout))
+        self._way = way
+        self._work = work
 
-def _packed_weights(w, way: Way, work: Work) -> Packed:
-    """The weights in the order of a way, kept where they cannot change; None if they are not all finite."""
-    if not _is_fixed(w):
-        return _pack(w, way, work)
-    entry = _packed.get(id(w))
-    if entry is None or entry[0]() is not w:
-        number = id(w)
-        entry = (weakref.ref(w, lambda _: _packed.pop(number, None)), {})
-        _packed[number] = entry
-    known = entry[1]
-    key = (way, work.group, work.dtype, winograd.layout(work.axes) if way == "winograd" else work.axes)
-    if key not in known:
-        while len(known) >= KEPT_SHAPES:
-            known.pop(next(iter(known)), None)
-        known[key] = _pack(w, way, work)
-    return known[key]
+    def of(self, w: Any) -> Packed:
+        """The packed weights; None if they are not all finite."""
+        if not _is_fixed(w):
+            return _pack(w, self._way, self._work)
+        entry = _packed.get(id(w))
+        if entry is None or entry[0]() is not w:
+            number = id(w)
+            entry = (weakref.ref(w, lambda _: _packed.pop(number, None)), {})
+            _packed[number] = entry
+        known = entry[1]
+        if self._key not in known:
+            while len(known) >= KEPT_SHAPES:
+                known.pop(next(iter(known)), None)
+            known[self._key] = _pack(w, self._way, self._work)
+        return known[self._key]
 
 
 def _pack(w, way: Way, work: Work) -> Packed:
     wide = w.astype(work.dtype, copy=False)
     if not np.isfinite(wide).all():
         return None
-    if way == "winograd":
-        packed: Packed = winograd.pack(wide, work.axes, work.group)
+    if way == "direct":
+        packed: Packed = wide.copy()
+    elif way == "winograd":
+        packed = winograd.pack(wide, work.axes, work.group)
     else:
         cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases.pack(wide, cut, work.group)
     return packed
+
+
+def _is_fixed(w) -> bool:
+    """Whether an array cannot change while it lives."""
+    return not (w.flags.writeable or isinstance(w.base, np.ndarray))

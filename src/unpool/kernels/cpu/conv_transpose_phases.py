@@ -30,10 +30,11 @@ from unpool.kernels.cpu.conv_transpose_costs import (
 )
 from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
 from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
+from unpool.kernels.cpu.conv_transpose_work import Work
+from unpool.kernels.cpu.float16 import BITS
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.rows import readonly
-from unpool.kernels.cpu.threads import split
-from unpool.kernels.cpu.vector import address_of, splat, tile_add_product, tile_store, tile_zero
+from unpool.kernels.cpu.threads import Launch
+from unpool.kernels.cpu.vector import address_of, splat, splat_rows, tile_add_product, tile_store, tile_zero
 
 TILES = (
     ((8, 3), (12, 2), (4, 5), (24, 1), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (12, 1), (1, 8))
@@ -138,67 +139,38 @@ def _pack_class(part, kind: Class, rows: int):
     return padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4).reshape(group, -1)
 
 
-def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None, ending: Ending = PLAIN):
-    """Write the transposed convolution to `y`.
+def prepare(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
+    """The call that writes a transposed convolution.
+
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what `pack` made;
+    (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type `storage`.
 
     Args:
-        x: C-contiguous (N, C, d1..dk), or channels last: float32, float64, or the bits of 16-bit floats.
-        packed: from `pack`, in the type that sums are formed in.
-        b: C-contiguous (M,), type of `packed`.
-        axes: one per spatial axis.
-        group: number of groups.
-        y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
-        threads: at most so many; None for all cores.
+        work: what is to be computed.
+        storage: type of x and y: float32, float64, float16 or bfloat16.
         ending: the layout of x and y, and what is done to sums before they are stored.
     """
-    x_channels, maps = x.shape[-1 if ending.is_channels_last else 1], b.size // group
-    setup = _setup(axes, x_channels // group, maps, packed.itemsize)
-    split(
-        _kernel(packed.dtype, x.dtype), x.shape[0] * group * setup.jobs, y.size * setup.work, threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1), _steps(x.size, x.shape[0], x_channels, ending),
-        _steps(y.size, x.shape[0], b.size, ending), (ending.is_active, *ending.bounds),
-        (group, packed.size // group, *setup.sizes), setup.lane, *setup.tables,
+    channels, maps, last = work.channels // work.group, work.maps, work.axes[-1]
+    cut = blocking(work.axes, channels, maps, work.dtype.itemsize)
+    plan, y_maps = cut.plan, maps * work.group
+    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
+    numbers = np.array([
+        work.group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile,
+        last.small, *_steps(work.channels, work.small, ending), *_steps(y_maps, work.large, ending), ending.is_active,
+    ])  # fmt: skip
+    lane = np.array([plan.padded[-1], last.large, last.window.stride, plan.phases[-1]])
+    classes = _class_tables(cut, channels, maps)
+    return Launch(
+        _kernel(work.dtype, BITS.get(storage.name, storage)), work.batch * work.group * blocks * chunks,
+        work.batch * y_maps * work.large * channels * classes[1].size, numbers, np.array(ending.bounds, work.dtype),
+        lane, *row_tables(work.axes, plan), np.array(plan.copies), *classes,
     )  # fmt: skip
 
 
-def _steps(size: int, batch: int, channels: int, ending: Ending) -> tuple[int, int, int]:
+def _steps(channels: int, plane: int, ending: Ending) -> tuple[int, int, int]:
     """Elements between neighbours along the batch, the channels and the lanes."""
-    whole = size // batch
-    return (whole, 1, channels) if ending.is_channels_last else (whole, whole // channels, 1)
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """What the kernel is told of a call, whatever the batch and the number of groups.
-
-    Attributes:
-        jobs: per group and element of the batch.
-        work: multiply-adds per output element, roughly.
-        sizes: channels, maps, blocks, chunks, block, chunk, length, margin, tile, small size of the last axis.
-        lane: of the last axis: padded, large, stride, phases.
-        tables: arrays.
-    """
-
-    jobs: int
-    work: int
-    sizes: tuple[int, ...]
-    lane: tuple[int, ...]
-    tables: tuple[Any, ...]
-
-
-@lru_cache(maxsize=256)
-def _setup(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> _Setup:
-    cut, last = blocking(axes, channels, maps, size), axes[-1]
-    plan = cut.plan
-    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
-    tables = (*row_tables(axes, plan), np.array(plan.copies), *_class_tables(cut, channels, maps))
-    return _Setup(
-        blocks * chunks,
-        channels * tables[4].size,
-        (channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile, last.small),
-        (plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
-        tables,
-    )
+    whole = channels * plane
+    return (whole, 1, channels) if ending.is_channels_last else (whole, plane, 1)
 
 
 def _class_tables(cut: Blocking, channels: int, maps: int):
@@ -226,41 +198,27 @@ def _class_tables(cut: Blocking, channels: int, maps: int):
 def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
     size = compute.itemsize
     lanes = vector_bytes() // size
-    return _make(getattr(types, compute.name), storage.itemsize, lanes, size, TILES, source_digest())
+    kinds = getattr(types, compute.name), getattr(types, storage.name)
+    return _make(*kinds, storage.itemsize, lanes, size, TILES, source_digest())
 
 
-def _make(element, storage_size, lanes, size, shapes, digest):
+def _make(element, stored, storage_size, lanes, size, shapes, digest):
     (r0, v0), (r1, v1), (r2, v2), (r3, v3), (r4, v4) = shapes
 
     @compiled()
-    def grow(
-        x,
-        packed,
-        b,
-        y,
-        x_steps,
-        y_steps,
-        end,
-        cuts,
-        lane,
-        starts,
-        targets,
-        copies,
-        kinds,
-        terms,
-        slots,
-        sizes,
-        first,
-        stop,
-    ):
+    def grow(x, packed, b, y, numbers, bounds, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        groups, group_weights, channels, maps, blocks, chunks, block, chunk, length, margin, shape, small = cuts
-        zero, blank = splat(element(0), lanes), splat(x.dtype.type(0), lanes)
-        slope, low, high = splat(element(end[1]), lanes), splat(element(end[2]), lanes), splat(element(end[3]), lanes)
-        ending = end[0], zero, slope, low, high
+        groups, channels, maps, blocks, chunks = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        block, chunk, length, margin = numbers[5], numbers[6], numbers[7], numbers[8]
+        shape, small = numbers[9], numbers[10]
+        x_batch, x_channel, x_lane = numbers[11], numbers[12], numbers[13]
+        y_batch, y_map, y_lane = numbers[14], numbers[15], numbers[16]
+        zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
+        slope, low, high = splat(bounds[0], lanes), splat(bounds[1], lanes), splat(bounds[2], lanes)
+        ending = numbers[17] != 0, zero, slope, low, high
         rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3 if shape == 3 else r4
         copy = -(-(block + margin + lanes) // 16) * 16
         line = copies.size * copy
@@ -280,17 +238,17 @@ def _make(element, storage_size, lanes, size, shapes, digest):
             panel_start = -(-address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
                 for channel in range(channels):
-                    source = batch * x_steps[0] + (outer % groups * channels + channel) * x_steps[1]
+                    source = batch * x_batch + (outer % groups * channels + channel) * x_channel
                     source = address_of(x) + source * storage_size
                     target = panel_start + channel * line * size
                     for number in range(copies.size):
                         fill_line(
-                            target, source, x_steps[2] * storage_size, at, block + margin, starts, small, lane[0],
+                            target, source, x_lane * storage_size, at, block + margin, starts, small, lane[0],
                             copies[number], zero, blank, lanes, size,
                         )  # fmt: skip
                         target += copy * size
                 filled = part
-            weight = address_of(packed) + (outer % groups * group_weights + sizes[piece]) * size
+            weight = address_of(packed) + (outer % groups * sizes[chunks] + sizes[piece]) * size
             used = min(block, length - at)
             result = address_of(results)
             for kind in range(kinds.shape[0]):
@@ -313,18 +271,19 @@ def _make(element, storage_size, lanes, size, shapes, digest):
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
             out_map = outer % groups * maps + first_map
-            out = address_of(y) + (batch * y_steps[0] + out_map * y_steps[1]) * storage_size
-            if y_steps[2] != 1:
+            out = address_of(y) + (batch * y_batch + out_map * y_map) * storage_size
+            if y_lane != 1:
                 store_channels(
-                    out, y_steps[2] * storage_size, address_of(results), block * size, places, at, used, count, targets,
+                    out, y_lane * storage_size, address_of(results), block * size, places, at, used, count, targets,
                     lane, address_of(b) + out_map * size, ending, blank, lanes, size,
                 )  # fmt: skip
             else:
                 for number in range(count):
+                    bias = splat_rows(address_of(b) + (out_map + number) * size, element, lanes, 1)
                     store_plane(
-                        out + number * y_steps[1] * storage_size, address_of(results) + number * block * size,
-                        address_of(places), address_of(stage), at, used, targets, lane,
-                        splat(b[out_map + number], lanes), ending, blank, lanes, size,
+                        out + number * y_map * storage_size, address_of(results) + number * block * size,
+                        address_of(places), address_of(stage), at, used, targets, lane, bias, ending, blank, lanes,
+                        size,
                     )  # fmt: skip
 
     return grow

@@ -28,6 +28,7 @@ from itertools import product
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose_winograd_kernel import kernel, tile_rows
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.rows import readonly
@@ -229,7 +230,9 @@ def _known(axes: tuple[Axis, ...]) -> Plan:
     return found
 
 
-def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None) -> bool:
+def conv_transpose(
+    x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None, ending: Ending = PLAIN
+) -> bool:
     """Write the transposed convolution to `y`; False if a result is infinite, NaN or beyond 2**50: then none is of use.
 
     Args:
@@ -240,11 +243,13 @@ def conv_transpose(x, packed, b, axes: tuple[Axis, ...], group: int, y, threads:
         group: number of groups.
         y: C-contiguous (N, M, D1, D2), type of x.
         threads: at most so many; None for all cores.
+        ending: the activation of the sums.
     """
     outputs, jobs, *tables = setup(axes, *x.shape[:2], y.shape[1], group, x.itemsize)
     results = split(
         kernel(x.dtype.name, outputs), jobs, y.size * x.shape[1] // group * 4, threads,
-        readonly(x), readonly(packed), readonly(b), y.reshape(-1), *tables,
+        readonly(x), readonly(packed), readonly(b), y.reshape(-1),
+        np.array([ending.is_active, *ending.bounds], x.dtype), *tables,
     )  # fmt: skip
     return all(results)
 

@@ -17,7 +17,7 @@ from numba.extending import overload
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_winograd_tiles import BACK, POINTS, SUMS, collect, lay_out, place
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.vector import address_of, store, tile_add_product, tile_add_to, tile_store, tile_zero
+from unpool.kernels.cpu.vector import address_of, splat, store, tile_add_product, tile_add_to, tile_store, tile_zero
 
 VECTORS = 3
 """Vectors of positions in a tile of the product; two where three do not divide them."""
@@ -45,12 +45,14 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
     points = POINTS
 
     @compiled(fastmath={"contract"})
-    def grow_tiles(x, packed, b, y, cuts, grid, planes, entries, lows, first, stop):
+    def grow_tiles(x, packed, b, y, ends, cuts, grid, planes, entries, lows, first, stop):
         """Memory order: group, block of positions, chunk of output channels; then point and phase, tile of rows, tile
         of positions, channel. Whether all results are finite and within LIMIT.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         groups, channels, maps, blocks, chunks, block, chunk, positions = cuts
+        low, top = splat(ends[2], lanes), splat(ends[3], lanes)
+        ending = ends[0] != 0, splat(element(0), lanes), splat(ends[1], lanes), low, top
         apart = _odd(channels * block, lanes)
         panel = np.empty(16 * apart + lanes, element)
         phases = grid[6] * grid[7]
@@ -96,7 +98,7 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
                     is_finite &= check[lane] == 0
                 for run in range(count_runs):
                     place(lines, pitch, y, out_map, groups * maps, b[out_map], runs[run], grid, planes, lows,
-                          element, lanes, size, outputs)  # fmt: skip
+                          ends, ending, element, lanes, size, outputs)  # fmt: skip
         return is_finite
 
     return grow_tiles

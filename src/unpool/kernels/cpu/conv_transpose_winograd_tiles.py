@@ -7,6 +7,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from unpool.kernels.cpu.conv_transpose_line import activated
 from unpool.kernels.cpu.vector import (
     address_of,
     count_up,
@@ -128,16 +129,18 @@ def _collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, el
     return collect_map
 
 
-def place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element, lanes, size, outputs):
+def place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, ends, ending, element, lanes, size, outputs):
     """Write the results of one output channel and one run; exists in compiled code only."""
 
 
 @overload(place, prefer_literal=True)
-def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element, lanes, size, outputs):
+def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, ends, ending, element, lanes, size, outputs):
     """Row by row of every phase; two phases along the lanes, side by side in the output, go together."""
     double = 2 * lanes.literal_value
 
-    def place_run(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, element, lanes, size, outputs):
+    def place_run(
+        lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, ends, ending, element, lanes, size, outputs
+    ):
         high, wide, stride, down, across = planes[2], planes[3], grid[5], grid[6], grid[7]
         column, length = grid[3] + outputs * run[2], outputs * run[3]
         biases = splat(bias, lanes)
@@ -158,6 +161,8 @@ def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, elemen
                     for done in range(0, length, lanes):
                         at = column - lows[1, 0] + done
                         value = load(source + done * size, element, lanes) + biases
+                        if ending[0]:
+                            value = activated(value, ending)
                         if at >= 0 and at + lanes <= stop:
                             store(out + at * size, value)
                         else:
@@ -170,7 +175,10 @@ def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, elemen
                     for done in range(0, length, lanes):
                         at = 2 * (column + done) + nearest
                         left = load(source + done * size, element, lanes) + biases
-                        value = interleave(left, load(other + done * size, element, lanes) + biases)
+                        right = load(other + done * size, element, lanes) + biases
+                        if ending[0]:
+                            left, right = activated(left, ending), activated(right, ending)
+                        value = interleave(left, right)
                         if at >= 0 and at + double <= stop:
                             store(out + at * size, value)
                         else:
@@ -181,6 +189,10 @@ def _place(lines, pitch, y, out_map, maps, bias, run, grid, planes, lows, elemen
                         for at in range(max(0, column - low), column + length - low):
                             if at * stride + each < wide:
                                 value = lines[start + each * outputs * pitch + at - column + low] + bias
+                                if ends[0]:
+                                    value = value * ends[1] if value < 0 else value
+                                    value = ends[2] if value < ends[2] else value
+                                    value = ends[3] if value > ends[3] else value
                                 y[target + each + at * stride] = value
 
     return place_run

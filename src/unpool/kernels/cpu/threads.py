@@ -197,6 +197,12 @@ def split(kernel: Callable[..., Result], jobs: int, work: int, threads: int | No
     return shared.made
 
 
+class _Holding(partial[Any]):
+    """A kernel with handles of arrays, which live as long: a caller may be interrupted, and leave before a worker."""
+
+    arrays: tuple[Any, ...]
+
+
 class Launch:
     """A kernel with all its arguments but the arrays.
 
@@ -213,17 +219,25 @@ class Launch:
         self._alone = (*args, 0, jobs)
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
-        """Run the kernel on three C-contiguous NumPy arrays, which live until it is done; `more` follows them.
+        """Run the kernel on three C-contiguous NumPy arrays; `more` follows them.
 
         Returns:
             As `split`.
         """
-        kernel = self._kernel
-        if kernel is None:
+        if self._kernel is not None and self._work < 2 * _WORTH_A_THREAD:
+            return [self._kernel(id(x), id(y), id(z), *more, *self._alone)]
+        return self.on((x, y, z), threads, *more)
+
+    def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
+        """As a call, for any number of arrays."""
+        if self._kernel is None:
             return []
+        handles = (*map(id, arrays), *more)
         if self._work < 2 * _WORTH_A_THREAD:
-            return [kernel(id(x), id(y), id(z), *more, *self._alone)]
-        return split(partial(kernel, id(x), id(y), id(z), *more), self._jobs, self._work, threads, *self._args)
+            return [self._kernel(*handles, *self._alone)]
+        kernel = _Holding(self._kernel, *handles)
+        kernel.arrays = arrays
+        return split(kernel, self._jobs, self._work, threads, *self._args)
 
 
 def _forget_workers() -> None:

@@ -558,20 +558,40 @@ def tile_interleave(context, address, places, like, step):
     def emit(ctx, builder, signature, arguments):
         table = builder.inttoptr(arguments[1], ir.PointerType(ir.IntType(64)))
         offsets = [builder.load(builder.gep(table, [ir.Constant(_I32, part)])) for part in range(result.count)]
-        groups = [[_load(builder, builder.add(arguments[0], offset), like) for offset in offsets]]
-        while len(groups[0]) > 1:
-            half = len(groups[0]) // 2
-            groups = [
-                [
-                    _interleave_half(builder, *pair, like.lanes, high)
-                    for pair in zip(each[:half], each[half:], strict=True)
-                ]
-                for each in groups
-                for high in (0, 1)
-            ]
-        return ctx.make_tuple(builder, result, [each[0] for each in groups])
+        vectors = [_load(builder, builder.add(arguments[0], offset), like) for offset in offsets]
+        return ctx.make_tuple(builder, result, _alternated(builder, vectors))
 
     return result(address, places, like, step), emit
+
+
+def _alternated(builder, vectors):
+    """The same number of vectors, a power of two, whose lanes alternate."""
+    groups = [vectors]
+    while len(groups[0]) > 1:
+        half = len(groups[0]) // 2
+        groups = [
+            [
+                _interleave_half(builder, *pair, pair[0].type.count, high)
+                for pair in zip(each[:half], each[half:], strict=True)
+            ]
+            for each in groups
+            for high in (0, 1)
+        ]
+    return [each[0] for each in groups]
+
+
+@intrinsic
+def tile_alternate(context, total, step):
+    """Vectors of `step` rows of a tile, one of each at a time, as vectors whose lanes alternate: 1, 2, 4 or 8 rows."""
+    rows = step.literal_value
+    wide = total.count // rows
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        mixed = [each for column in range(wide) for each in _alternated(builder, values[column::wide])]
+        return ctx.make_tuple(builder, total, mixed)
+
+    return total(total, step), emit
 
 
 def _interleave_half(builder, x, y, lanes, high):
@@ -914,3 +934,66 @@ def any_unordered(context, values):
         return found[0]
 
     return _mask_of(kind)(values), emit
+
+
+def tile_sum_terms(context, start, terms, bounds, a, b, lists, vectors):
+    """`lists` rows of `vectors` vectors: each is `start` plus a[i] * b[j] over its terms (i, j).
+
+    All but `start` are addresses: `terms` of pairs of int64, i and j, in bytes behind the element `a` and the whole
+    vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]).
+    """
+    result = types.UniTuple(start, lists.literal_value * vectors.literal_value)
+    whole, size = ir.IntType(64), _bits(start.element) // 8
+
+    def number(builder, address, place):
+        return builder.load(builder.gep(builder.inttoptr(address, ir.PointerType(whole)), [place]))
+
+    def step(builder, term, totals, arguments):
+        places = [builder.add(builder.shl(term, whole(1)), whole(part)) for part in (0, 1)]
+        left, right = (builder.add(arguments[3 + part], number(builder, arguments[1], places[part])) for part in (0, 1))
+        scalar = builder.load(builder.inttoptr(left, ir.PointerType(_llvm_element(start.element))), align=size)
+        many = _splat(builder, scalar, start.lanes)
+        parts = [builder.add(right, whole(part * size * start.lanes)) for part in range(len(totals))]
+        return [
+            _call(builder, f"llvm.fmuladd.{start.suffix}", start.llvm, [many, _load(builder, part, start), total])
+            for part, total in zip(parts, totals, strict=True)
+        ]
+
+    def emit(ctx, builder, signature, arguments):
+        found = []
+        for row in range(lists.literal_value):
+            edges = [number(builder, arguments[2], whole(row + end)) for end in (0, 1)]
+            before, head, body, after = builder.block, *(builder.append_basic_block(name) for name in ("", "", ""))
+            builder.branch(head)
+            builder.position_at_end(head)
+            term, *totals = (builder.phi(kind) for kind in (whole, *[start.llvm] * vectors.literal_value))
+            builder.cbranch(builder.icmp_signed("<", term, edges[1]), body, after)
+            builder.position_at_end(body)
+            following = [builder.add(term, whole(1)), *step(builder, term, totals, arguments)]
+            builder.branch(head)
+            for phi, first, later in zip(
+                (term, *totals), (edges[0], *[arguments[0]] * len(totals)), following, strict=True
+            ):
+                phi.add_incoming(first, before)
+                phi.add_incoming(later, body)
+            builder.position_at_end(after)
+            found += totals
+        return ctx.make_tuple(builder, result, found)
+
+    return result(start, terms, bounds, a, b, lists, vectors), emit
+
+
+@intrinsic
+def tile_activate(context, total, zero, slope, low, high):
+    """A tile, times a slope where it is below 0, then not below nor above two bounds; NaN stays NaN."""
+
+    def emit(ctx, builder, signature, arguments):
+        tile, none, factor, least, most = arguments
+        values = []
+        for each in cgutils.unpack_tuple(builder, tile, total.count):
+            value = builder.select(builder.fcmp_ordered("<", each, none), builder.fmul(each, factor), each)
+            value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
+            values.append(builder.select(builder.fcmp_ordered(">", value, most), most, value))
+        return ctx.make_tuple(builder, total, values)
+
+    return total(total, zero, slope, low, high), emit

@@ -1,0 +1,295 @@
+"""Transposed convolution of few channels per group, each output vector summed in registers from the rows that reach it.
+
+    y[row, u * stride + phase] = b + sum over rows and taps that reach it: x[other row, u - shift(tap)] * w[tap]
+
+The phases of an output row are computed side by side and interleaved in registers, so whole vectors of neighbours are
+stored. What is read is a copy of some rows of x with zeros at both ends, so no vector needs a mask to be loaded. These
+zeros are multiplied, so weights must be finite; rows outside x are left out.
+"""
+
+import math
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.conv_transpose_winograd_tiles import between
+from unpool.kernels.cpu.conv_transpose_work import Work
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.threads import Launch
+from unpool.kernels.cpu.vector import (
+    address_of,
+    count_up,
+    load,
+    load_masked,
+    splat,
+    splat_rows,
+    store,
+    tile_activate,
+    tile_alternate,
+    tile_store,
+    tile_store_first,
+    tile_sum_terms,
+)
+
+STRIDES = (1, 2, 4, 8)
+"""Along the lanes: what is interleaved in registers."""
+
+PANEL_BYTES = 1 << 18
+"""Rows of x that are laid out at once: they stay in the second cache."""
+
+MOST_STEPS = 2048
+"""Positions along the lanes that are laid out at once."""
+
+MOST_TERMS = 1 << 14
+"""Products that all kinds of output rows list together."""
+
+MOST_ROWS = 1 << 20
+"""Output rows of a plane, which a table lists."""
+
+MOST_PRODUCTS = 10
+"""Per output, those in unused lanes counted: with more of them it is worth laying out tiles for a dense product."""
+
+MOST_PRODUCTS_ALONE = 25
+"""The same for groups of one output channel, which fill no tile."""
+
+FEWEST_JOBS = 8
+"""Planes are cut until there are so many parts, so that threads have equal shares."""
+
+
+@lru_cache(maxsize=1024)
+def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+    """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
+    if not channels or not fits(axes, channels):
+        return False
+    lanes, steps = 2 * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
+    filled = -(-steps // lanes) * lanes / steps
+    products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
+    return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE)
+
+
+@lru_cache(maxsize=256)
+def fits(axes: tuple[Axis, ...], channels: int) -> bool:
+    """Whether this way knows the stride along the lanes, and its tables are small; `channels` are those of a group."""
+    if axes[-1].window.stride not in STRIDES or not all(axis.small and axis.large for axis in axes):
+        return False
+    if math.prod(axis.large for axis in axes[:-1]) > MOST_ROWS:
+        return False
+    kinds = math.prod(len(_kinds(axis)[0]) * axis.window.size / axis.window.stride for axis in axes[:-1])
+    return channels * kinds * axes[-1].window.size <= MOST_TERMS
+
+
+def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
+    """The call that writes a transposed convolution which this way `fits`.
+
+    It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
+    (N, M, D1..Dk).
+
+    Args:
+        work: what is to be computed.
+        ending: the activation of the sums.
+    """
+    last, channels, size = work.axes[-1], work.channels // work.group, work.dtype.itemsize
+    lanes = vector_bytes() // size
+    taps, left, beyond = _taps(last, lanes)
+    steps = -(-last.large // last.window.stride)
+    chunk = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
+    pieces, pitch = -(-steps // chunk), -(-(chunk + beyond) // lanes) * lanes * size
+    rows, reach, kinds = _rows(work.axes[:-1])
+    bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
+    height = int((bands[:, 3] - bands[:, 2]).max())
+    apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
+    lists = [_products(channels, kind, each, apart) for kind in kinds for each in taps]
+    bounds = np.cumsum([0, *(len(each) for each in lists)])
+    numbers = [
+        work.group, channels, work.maps, pieces, chunk, pitch, height, last.small, last.large, last.window.stride,
+        left, beyond, work.small, work.taps * size, len(rows), ending.is_active,
+    ]  # fmt: skip
+    outputs = work.batch * work.group * work.maps * work.large
+    return Launch(
+        _kernel(work.dtype), work.batch * work.group * len(bands) * pieces, outputs * (1 + bounds[-1] // len(lists)),
+        np.array(numbers), np.array(ending.bounds, work.dtype), bands, rows * [pitch, last.window.stride], bounds,
+        np.concatenate(lists),
+    )  # fmt: skip
+
+
+def _products(channels: int, kind, taps, apart: list[list[int]]):
+    """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
+    channel, row, tap = np.ix_(range(channels), range(len(kind)), range(len(taps)))
+    parts = np.stack([channel, channel], -1) * apart[0], kind[row] * apart[1], taps[tap] * apart[2]
+    return sum(parts).reshape(-1, 2)
+
+
+def _taps(axis: Axis, lanes: int):
+    """Per phase its taps, each with what it reads at step 0; padding; elements that are read beyond the steps."""
+    spans = tap_spans(axis)
+    shift, phase = np.divmod(spans[:, 3], axis.window.stride)
+    left = -(-int(shift.max(initial=0)) // lanes) * lanes
+    taps = np.stack([spans[:, 0], left - shift], 1)
+    return [taps[phase == each] for each in range(axis.window.stride)], left, left - int(shift.min(initial=0))
+
+
+def _kinds(axis: Axis):
+    """Kinds of positions of an axis, each the taps that reach it, first tap and how many; and the kind of each."""
+    walk = growing_walk(axis)
+    return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
+
+
+def _rows(leading: tuple[Axis, ...]):
+    """What the rows of y are tied to.
+
+    Returns:
+        rows: (rows, 2) an input row, and the number of the kind of the row.
+        reach: (rows, 2) the first and the last input row that are read.
+        kinds: per kind its terms (row of the window, input row behind the one that is given).
+    """
+    rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
+    for axis in leading:
+        walk, (found, number), back = growing_walk(axis), _kinds(axis), np.arange(axis.window.size)
+        steps = [walk.tap_step, walk.other_step]
+        one = [[first, 0] + back[:count, None] * steps for first, count in found]
+        kinds = [(old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in one]
+        last = np.clip(walk.other, 0, axis.small - 1)
+        edges = np.stack([last + np.maximum(0, walk.count - 1) * walk.other_step, last], 1)
+        reach = (reach[:, None] * axis.small + edges).reshape(-1, 2)
+        rows = (rows[:, None] * [axis.small, len(found)] + np.stack([last, number.reshape(-1)], 1)).reshape(-1, 2)
+    return rows, reach, kinds
+
+
+def _bands(reach, most: int, parts: int):
+    """Equal parts of the output rows that read at most so many input rows, or one row each: (first, stop, low, high).
+
+    So many that there are FEWEST_JOBS where the rest of the call has `parts`.
+    """
+    count = min(len(reach), -(-FEWEST_JOBS // parts))
+    while True:
+        edges = np.arange(count + 1) * len(reach) // count
+        low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
+        if (high - low).max() <= most or count == len(reach):
+            return np.stack([edges[:-1], edges[1:], low, high], 1)
+        count = min(len(reach), 2 * count)
+
+
+@cache
+def _kernel(dtype: np.dtype[Any]):
+    return _make(getattr(types, dtype.name), vector_bytes() // dtype.itemsize, dtype.itemsize, source_digest())
+
+
+def _make(element, lanes, size, digest):
+    number = np.dtype(str(element)).type
+
+    @compiled()
+    def grow_directly(x, w, b, y, numbers, ends, bands, rows, bounds, terms, first, stop):
+        """Memory order: batch and group, band of rows, piece along the lanes; then output channel, row, vectors of
+        positions, phase; then channel, input row and tap in registers.
+
+        Args:
+            x: a handle, as the next three.
+            w: as described for `prepare`.
+            b: likewise.
+            y: likewise.
+            numbers: what `prepare` lists: sizes in elements, `pitch` and `window` in bytes.
+            ends: slope below 0, lower and upper bound.
+            bands: first and last output row, first and last input row.
+            rows: for every output row where it reads the panel, in bytes, and the first of its lists.
+            bounds: where lists begin.
+            terms: bytes in the window, bytes in the panel.
+            first: job.
+            stop: job.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        groups, channels, maps, pieces, chunk = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        pitch, height, small, large, stride = numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]
+        left, beyond, plane, window, high = numbers[10], numbers[11], numbers[12], numbers[13], numbers[14]
+        low, top = splat(ends[1], lanes), splat(ends[2], lanes)
+        ending = numbers[15] != 0, splat(number(0), lanes), splat(ends[0], lanes), low, top
+        tiles = bands.shape[0] * pieces
+        memory = np.empty(channels * height * pitch // size + 64, number)
+        for job in range(first, stop):
+            outer, tile = job // tiles, job % tiles
+            band, at = tile // pieces, tile % pieces * chunk
+            panel, begin = -(-address_of(memory) // 64) * 64, bands[band, 2]
+            length = min(chunk * stride, large - at * stride)
+            for channel in range(channels):
+                source = address_of(x) + ((outer * channels + channel) * plane + begin * small) * size
+                target = panel + channel * height * pitch
+                for _row in range(begin, bands[band, 3]):
+                    lay_row(target, source, at - left, -(-length // stride) + beyond, small, element, lanes, size)
+                    source += small * size
+                    target += pitch
+            for out_map in range(maps):
+                bias = splat_rows(address_of(b) + (outer % groups * maps + out_map) * size, element, lanes, 1)
+                weight = address_of(w) + (outer % groups * channels * maps + out_map) * window
+                plane_out = address_of(y) + ((outer * maps + out_map) * high * large + at * stride) * size
+                for row in range(bands[band, 0], bands[band, 1]):
+                    out, source = plane_out + row * large * size, panel + rows[row, 0] - begin * pitch
+                    lists = address_of(bounds) + rows[row, 1] * 8
+                    if stride == 1:
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 1)
+                    elif stride == 2:
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 2)
+                    elif stride == 4:
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 4)
+                    else:
+                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 8)
+
+    return grow_directly
+
+
+def lay_row(target, source, start, count, small, element, lanes, size):
+    """Elements [start, start + count) of a row, zeros outside of it; exists in compiled code only."""
+
+
+@overload(lay_row, prefer_literal=True)
+def _lay_row(target, source, start, count, small, element, lanes, size):
+    number = np.dtype(str(element.dtype)).type
+
+    def lay(target, source, start, count, small, element, lanes, size):
+        zero, ramp = splat(number(0), lanes), count_up(types.int32, lanes, 1)
+        for place in range(start, start + count, lanes):
+            if place >= 0 and place + lanes <= small:
+                store(target, load(source + place * size, element, lanes))
+            else:
+                store(target, load_masked(source + place * size, between(ramp, -place, small - place), zero))
+            target += lanes * size
+
+    return lay
+
+
+def grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
+    """`left` neighbours in one row of y; exists in compiled code only."""
+
+
+@overload(grow_row, prefer_literal=True)
+def _grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
+    """Four vectors of positions or two at once, as many as are left and as there are registers."""
+    narrow, wide = 2, 4 if step.literal_value < 4 else 2
+    few, many = narrow * step.literal_value, wide * step.literal_value
+
+    def grow(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
+        while left > few * lanes:
+            total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, wide), step)
+            if ending[0]:
+                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
+            if left >= many * lanes:
+                tile_store(total, out, lanes * size, many, 1)
+            else:
+                tile_store_first(total, out, left)
+            out += many * lanes * size
+            source += wide * lanes * size
+            left -= many * lanes
+        if left > 0:
+            total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, narrow), step)
+            if ending[0]:
+                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
+            if left >= few * lanes:
+                tile_store(total, out, lanes * size, few, 1)
+            else:
+                tile_store_first(total, out, left)
+
+    return grow

@@ -1,0 +1,49 @@
+"""What a transposed convolution is, before any array is there."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpool.geometry import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the choice of a way depends on.
+
+    Attributes:
+        axes: one per spatial axis.
+        batch: size of the batch.
+        group: number of groups.
+        channels: of x.
+        maps: of each group of y.
+        dtype: in which sums are formed.
+        is_plain: whether x and y are of that type, channels first.
+        is_kept: whether what is derived from the weights can be kept.
+    """
+
+    axes: tuple[Axis, ...]
+    batch: int
+    group: int
+    channels: int
+    maps: int
+    dtype: np.dtype[Any]
+    is_plain: bool
+    is_kept: bool
+
+    @property
+    def small(self) -> int:
+        """Positions of x."""
+        return math.prod(axis.small for axis in self.axes)
+
+    @property
+    def large(self) -> int:
+        """Positions of y."""
+        return math.prod(axis.large for axis in self.axes)
+
+    @property
+    def taps(self) -> int:
+        """Of a window."""
+        return math.prod(axis.window.size for axis in self.axes)
