@@ -67,24 +67,23 @@ def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype
     return kernel.ways(_work(spec, x_shape, w_shape, dtype))[0]
 
 
-def products_saved(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
-    """Multiply-adds that Winograd's tiles save with constant weights, against one per tap; 0 where they are not used.
-
-    What they cost besides products counts as the products that would take as long.
+def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
+    """How long a call with constant weights takes, in multiply-adds at the processor's peak; infinity where unknown.
 
     Raises:
         UnpoolError: the shapes do not fit, or the type is none of ours.
     """
     from unpool.kernels.cpu import conv_transpose as kernel
+    from unpool.kernels.cpu import conv_transpose_phases as phases
     from unpool.kernels.cpu import conv_transpose_winograd as winograd
 
     work = _work(spec, x_shape, w_shape, dtype)
-    if kernel.ways(work)[0] != "winograd":
-        return 0.0
-    channels = work.channels // work.group
-    cost = winograd.cost(work.axes, work.batch, channels, work.maps, work.dtype.itemsize, is_kept=True)
-    taps = math.prod(axis.small * axis.window.size for axis in work.axes)
-    return work.group * (work.batch * work.maps * channels * taps - cost)
+    way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
+    if way == "winograd":
+        return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)
+    if way == "phases":
+        return work.group * work.batch * phases.blocking(work.axes, channels, work.maps, size).cost
+    return math.inf
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:

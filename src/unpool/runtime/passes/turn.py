@@ -1,11 +1,12 @@
-"""A Conv of stride 1 is a ConvTranspose with its window turned, which Winograd's tiles compute with fewer products.
+"""A Conv of stride 1 is a ConvTranspose with its window turned, which our kernels may compute faster.
 
     y[m, p] = sum over channels c, taps t: W[m, c, t] * x[c, p + t * dilation - begin]
 
     is the ConvTranspose of W'[c, m, t] = W[m, c, last - t], cut at last * dilation - begin; last = window - 1
 
-Both sum the same products. onnxruntime has no such tiles: it takes a product per tap. A Conv is turned where the tiles
-save more than it costs to leave onnxruntime's blocked layout and to come back to it.
+Both sum the same products. Over two axes onnxruntime takes one per tap, in a blocked layout; Winograd's tiles take
+fewer. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
+onnxruntime and to come back.
 """
 
 import math
@@ -34,6 +35,11 @@ STEP_COST = 4_000_000
 ELEMENT_COST = 40
 """Multiply-adds in the time that an element takes from one layout to another."""
 
+COPY_COST = 10
+"""Multiply-adds in the time of one of onnxruntime's copies."""
+
+TYPES = (np.float32, np.float64)
+
 
 def turn(graph: Graph, types: Types) -> Graph:
     """The graph with every Conv turned for which it pays; `raised` says so."""
@@ -49,7 +55,7 @@ def turn(graph: Graph, types: Types) -> Graph:
         constants[weights] = numpy_helper.from_array(window, weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, label(node), **given)
-        raised[node.output[0]] = f"turned from Conv {label(node)!r}: fewer products"
+        raised[node.output[0]] = f"turned from Conv {label(node)!r}: faster so"
     return replace(graph, nodes=tuple(nodes), constants=constants, raised=raised)
 
 
@@ -71,22 +77,23 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
 
 
 def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
-    """Whether the tiles save more than an additional step costs; not where shapes are unknown or do not fit."""
+    """Whether a step of ours saves more than it costs; not where shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
-    group = given.get("group", 1)
+    group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.sizes(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
-    if len(x_shape) < len(known):
+    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in (2, 3):
         return False
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        w_shape = (channels * group, maps // group, *window)
-        saved = execute.products_saved(spec, x_shape, w_shape, helper.tensor_dtype_to_np_dtype(w.data_type))
+        ours = execute.cost(spec, x_shape, (channels * group, maps // group, *window), dtype)
     except UnpoolError:
         return False
-    elements = x_shape[0] * math.prod(x_shape[2:]) * (x_shape[1] + maps)
-    return saved > STEP_COST + ELEMENT_COST * elements
+    positions = x_shape[0] * math.prod(x_shape[2:])
+    copied = COPY_COST * group if len(window) == 3 else 0
+    theirs = positions * channels * math.prod(window) * (maps + copied)
+    return bool(theirs - ours > STEP_COST + ELEMENT_COST * positions * (channels * group + maps))
 
 
 def _turned_window(w: AnyArray, group: int) -> AnyArray:
