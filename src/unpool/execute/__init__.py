@@ -11,7 +11,7 @@ from typing import TypeAlias
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute.arrays import Optional, checked_type, present
-from unpool.execute.conv_transpose import PreparedConvTranspose, cost, pack, way
+from unpool.execute.conv_transpose import PreparedConvTranspose, pack, way
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.operators.contract import Row
@@ -20,7 +20,7 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import index_type, text
 
-__all__ = ["KEPT", "Prepared", "available_cores", "check_threads", "cost", "forget", "pack", "prepare", "run", "way"]
+__all__ = ["KEPT", "Prepared", "available_cores", "check_threads", "forget", "pack", "prepare", "run", "way"]
 
 KEPT = 1024
 """Prepared calls that are kept per operator; the least recently used ones go."""

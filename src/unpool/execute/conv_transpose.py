@@ -1,6 +1,5 @@
 """ConvTranspose between arrays and kernels."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,25 +64,6 @@ def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype
     from unpool.kernels.cpu import conv_transpose as kernel
 
     return kernel.ways(_work(spec, x_shape, w_shape, dtype))[0]
-
-
-def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
-    """How long a call with constant weights takes, in multiply-adds at the processor's peak; infinity where unknown.
-
-    Raises:
-        UnpoolError: the shapes do not fit, or the type is none of ours.
-    """
-    from unpool.kernels.cpu import conv_transpose as kernel
-    from unpool.kernels.cpu import conv_transpose_phases as phases
-    from unpool.kernels.cpu import conv_transpose_winograd as winograd
-
-    work = _work(spec, x_shape, w_shape, dtype)
-    way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
-    if way == "winograd":
-        return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)
-    if way == "phases":
-        return work.group * work.batch * phases.blocking(work.axes, channels, work.maps, size).cost
-    return math.inf
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:

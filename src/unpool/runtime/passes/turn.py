@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.execute.cost import cost
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime import shapes
@@ -87,7 +87,7 @@ def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | Non
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        ours = execute.cost(spec, x_shape, (channels * group, maps // group, *window), dtype)
+        ours = cost(spec, x_shape, (channels * group, maps // group, *window), dtype)
     except UnpoolError:
         return False
     positions = x_shape[0] * math.prod(x_shape[2:])
