@@ -139,6 +139,23 @@ def test_exact_takes_every_pool():
     assert runners(models.only_pool())["MaxPool->y"] == "unpool"
 
 
+def test_a_plain_pool_behind_ours_is_ours():
+    """What unpool makes is not in onnxruntime's blocked layout; a pool behind a Relu there is onnxruntime's."""
+    pool = "MaxPool <kernel_shape = [2, 2], strides = [2, 2]>"
+    model = models.model(
+        f"""b (float[1, 2, 6, 6] x) => (float[1, 2, 6, 6] y, float[1, 2, 6, 6] z) {{
+            t = ConvTranspose <strides = [2, 2]> (x, w)
+            y = {pool} (t)
+            r = Abs (t)
+            z = {pool} (r)
+        }}""",
+        w=models.random(2, 2, 2, 2),
+    )
+    assert runners(model) == {
+        "ConvTranspose->t": "unpool", "MaxPool->y": "unpool", "Abs->r": "onnxruntime", "MaxPool->z": "onnxruntime",
+    }  # fmt: skip
+
+
 def test_channels_last_nodes_are_ours():
     """Nodes of com.ms.internal.nhwc are ours and carry their domain and version."""
     plan = unpool.InferenceSession(models.nhwc()).plan
@@ -232,7 +249,7 @@ def test_what_no_output_needs_is_not_planned():
 def test_folded_nodes_are_named():
     """What was folded into a ConvTranspose stands in its reason."""
     (record,) = unpool.InferenceSession(models.weights_from_nodes()).plan
-    assert record.reason == "unpool runs every ConvTranspose; with BatchNormalization->n, Mul->y folded in"
+    assert record.reason == "unpool runs every ConvTranspose, by phases; with BatchNormalization->n, Mul->y folded in"
 
 
 def test_names_and_versions_of_records():

@@ -64,7 +64,7 @@ def infer(graph: Graph, meaning: Meaning) -> Inference:
     while True:
         inferred = _by_onnx(skeleton, known)
         turn = _Turn(graph, ours)
-        types = turn.visit(inferred, _types_of(graph))
+        types = turn.visit(inferred, stated_types(graph))
         if turn.made == known:
             inner = tuple(map(_only_known, turn.inner))
             return Inference(_only_known(types), tuple(turn.ours), inner)
@@ -145,7 +145,7 @@ def _vector(tensor: onnx.TensorProto) -> Dims | None:
     return tuple(numpy_helper.to_array(tensor).tolist())
 
 
-def _types_of(graph: Graph) -> Types:
+def stated_types(graph: Graph) -> Types:
     """What needs no inference: constants and inputs."""
     known = {name: as_input(tensor).type for name, tensor in graph.constants.items()}
     for name, sparse in graph.sparse_constants.items():
@@ -187,7 +187,9 @@ def _skeleton(graph: Graph) -> onnx.ModelProto:
     nodes = [stand_in for node in graph.nodes for stand_in in _stand_ins(node, numbers.__next__)]
     small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
     fed = {value.name for value in graph.inputs}
-    given = [helper.make_value_info(name, one) for name, one in _types_of(graph).items() if name not in {*small, *fed}]
+    given = [
+        helper.make_value_info(name, one) for name, one in stated_types(graph).items() if name not in {*small, *fed}
+    ]
     known = {*graph.constants, *graph.sparse_constants, *fed}
     body = helper.make_graph(
         nodes,

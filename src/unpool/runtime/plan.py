@@ -104,12 +104,7 @@ def make(graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, 
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    choices = [
-        Choice("unpool" if position in specs else "reference", f"onnxruntime: {refused[position]}")
-        if position in refused
-        else choose(node, specs.get(position), types, exact=why_exact)
-        for position, node in enumerate(graph.nodes)
-    ]
+    choices = _choices(graph, specs, types, why_exact, refused)
     steps = _steps(graph, choices, _levels(graph, choices))
     records = [
         record
@@ -118,6 +113,22 @@ def make(graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, 
         for record in _records(graph, position, choices[position], number, step.level)
     ]
     return Plan(tuple(steps), tuple(records))
+
+
+def _choices(
+    graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str]
+) -> list[Choice]:
+    ours: set[str] = set()
+    choices = []
+    for position, node in enumerate(graph.nodes):
+        spec = specs.get(position)
+        if position in refused:
+            choice = Choice("reference" if spec is None else "unpool", f"onnxruntime: {refused[position]}")
+        else:
+            choice = choose(node, spec, types, exact=exact, is_behind_ours=not ours.isdisjoint(node.input[:1]))
+        choices.append(choice)
+        ours.update(writes(node) if choice.runner == "unpool" else ())
+    return choices
 
 
 def _levels(graph: Graph, choices: Sequence[Choice]) -> list[int]:

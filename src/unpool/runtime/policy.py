@@ -1,7 +1,8 @@
 """Who runs a node: unpool, onnxruntime, or onnx's ReferenceEvaluator, and why.
 
 MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
-blocked layout, unless its attributes could silently give another result there.
+blocked layout, unless its attributes could silently give another result there, or unpool makes its input: then that is
+not in the blocked layout, in which alone onnxruntime pools fast.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Choice:
     reason: str
 
 
-def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str) -> Choice:
+def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool) -> Choice:
     """Who runs a node that nothing refuses.
 
     Args:
@@ -44,6 +45,7 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str)
         spec: None for a node that is not ours.
         types: what is known of the values.
         exact: why unpool runs every MaxPool; "" if it does not.
+        is_behind_ours: whether unpool makes its first input.
     """
     if spec is None:
         return _choose_foreign(node)
@@ -56,6 +58,8 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str)
     difference = _difference(spec, node.input[0], types)
     if difference is not None:
         return Choice("unpool", difference)
+    if is_behind_ours:
+        return Choice("unpool", "plain MaxPool behind a node of unpool's: not in onnxruntime's blocked layout")
     return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
 
 

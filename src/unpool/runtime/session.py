@@ -20,7 +20,7 @@ from unpool.runtime.assemble import Settings, assemble
 from unpool.runtime.bound import Meaning
 from unpool.runtime.check import check as check_model
 from unpool.runtime.graph import Graph, dense, read
-from unpool.runtime.inference import infer
+from unpool.runtime.inference import infer, stated_types
 from unpool.runtime.load import Source, load
 from unpool.runtime.ort_options import OURS, Provider, providers_of, session_options, thread_budget
 from unpool.runtime.ort_values import to_ort_value
@@ -31,6 +31,7 @@ from unpool.runtime.passes.fuse import fuse
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.turn import turn
 from unpool.runtime.plan import Plan
 from unpool.runtime.profile import Profile
 from unpool.runtime.schedule import Schedules
@@ -115,7 +116,8 @@ class InferenceSession:
         settings = Settings(meaning, exact, budget, session_options(sess_options, budget), self._providers)
         model = load(path_or_bytes)
         self._metadata = _metadata(model)
-        graph, types = _prepare(model, meaning, raises=self._raises)
+        turns = self._options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        graph, types = _prepare(model, meaning, raises=self._raises, turns=turns)
         self._signature = Signature(graph, types)
         program = assemble(graph, types, settings)
         self._plan = program.plan
@@ -232,7 +234,7 @@ class AsWritten(InferenceSession):
     _raises = False
 
 
-def _prepare(model: onnx.ModelProto, meaning: Meaning, *, raises: bool) -> tuple[Graph, Types]:
+def _prepare(model: onnx.ModelProto, meaning: Meaning, *, raises: bool, turns: bool) -> tuple[Graph, Types]:
     """Check the model and bring it into the form that is planned, with what is known of its values."""
     model = shorten(model)
     imports = {one.domain: one.version for one in model.opset_import}
@@ -244,7 +246,8 @@ def _prepare(model: onnx.ModelProto, meaning: Meaning, *, raises: bool) -> tuple
     if raises:
         graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
     bound.check_types(graph, types, meaning)
-    return prune(fuse(fold(graph), types)), types
+    graph = prune(fuse(fold(turn(graph, types) if turns else graph), types))
+    return graph, types | stated_types(graph)
 
 
 def _require_options(options: object) -> None:

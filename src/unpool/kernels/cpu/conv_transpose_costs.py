@@ -28,7 +28,9 @@ MOST_TAPS = 1 << 14
 """Phases or taps beyond which tables of them are not made."""
 
 PANEL_BYTES = 3 << 17
-"""The input of one block of positions, all channels, stays in the second cache."""
+"""The input of one block of positions, all channels, stays in the second cache, unless its margin alone fills that:
+then a block is half as long as its margin, so that no element is laid out more than three times.
+"""
 
 PIECE = 1 << 8
 """Products that are summed in registers: with more, the input leaves the first cache, and errors grow."""

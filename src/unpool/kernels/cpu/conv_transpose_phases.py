@@ -93,7 +93,8 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
     size = vector_bytes() // lanes
     room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
-    fitting = min(PANEL_BYTES // (channels * copies * size) - plan.margin, room // (size * phases * min(maps, rows)))
+    near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
+    fitting = min(near, room // (size * phases * min(maps, rows)))
     tiles = -(-plan.length // step)
     for most in (max(4, fitting // step), 1):
         block = (tiles if tiles <= most and maps > rows else _even(tiles, most)) * step

@@ -37,7 +37,7 @@ def fold(graph: Graph) -> Graph:
     walk = _Walk(graph)
     for node in graph.nodes:
         walk.visit(node)
-    return replace(graph, nodes=tuple(walk.nodes), constants=walk.constants, folded=walk.folded)
+    return replace(graph, nodes=tuple(walk.nodes), constants=walk.constants, folded=walk.folded, raised=walk.raised)
 
 
 class _Walk:
@@ -46,7 +46,7 @@ class _Walk:
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants = dict(graph.constants)
-        self.folded = dict(graph.folded)
+        self.folded, self.raised = dict(graph.folded), dict(graph.raised)
         self._names = {*self.constants, *(value.name for value in graph.inputs), *graph.uses()}
         self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
         self._maker: dict[str, int] = {}
@@ -88,6 +88,8 @@ class _Walk:
         self.nodes[position] = conv
         self._maker[conv.output[0]] = position
         self.folded[conv.output[0]] = (*self.folded.pop(old_output, ()), label(node))
+        if old_output in self.raised:
+            self.raised[conv.output[0]] = self.raised.pop(old_output)
 
     def _array(self, name: str) -> Array | None:
         tensor = self.constants.get(name)

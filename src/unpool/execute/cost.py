@@ -1,0 +1,32 @@
+"""How long a ConvTranspose takes, for those who choose between it and something else."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from unpool.dtypes import storage_type
+from unpool.operators import conv_transpose
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.tensors import Shape
+
+
+def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
+    """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown.
+
+    Raises:
+        UnpoolError: the shapes do not fit, or the type is none of ours.
+    """
+    from unpool.kernels.cpu import conv_transpose as kernel
+    from unpool.kernels.cpu import conv_transpose_phases as phases
+    from unpool.kernels.cpu import conv_transpose_winograd as winograd
+
+    axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
+    is_plain = storage.dtype == storage.compute and not spec.row.is_channels_last
+    work = kernel.Work(axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True)
+    way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
+    if way == "winograd":
+        return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)
+    if way == "phases":
+        return work.group * work.batch * phases.blocking(work.axes, channels, work.maps, size).cost
+    return math.inf
