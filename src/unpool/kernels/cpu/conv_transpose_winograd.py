@@ -21,15 +21,16 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose_winograd_kernel import kernel, tile_rows
+from unpool.kernels.cpu.conv_transpose_winograd_pack import pack_tiles
 from unpool.kernels.cpu.host import vector_bytes
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
@@ -52,7 +53,7 @@ _INPUT_COST = 350  # as many products as the transform of one tile of one channe
 _OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
 _SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
 _WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
-_PACK_COST = 280  # and one that is not kept
+_PACK_COST = 90  # and one that is not kept
 _DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
 _STORE_COST = 10  # and one output of that way
 
@@ -126,7 +127,7 @@ def _side(axis: Axis) -> Side:
     return Side(span, min(lows), last - min(lows), tuple(lows), taps)
 
 
-def _transform(sides: tuple[Side, Side], sizes: list[int]):
+def _transform(sides: tuple[Side, Side], sizes: Sequence[int]):
     """What turns the taps of a window into its values at every point for every phase: (16, phases, taps)."""
     lines = []
     for side, size in zip(sides, sizes, strict=True):
@@ -200,7 +201,7 @@ def layout(axes: tuple[Axis, ...]) -> tuple[object, ...]:
     return tuple((side.span, side.taps) for side in _known(axes).sides)
 
 
-def pack(w, axes: tuple[Axis, ...], group: int):
+def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None = None):
     """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
 
     They are rounded once: sums are formed in float64.
@@ -209,19 +210,27 @@ def pack(w, axes: tuple[Axis, ...], group: int):
         w: (C, M/group, k1, k2), finite.
         axes: of a call that has a plan.
         group: number of groups.
+        threads: at most so many; None for all cores.
     """
     found, rows = _known(axes), tile_rows()
-    channels, tiles = w.shape[0] // group, -(-w.shape[1] // rows)
-    points, phases = np.array(found.entries).T
-    transform = _transform(found.sides, [axis.window.size for axis in axes])[points, phases]
-    packed = np.empty((group, tiles, len(found.entries), channels * rows), w.dtype)
-    padded = np.zeros((transform.shape[1], channels, rows))
-    for each, tile in product(range(group), range(tiles)):
-        part = w[each * channels : (each + 1) * channels, tile * rows : (tile + 1) * rows]
-        padded[..., : part.shape[1]] = part.reshape(*part.shape[:2], -1).transpose(2, 0, 1)
-        padded[..., part.shape[1] :] = 0
-        packed[each, tile] = transform @ padded.reshape(len(padded), -1)
+    channels, maps = w.shape[0] // group, w.shape[1]
+    tiles = -(-maps // rows)
+    packed = np.empty((group * tiles, len(found.entries), channels, rows), w.dtype)
+    terms = _terms(found, tuple(axis.window.size for axis in axes))
+    work = packed.size * len(terms[1]) // len(found.entries)
+    size = w[0, 0].size
+    split(pack_tiles, group * tiles, work, threads, readonly(w), packed, *terms, size, maps, tiles)
     return packed.reshape(-1)
+
+
+@lru_cache(maxsize=64)
+def _terms(found: Plan, sizes: tuple[int, ...]):
+    """Where the terms of every entry start, and their taps and factors."""
+    points, phases = np.array(found.entries).T
+    transform = _transform(found.sides, sizes)[points, phases]
+    entries, taps = np.nonzero(transform)
+    starts = np.searchsorted(entries, np.arange(len(transform) + 1))
+    return starts, taps, transform[entries, taps]
 
 
 def _known(axes: tuple[Axis, ...]) -> Plan:
