@@ -55,6 +55,8 @@ def deconvolve() -> None:
     assert y[0, 0, 15, 15] == 128
     y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
     assert y[0, 15, 15, 0] == 128
+    y = unpool.conv_transpose(x[:, :, :1, :2].reshape(2, 32, 1, 1), w)
+    assert y[1, 31, 3, 3] == 32
     axis = Axis(6, 3, Window(2, 2))
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)
