@@ -26,7 +26,7 @@ from unpool.kernels.cpu import conv_transpose_points as points
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
-from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACK_CALL, PACKING, ROW_CALL, ROWS
 from unpool.kernels.cpu.conv_transpose_work import Work
 
 KEPT_SHAPES = 4
@@ -100,7 +100,7 @@ def ways(work: Work) -> tuple[Way, ...]:
         return ("points",)
     found: list[Way] = ["rows"]
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
-    if _is_tiled(work.axes, *shape):
+    if _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
@@ -185,7 +185,7 @@ def _are_points(axes: tuple[Axis, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
+def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
     """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
     if batch * channels * maps == 0 or any(axis.small == 0 or axis.large == 0 for axis in axes):
         return False
@@ -193,7 +193,7 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     real = channels * maps * taps * math.prod(axis.small for axis in axes)
     if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
         return False
-    packing = PACKING * channels * maps * taps / batch
+    packing = (PACKING * channels * maps * taps + (0 if is_kept else PACK_CALL)) / batch
     by_rows = real * (ROWS + ROW_CALL / axes[-1].small)
     return phases.blocking(axes, channels, maps, size).cost + packing < by_rows
 
