@@ -24,10 +24,11 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_direct as direct
 from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_points as points
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
-from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACK_CALL, PACKING, ROW_CALL, ROWS
 from unpool.kernels.cpu.conv_transpose_work import Work
 
 KEPT_SHAPES = 4
@@ -101,7 +102,7 @@ def ways(work: Work) -> tuple[Way, ...]:
         return ("points",)
     found: list[Way] = ["rows"]
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
-    if _is_tiled(work.axes, *shape):
+    if _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
@@ -182,8 +183,10 @@ def _by_rows(work: Work, *_: Any) -> Run:
 
 
 def _by_points(work: Work, *_: Any) -> Run:
+    grow = points.prepare(work)
+
     def run(x, w, b, y, threads):
-        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+        grow(x, w.astype(b.dtype, copy=False), b, y, threads)
         return True
 
     return run
@@ -198,30 +201,8 @@ def _are_points(axes: tuple[Axis, ...]) -> bool:
     return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
 
 
-def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
-    """One element per channel: the output is the weights' windows, weighted and cut."""
-    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
-    biases = b.reshape(-1, *[1] * len(axes))
-    if all(axis.begin == 0 and axis.large == axis.window.size for axis in axes):
-        with np.errstate(all="ignore"):
-            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
-            np.add(y, biases, out=y)
-        return
-    with np.errstate(all="ignore"):
-        windows = flat @ weights
-    windows = windows.reshape(x.shape[0], *w.shape[1:])
-    source, target = [slice(None)] * 2, [slice(None)] * 2
-    for axis in axes:
-        stop = min(axis.window.size, axis.begin + axis.large)
-        source.append(slice(axis.begin, max(axis.begin, stop)))
-        target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = biases
-    with np.errstate(all="ignore"):
-        y[tuple(target)] += windows[tuple(source)]
-
-
 @lru_cache(maxsize=1024)
-def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int) -> bool:
+def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
     """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
     if batch * channels * maps == 0 or any(axis.small == 0 or axis.large == 0 for axis in axes):
         return False
@@ -229,7 +210,7 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
     real = channels * maps * taps * math.prod(axis.small for axis in axes)
     if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
         return False
-    packing = PACKING * channels * maps * taps / batch
+    packing = (PACKING * channels * maps * taps + (0 if is_kept else PACK_CALL)) / batch
     by_rows = real * (ROWS + ROW_CALL / axes[-1].small)
     return phases.blocking(axes, channels, maps, size).cost + packing < by_rows
 

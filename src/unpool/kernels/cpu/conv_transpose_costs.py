@@ -15,6 +15,9 @@ LAYING = 3
 PACKING = 4
 """Bringing a weight into the order of tiles; paid at every call, since not all weights are constant."""
 
+PACK_CALL = 1 << 20
+"""What that takes at least, 20 microseconds, for weights that may change between calls."""
+
 SINGLE_ROW = 2.0
 """A multiply-add in a tile of one row, which loads a vector for each: most are unaligned, and take two loads."""
 
