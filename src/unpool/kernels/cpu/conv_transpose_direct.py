@@ -121,8 +121,8 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
 def _products(channels: int, kind, taps, apart: list[list[int]]):
     """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
     channel, row, tap = np.ix_(range(channels), range(len(kind)), range(len(taps)))
-    parts = np.stack([channel, channel], -1) * apart[0], kind[row] * apart[1], taps[tap] * apart[2]
-    return sum(parts).reshape(-1, 2)
+    parts = np.stack([channel, channel], -1) * apart[0] + kind[row] * apart[1] + taps[tap] * apart[2]
+    return parts.reshape(-1, 2)
 
 
 def _taps(axis: Axis, lanes: int):
