@@ -57,6 +57,8 @@ def deconvolve() -> None:
     assert y[0, 15, 15, 0] == 128
     y = unpool.conv_transpose(x[:, :2], w[:2, :1], strides=[2, 2], group=2)
     assert y[0, 0, 15, 15] == 4
+    y = unpool.conv_transpose(x[:, :, :1, :2].reshape(2, 32, 1, 1), w)
+    assert y[1, 31, 3, 3] == 32
     axis = Axis(6, 3, Window(2, 2))
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from growth_cases import work_of
+from guarded import beside_guard, survives
+from kernel_cases import eager_threads
+from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose, conv_transpose_phases, conv_transpose_rows
 from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.operators import conv_transpose as operator
@@ -86,8 +89,6 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
 @pytest.mark.parametrize(("begin", "large"), [(0, 4), (1, 2), (2, 9), (5, 3), (0, 0)])
 def test_points_are_cut_like_rows(begin, large):
     """One element per channel: the window of weights starts at `begin` and is extended by the bias alone."""
-    from unpool.geometry import Axis, Window
-
     random = np.random.default_rng(3)
     x, w, b = (random.integers(-5, 6, shape).astype(np.float64) for shape in ((2, 3, 1), (3, 4, 4), (4,)))
     axes = (Axis(large, 1, Window(4, 3), begin),)
@@ -96,6 +97,26 @@ def test_points_are_cut_like_rows(begin, large):
     conv_transpose_rows.conv_transpose(x, w, b, axes, 1, expected, 1)
 
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "channels", "maps", "taps"), [(2, 5, 12, 4), (8, 3, 49, 1), (9, 7, 11, 9), (17, 1, 5, 30)]
+)
+def test_points_of_many_images(batch, channels, maps, taps, at_end):
+    """Beside protected pages, tiles of images and columns that are not full give what einsum gives, on any threads."""
+    random = np.random.default_rng(batch)
+    shapes = (batch, channels, 1), (channels, maps, taps), (maps,), (batch, maps, taps)
+    x, w, b, y = (random.integers(-5, 6, shape).astype(np.float32) for shape in shapes)
+    expected = np.einsum("nc,cmt->nmt", x[..., 0], w) + b[:, np.newaxis]
+    x, w, b, y = (beside_guard(each, at_end=at_end) for each in (x, w, b, y))
+    grow = conv_transpose.Growth(work_of(x, w, (Axis(taps, 1, Window(taps)),), 1), x.dtype)
+    assert survives(lambda: grow(x, w, b, y, 1))
+    with eager_threads():
+        for threads in (1, 3):
+            y[:] = np.nan
+            grow(x, w, b, y, threads)
+            np.testing.assert_array_equal(y, expected)
 
 
 def test_infinite_weights_never_meet_padding():

@@ -24,6 +24,7 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_direct as direct
 from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_points as points
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
@@ -105,7 +106,7 @@ def ways(work: Work) -> tuple[Way, ...]:
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
-    if direct.pays(work.axes, *shape[1:]):
+    if work.is_plain and direct.pays(work.axes, *shape[1:]):
         found.insert(0, "direct")
     return tuple(found)
 
@@ -182,8 +183,10 @@ def _by_rows(work: Work, *_: Any) -> Run:
 
 
 def _by_points(work: Work, *_: Any) -> Run:
+    grow = points.prepare(work)
+
     def run(x, w, b, y, threads):
-        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+        grow(x, w.astype(b.dtype, copy=False), b, y, threads)
         return True
 
     return run
@@ -196,28 +199,6 @@ _STARTERS: dict[Way, Callable[[Work, np.dtype[Any], Ending], Run]] = {
 
 def _are_points(axes: tuple[Axis, ...]) -> bool:
     return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
-
-
-def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
-    """One element per channel: the output is the weights' windows, weighted and cut."""
-    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
-    biases = b.reshape(-1, *[1] * len(axes))
-    if all(axis.begin == 0 and axis.large == axis.window.size for axis in axes):
-        with np.errstate(all="ignore"):
-            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
-            np.add(y, biases, out=y)
-        return
-    with np.errstate(all="ignore"):
-        windows = flat @ weights
-    windows = windows.reshape(x.shape[0], *w.shape[1:])
-    source, target = [slice(None)] * 2, [slice(None)] * 2
-    for axis in axes:
-        stop = min(axis.window.size, axis.begin + axis.large)
-        source.append(slice(axis.begin, max(axis.begin, stop)))
-        target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = biases
-    with np.errstate(all="ignore"):
-        y[tuple(target)] += windows[tuple(source)]
 
 
 @lru_cache(maxsize=1024)

@@ -30,6 +30,9 @@ MOST_TAPS = 1 << 14
 PANEL_BYTES = 3 << 17
 """The input of one block of positions, all channels, stays in the second cache."""
 
+PIECE = 1 << 8
+"""Products that are summed in registers: with more, the input leaves the first cache, and errors grow."""
+
 RESULT_BYTES = 1 << 18
 """So do the results of one block and one chunk of output channels."""
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -131,13 +132,45 @@ def _classes(
     )
 
 
-def row_tables(axes: tuple[Axis, ...], plan: Grid):
-    """Where the rows of the line start in x, and where they go in y for every phase of the leading axes; -1 nowhere."""
-    leading = axes[:-1]
-    smalls, larges = [axis.small for axis in axes], [axis.large for axis in axes]
-    inner = [math.prod(smalls[number + 1 :]) for number in range(len(leading))]
+def line_pitch(plan: Grid, block: int, lanes: int) -> tuple[int, int]:
+    """Elements between the lines of a channel that one block reads, and between channels: odd numbers of 64 bytes."""
+    line = -(-(block + plan.margin + lanes) // 16) * 16
+    whole = len(plan.copies) * line
+    return line, whole + (16 - whole) % 32
+
+
+def line_fills(axes: tuple[Axis, ...], plan: Grid, block: int, lanes: int):
+    """How the lines of every block are laid out, vector by vector; one may write beyond its row, where the next begins.
+
+    Returns:
+        edges: per block its first vector; and their number.
+        fills: per vector its place in the block's lines, the element of x in its first lane, and the first lane, and
+            the one behind the last, that come from x: the others are zero.
+    """
+    small, padded, line = axes[-1].small, plan.padded[-1], line_pitch(plan, block, lanes)[0]
+    smalls = [axis.small for axis in axes]
+    inner = [math.prod(smalls[number + 1 :]) for number in range(len(axes) - 1)]
     starts = padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
-    targets = []
+    fills: list[Any] = []
+    edges = [0]
+    for at in range(0, plan.length, block):
+        end = at + block + plan.margin
+        rows = np.arange(at // padded, -(-end // padded))
+        first = np.maximum(rows * padded, at)[:, None] + np.arange(0, padded, lanes)
+        is_row = first < np.minimum((rows + 1) * padded, end)[:, None]
+        start = np.where(rows < starts.size, starts[np.minimum(rows, starts.size - 1)], -1)[:, None]
+        for number, begin in enumerate(plan.copies):
+            column = first - rows[:, None] * padded - begin
+            stop = np.where(start < 0, 0, np.clip(small - column, 0, lanes))
+            each = np.stack([number * line + first - at, start + column, np.clip(-column, 0, lanes), stop], axis=-1)
+            fills.extend((each[is_row], [[number * line + end - at, 0, 0, 0]]))
+        edges.append(edges[-1] + sum(len(each) for each in fills[-2 * len(plan.copies) :]))
+    return np.array(edges), np.concatenate(fills).astype(np.int64)
+
+
+def row_targets(axes: tuple[Axis, ...], plan: Grid):
+    """Where the rows of the line go in y for every phase of the leading axes; -1 nowhere."""
+    leading, larges, targets = axes[:-1], [axis.large for axis in axes], []
     for phases in product(*(range(count) for count in plan.phases[:-1])):
         rows = np.zeros(1, np.int64)
         for number, (axis, phase) in enumerate(zip(leading, phases, strict=True)):
@@ -145,4 +178,4 @@ def row_tables(axes: tuple[Axis, ...], plan: Grid):
             both = (rows[:, None] >= 0) & (place < axis.large)
             rows = np.where(both, rows[:, None] + place * math.prod(larges[number + 1 :]), -1).reshape(-1)
         targets.append(rows)
-    return starts, np.stack(targets)
+    return np.stack(targets)

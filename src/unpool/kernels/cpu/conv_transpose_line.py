@@ -33,39 +33,19 @@ AHEAD = 4096  # bytes between what is written and what is fetched to be written 
 
 
 @inlined
-def fill_line(target, source, apart, at, length, starts, small, padded, begin, zero, blank, lanes, size):
-    """Lay out the elements [at, at + length) of one channel's line, and a vector of zeros behind them.
-
-    Neighbours are `apart` in x, which may be gathered; `starts` holds where the rows of x begin, -1 for padding.
-    Rows are written in order, so that a vector may reach into the next one.
-    """
-    row, column, done = at // padded, at % padded, 0
-    while done < length:
-        until = min(length, done + padded - column)
-        start = starts[row] if row < starts.size else -1
-        low = min(until, done + max(0, begin - column))
-        high = max(low, min(until, done + begin + small - column)) if start >= 0 else low
-        _clear(target + done * size, low - done, zero, lanes, size)
-        filled = low
-        place = source + (start + column + low - done - begin) * apart
-        if apart == width_of(blank):
-            while filled + lanes <= high:
-                store(target + filled * size, widen(load_like(place, blank)))
-                filled += lanes
-                place += lanes * apart
-        while filled < high:
-            mask = first_lanes(high - filled, blank)
-            if apart == width_of(blank):
-                store(target + filled * size, widen(load_masked(place, mask, blank)))
-            else:
-                store(target + filled * size, widen(gather(place, apart, mask, blank)))
-            filled += lanes
-            place += lanes * apart
-        _clear(target + filled * size, until - filled, zero, lanes, size)
-        done = until
-        row += 1
-        column = 0
-    store(target + length * size, zero)
+def fill_line(target, source, apart, fills, blank, lanes, size):
+    """Lay out one channel's line, a vector for each of `fills`; neighbours are `apart` in x, and may be gathered."""
+    for number in range(fills.shape[0]):
+        to, place = target + fills[number, 0] * size, source + fills[number, 1] * apart
+        skip, stop = fills[number, 2], fills[number, 3]
+        if apart != width_of(blank):
+            mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
+            store(to, widen(gather(place, apart, mask, blank)))
+        elif skip <= 0 and stop >= lanes:
+            store(to, widen(load_like(place, blank)))
+        else:
+            mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
+            store(to, widen(load_masked(place, mask, blank)))
 
 
 def width_of(blank):
@@ -76,15 +56,6 @@ def width_of(blank):
 def _width_of(blank):
     size = blank.element.bitwidth // 8
     return lambda blank: size
-
-
-@inlined
-def _clear(target, count, zero, lanes, size):
-    """`count` zeros and up to a vector more; none if that is not above 0."""
-    done = 0
-    while done < count:
-        store(target + done * size, zero)
-        done += lanes
 
 
 @inlined

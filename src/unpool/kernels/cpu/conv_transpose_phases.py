@@ -3,7 +3,8 @@
     y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
 
 The rows (phase, output channel) of a class of phases are tiles of a register-blocked product, which reads packed
-weights and the flat line of the input, and nothing else. Padding is multiplied, so weights must be finite.
+weights and the flat line of the input, and nothing else. Padding is multiplied, so weights must be finite. Channels are
+summed in pieces: the input of one piece stays in the first cache, every weight is read once, and errors stay small.
 """
 
 import math
@@ -23,18 +24,28 @@ from unpool.kernels.cpu.conv_transpose_costs import (
     LIGHT,
     NEAR_BYTES,
     PANEL_BYTES,
+    PIECE,
     RESULT_BYTES,
     SINGLE_ROW,
     SINGLE_ROW_ALIGNED,
     WORKSPACE_BYTES,
 )
-from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, row_tables
+from unpool.kernels.cpu.conv_transpose_grid import Class, Grid, grid, line_fills, line_pitch, row_targets
 from unpool.kernels.cpu.conv_transpose_line import fill_line, store_channels, store_plane
 from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.kernels.cpu.float16 import BITS
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.threads import Launch
-from unpool.kernels.cpu.vector import address_of, splat, splat_rows, tile_add_product, tile_store, tile_zero
+from unpool.kernels.cpu.vector import (
+    address_of,
+    prefetch,
+    splat,
+    splat_rows,
+    tile_add_product,
+    tile_add_to,
+    tile_store,
+    tile_zero,
+)
 
 TILES = (
     ((8, 3), (12, 2), (4, 5), (24, 1), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (12, 1), (1, 8))
@@ -83,8 +94,9 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     size = vector_bytes() // lanes
     room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
     fitting = min(PANEL_BYTES // (channels * copies * size) - plan.margin, room // (size * phases * min(maps, rows)))
+    tiles = -(-plan.length // step)
     for most in (max(4, fitting // step), 1):
-        block = _even(-(-plan.length // step), most) * step
+        block = (tiles if tiles <= most and maps > rows else _even(tiles, most)) * step
         chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
         panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
         workspace = size * (panel + (phases * chunk + rows) * block)
@@ -111,7 +123,7 @@ def _even(tiles: int, most: int) -> int:
 
 
 def pack(w, cut: Blocking, group: int):
-    """The weights in the order in which tiles read them: group, chunk, class, tile, tap, channel, row.
+    """The weights in the order in which tiles read them: group, chunk, class, piece, tile, tap, channel, row.
 
     Args:
         w: (C, M/group, k1..kk).
@@ -128,7 +140,7 @@ def pack(w, cut: Blocking, group: int):
 
 
 def _pack_class(part, kind: Class, rows: int):
-    """(group, channels, maps, taps) as group, then tile, tap, channel, row; the last tile is filled with zeros."""
+    """(group, channels, maps, taps) as group, then piece, tile, tap, channel, row; zeros fill the last tile."""
     group, channels, maps = part.shape[:3]
     taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
     count = len(kind.phases) * maps
@@ -136,7 +148,15 @@ def _pack_class(part, kind: Class, rows: int):
     tiles = -(-count // rows)
     padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
     padded[..., :count] = chosen
-    return padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4).reshape(group, -1)
+    ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
+    deep = piece(channels, len(kind.offsets))
+    pieces = [ordered[:, :, :, first : first + deep] for first in range(0, channels, deep)]
+    return np.concatenate([each.reshape(group, -1) for each in pieces], axis=1)
+
+
+def piece(channels: int, taps: int) -> int:
+    """So many channels are summed at once: equal shares of all, with PIECE products or a little more."""
+    return -(-channels // max(1, channels * taps // PIECE))
 
 
 def prepare(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
@@ -153,17 +173,18 @@ def prepare(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launc
     channels, maps, last = work.channels // work.group, work.maps, work.axes[-1]
     cut = blocking(work.axes, channels, maps, work.dtype.itemsize)
     plan, y_maps = cut.plan, maps * work.group
-    blocks, chunks = -(-plan.length // cut.block), -(-maps // cut.chunk)
+    blocks, chunks, lanes = -(-plan.length // cut.block), -(-maps // cut.chunk), vector_bytes() // work.dtype.itemsize
+    line, pitch = line_pitch(plan, cut.block, lanes)
     numbers = np.array([
-        work.group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, plan.margin, cut.tile,
-        last.small, *_steps(work.channels, work.small, ending), *_steps(y_maps, work.large, ending), ending.is_active,
+        work.group, channels, maps, blocks, chunks, cut.block, cut.chunk, plan.length, pitch, cut.tile,
+        *_steps(work.channels, work.small, ending), *_steps(y_maps, work.large, ending), ending.is_active,
     ])  # fmt: skip
     lane = np.array([plan.padded[-1], last.large, last.window.stride, plan.phases[-1]])
-    classes = _class_tables(cut, channels, maps)
+    classes = _class_tables(cut, channels, maps, line)
     return Launch(
         _kernel(work.dtype, BITS.get(storage.name, storage)), work.batch * work.group * blocks * chunks,
         work.batch * y_maps * work.large * channels * classes[1].size, numbers, np.array(ending.bounds, work.dtype),
-        lane, *row_tables(work.axes, plan), np.array(plan.copies), *classes,
+        lane, *line_fills(work.axes, plan, cut.block, lanes), row_targets(work.axes, plan), *classes,
     )  # fmt: skip
 
 
@@ -173,16 +194,16 @@ def _steps(channels: int, plane: int, ending: Ending) -> tuple[int, int, int]:
     return (whole, 1, channels) if ending.is_channels_last else (whole, plane, 1)
 
 
-def _class_tables(cut: Blocking, channels: int, maps: int):
-    """Per class its taps, phases and first tap; per tap its offset and line; slots of phases; weights before chunks."""
+def _class_tables(cut: Blocking, channels: int, maps: int, line: int):
+    """Per class taps, phases, first tap and piece; offsets of taps; slots of phases; weights before chunks."""
     plan = cut.plan
-    kinds: list[tuple[int, int, int]] = []
-    offsets: list[tuple[int, int]] = []
+    kinds: list[tuple[int, int, int, int]] = []
+    offsets: list[int] = []
     slots = np.empty(math.prod(plan.phases), np.int64)
     done = 0
     for kind in plan.classes:
-        kinds.append((len(kind.offsets), len(kind.phases), len(offsets)))
-        offsets.extend(zip(kind.offsets, kind.copies, strict=True))
+        kinds.append((len(kind.offsets), len(kind.phases), len(offsets), piece(channels, len(kind.offsets))))
+        offsets.extend(offset + copy * line for offset, copy in zip(kind.offsets, kind.copies, strict=True))
         slots[list(kind.phases)] = range(done, done + len(kind.phases))
         done += len(kind.phases)
     rows, sizes = TILES[cut.tile][0], []
@@ -190,8 +211,7 @@ def _class_tables(cut: Blocking, channels: int, maps: int):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in plan.classes]
         sizes.append(sum(tiles) * channels * rows)
-    places = np.array(offsets, np.int64).reshape(-1, 2)
-    return np.array(kinds, np.int64).reshape(-1, 3), places, slots, np.cumsum([0, *sizes])
+    return np.array(kinds, np.int64).reshape(-1, 4), np.array(offsets, np.int64), slots, np.cumsum([0, *sizes])
 
 
 @cache
@@ -206,24 +226,19 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
     (r0, v0), (r1, v1), (r2, v2), (r3, v3), (r4, v4) = shapes
 
     @compiled()
-    def grow(x, packed, b, y, numbers, bounds, lane, starts, targets, copies, kinds, terms, slots, sizes, first, stop):
+    def grow(x, packed, b, y, numbers, bounds, lane, edges, fills, targets, kinds, offsets, slots, sizes, first, stop):
         """Memory order: batch and group, block of positions, chunk of output channels, class, tile of rows, tile of
         positions; then tap and channel in registers. Results of a block are interleaved into y when all are there.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         groups, channels, maps, blocks, chunks = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
-        block, chunk, length, margin = numbers[5], numbers[6], numbers[7], numbers[8]
-        shape, small = numbers[9], numbers[10]
-        x_batch, x_channel, x_lane = numbers[11], numbers[12], numbers[13]
-        y_batch, y_map, y_lane = numbers[14], numbers[15], numbers[16]
+        block, chunk, length, line, shape = numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]
+        x_batch, x_channel, x_lane = numbers[10], numbers[11], numbers[12]
+        y_batch, y_map, y_lane = numbers[13], numbers[14], numbers[15]
         zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
         slope, low, high = splat(bounds[0], lanes), splat(bounds[1], lanes), splat(bounds[2], lanes)
-        ending = numbers[17] != 0, zero, slope, low, high
+        ending = numbers[16] != 0, zero, slope, low, high
         rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3 if shape == 3 else r4
-        copy = -(-(block + margin + lanes) // 16) * 16
-        line = copies.size * copy
-        line += (16 - line) % 32
-        offsets = terms[:, 0] + terms[:, 1] * copy
         panel = np.empty(channels * line + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(lane[1], block * lane[2]) + 8 * lanes, element)
@@ -241,12 +256,8 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
                     source = batch * x_batch + (outer % groups * channels + channel) * x_channel
                     source = address_of(x) + source * storage_size
                     target = panel_start + channel * line * size
-                    for number in range(copies.size):
-                        fill_line(
-                            target, source, x_lane * storage_size, at, block + margin, starts, small, lane[0],
-                            copies[number], zero, blank, lanes, size,
-                        )  # fmt: skip
-                        target += copy * size
+                    vectors = fills[edges[part % blocks] : edges[part % blocks + 1]]
+                    fill_line(target, source, x_lane * storage_size, vectors, blank, lanes, size)
                 filled = part
             weight = address_of(packed) + (outer % groups * sizes[chunks] + sizes[piece]) * size
             used = min(block, length - at)
@@ -254,19 +265,21 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
             for kind in range(kinds.shape[0]):
                 taps = offsets[kinds[kind, 2] : kinds[kind, 2] + kinds[kind, 0]]
                 height = kinds[kind, 1] * count
-                for tile in range(0, height, rows):
-                    target = result + tile * block * size
-                    if shape == 0:
-                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r0, v0)
-                    elif shape == 1:
-                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r1, v1)
-                    elif shape == 2:
-                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r2, v2)
-                    elif shape == 3:
-                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r3, v3)
-                    else:
-                        multiply(weight, panel_start, line, taps, channels, target, block, used, element, lanes, r4, v4)
-                    weight += taps.size * channels * rows * size
+                for lowest in range(0, channels, kinds[kind, 3]):
+                    deep, start = min(kinds[kind, 3], channels - lowest), panel_start + lowest * line * size
+                    for tile in range(0, height, rows):
+                        to, more = result + tile * block * size, lowest > 0
+                        if shape == 0:
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r0, v0)
+                        elif shape == 1:
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r1, v1)
+                        elif shape == 2:
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r2, v2)
+                        elif shape == 3:
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r3, v3)
+                        else:
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r4, v4)
+                        weight += taps.size * deep * rows * size
                 result += height * block * size
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
@@ -289,26 +302,34 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
     return grow
 
 
-def multiply(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
+def multiply(weight, panel, line, taps, channels, target, block, used, is_more, element, lanes, rows, vectors):
     """Exists in compiled code only."""
 
 
 @overload(multiply, prefer_literal=True)
-def _multiply(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
-    """One tile of rows at all positions."""
+def _multiply(weight, panel, line, taps, channels, target, block, used, is_more, element, lanes, rows, vectors):
+    """One tile of rows at all positions, one piece of the channels; `is_more` adds it to what is there."""
     size, wide = element.dtype.bitwidth // 8, lanes.literal_value * vectors.literal_value
     registers = rows.literal_value * vectors.literal_value
 
-    def product(weight, panel, line, taps, channels, target, block, used, element, lanes, rows, vectors):
+    def product(weight, panel, line, taps, channels, target, block, used, is_more, element, lanes, rows, vectors):
+        whole = taps.size * channels * rows * size
+        each = rows * size * wide // used + 1
         for position in range(0, used, wide):
             total = tile_zero(element, lanes, registers)
             a = weight
+            soon = weight + (used + position) * whole // used
             for tap in range(taps.size):
                 source = panel + (position + taps[tap]) * size
                 for _channel in range(channels):
                     total = tile_add_product(total, a, source, element, lanes, rows, vectors)
+                    prefetch(soon)
+                    soon += each
                     a += rows * size
                     source += line * size
-            tile_store(total, target + position * size, block * size, rows, vectors)
+            if is_more:
+                tile_add_to(total, target + position * size, block * size, rows, vectors)
+            else:
+                tile_store(total, target + position * size, block * size, rows, vectors)
 
     return product

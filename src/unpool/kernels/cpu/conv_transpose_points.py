@@ -1,0 +1,146 @@
+"""Transposed convolution of inputs with one element per channel: nothing overlaps, so it is a product of matrices.
+
+    y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
+
+The columns are the taps of all output channels. For several images weights are read once, as they are, a tile of
+columns at a time. For one image NumPy's library streams them faster; `threads` is of no account to it.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.conv_transpose_work import Work
+from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.threads import VECTORISED, Launch
+from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product, tile_store, tile_zero
+
+TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
+"""Images, and vectors of columns."""
+
+
+def prepare(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
+    """What writes y of (x, w, b, y, threads), all of one type and C-contiguous.
+
+    Args:
+        work: with one element per channel of x, and no dilation.
+    """
+    columns = work.maps * work.taps
+    wide = TILE[1] * (vector_bytes() // work.dtype.itemsize)
+    if work.batch == 1 or columns < wide or not _is_whole(work.axes):
+        return lambda x, w, b, y, threads: _by_numpy(x, w, b, work.axes, y)
+    numbers = np.array([work.batch, work.channels, columns, work.taps])
+    cost = work.batch * work.channels * columns // VECTORISED
+    launch = Launch(_kernel(work.dtype), -(-columns // wide), cost, numbers)
+    return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)
+
+
+def _is_whole(axes: tuple[Axis, ...]) -> bool:
+    """Whether no window is cut or extended."""
+    return all(axis.begin == 0 and axis.large == axis.window.size for axis in axes)
+
+
+def _by_numpy(x, w, b, axes: tuple[Axis, ...], y) -> None:
+    """The output is the weights' windows, weighted and cut."""
+    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
+    biases = b.reshape(-1, *[1] * len(axes))
+    if _is_whole(axes):
+        with np.errstate(all="ignore"):
+            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
+            np.add(y, biases, out=y)
+        return
+    with np.errstate(all="ignore"):
+        windows = flat @ weights
+    windows = windows.reshape(x.shape[0], *w.shape[1:])
+    source, target = [slice(None)] * 2, [slice(None)] * 2
+    for axis in axes:
+        stop = min(axis.window.size, axis.begin + axis.large)
+        source.append(slice(axis.begin, max(axis.begin, stop)))
+        target.append(slice(0, max(0, stop - axis.begin)))
+    y[...] = biases
+    with np.errstate(all="ignore"):
+        y[tuple(target)] += windows[tuple(source)]
+
+
+@cache
+def _kernel(dtype: np.dtype[Any]):
+    lanes = vector_bytes() // dtype.itemsize
+    return _make(getattr(types, dtype.name), lanes, dtype.itemsize, *TILE, source_digest())
+
+
+def _make(element, lanes, size, rows, vectors, digest):
+    wide = vectors * lanes
+
+    @compiled()
+    def grow_points(x, w, b, y, numbers, first, stop):
+        """Memory order: tile of columns, tile of images; then channels in registers. The last tile ends with w."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        batch, channels, columns, taps = numbers[0], numbers[1], numbers[2], numbers[3]
+        turned = np.empty(-(-batch // rows) * rows * channels, element)
+        results, line = np.empty(rows * wide, element), np.empty(wide, element)
+        for image in range(-(-batch // rows) * rows):
+            source = address_of(x) + min(image, batch - 1) * channels * size
+            tile = address_of(turned) + (image // rows * channels * rows + image % rows) * size
+            for channel in range(channels):
+                copy(tile + channel * rows * size, source + channel * size, element)
+        for job in range(first, stop):
+            at = min(job * wide, columns - wide)
+            number, left = at // taps, taps - at % taps
+            for column in range(wide):
+                copy(address_of(line) + column * size, address_of(b) + number * size, element)
+                left -= 1
+                if left == 0:
+                    number, left = number + 1, taps
+            for image in range(0, batch, rows):
+                a, source, target = address_of(turned), address_of(w) + at * size, address_of(results)
+                a += image * channels * size
+                multiply(a, source, columns, channels, target, element, lanes, rows, vectors)
+                for row in range(min(rows, batch - image)):
+                    out = address_of(y) + ((image + row) * columns + at) * size
+                    for part in range(0, wide, lanes):
+                        value = load(target + (row * wide + part) * size, element, lanes)
+                        store(out + part * size, value + load(address_of(line) + part * size, element, lanes))
+
+    return grow_points
+
+
+def copy(target, source, element):
+    """Exists in compiled code only."""
+
+
+@overload(copy)
+def _copy(target, source, element):
+    """One element."""
+
+    def one(target, source, element):
+        store(target, load(source, element, 1))
+
+    return one
+
+
+def multiply(a, source, columns, channels, target, element, lanes, rows, vectors):
+    """Exists in compiled code only."""
+
+
+@overload(multiply, prefer_literal=True)
+def _multiply(a, source, columns, channels, target, element, lanes, rows, vectors):
+    """One tile."""
+    size = element.dtype.bitwidth // 8
+    wide = lanes.literal_value * vectors.literal_value
+    registers = rows.literal_value * vectors.literal_value
+
+    def product(a, source, columns, channels, target, element, lanes, rows, vectors):
+        total = tile_zero(element, lanes, registers)
+        for _channel in range(channels):
+            total = tile_add_product(total, a, source, element, lanes, rows, vectors)
+            a += rows * size
+            source += columns * size
+        tile_store(total, target, wide * size, rows, vectors)
+
+    return product
