@@ -74,3 +74,11 @@ def test_pays_for_few_products() -> None:
     assert not direct.pays((Axis(96, 32, Window(4, 3)),), 1, 1, 4)
     assert not direct.pays((Axis(1 << 22, 1 << 22, Window(1)), axes[0]), 1, 1, 4)
     assert not direct.pays((Axis(4, 4, Window(3), 1), Axis(4, 4, Window(3), 1)), 1, 1, 4)
+
+
+def test_panels_are_bounded() -> None:
+    """Rows far apart, by dilation or by a leading axis, are not laid out together where they are too many."""
+    lanes = Axis(2048, 2048, Window(1))
+    assert direct.fits((Axis(4096, 4096, Window(3), 1), lanes), 1, 4)
+    assert not direct.fits((Axis(4096, 4096, Window(3, dilation=1000), 1000), lanes), 1, 4)
+    assert not direct.fits((Axis(9, 9, Window(3), 1), Axis(4096, 4096, Window(3), 1), lanes), 1, 4)

@@ -106,7 +106,7 @@ def ways(work: Work) -> tuple[Way, ...]:
         found.insert(0, "phases")
     if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
-    if direct.pays(work.axes, *shape[1:]):
+    if work.is_plain and direct.pays(work.axes, *shape[1:]):
         found.insert(0, "direct")
     return tuple(found)
 

@@ -52,6 +52,9 @@ MOST_TERMS = 1 << 14
 MOST_ROWS = 1 << 20
 """Output rows of a plane, which a table lists."""
 
+MOST_PANEL_BYTES = 1 << 23
+"""Where all rows between the first and the last that one output row needs are more, this way is not taken."""
+
 MOST_PRODUCTS = 10
 """Per output, those in unused lanes counted: with more of them it is worth laying out tiles for a dense product."""
 
@@ -65,23 +68,32 @@ FEWEST_JOBS = 8
 @lru_cache(maxsize=1024)
 def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
-    if not channels or not fits(axes, channels):
+    if not channels or not all(axis.small and axis.large for axis in axes):
         return False
     lanes, steps = 2 * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
-    return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE)
+    return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE) and fits(axes, channels, size)
 
 
-@lru_cache(maxsize=256)
-def fits(axes: tuple[Axis, ...], channels: int) -> bool:
-    """Whether this way knows the stride along the lanes, and its tables are small; `channels` are those of a group."""
-    if axes[-1].window.stride not in STRIDES or not all(axis.small and axis.large for axis in axes):
+def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
+    """Whether this way knows the stride along the lanes, and its tables and its panel are small, for so many channels.
+
+    Args:
+        axes: one per spatial axis, none of them empty.
+        channels: of the input, in one group.
+        size: bytes of an element.
+    """
+    *leading, last = axes
+    if last.window.stride not in STRIDES or math.prod(axis.large for axis in leading) > MOST_ROWS:
         return False
-    if math.prod(axis.large for axis in axes[:-1]) > MOST_ROWS:
-        return False
-    kinds = math.prod(len(_kinds(axis)[0]) * axis.window.size / axis.window.stride for axis in axes[:-1])
-    return channels * kinds * axes[-1].window.size <= MOST_TERMS
+    rows = math.prod(axis.small for axis in leading)
+    if len(leading) == 1:
+        rows = min(rows, leading[0].window.reach // leading[0].window.stride + 1)
+    width = min(MOST_STEPS, last.large // last.window.stride) + last.window.reach + 8 * vector_bytes() // size
+    kinds = math.prod(len(_kinds(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
+    is_small = channels * rows * width * size <= MOST_PANEL_BYTES
+    return is_small and channels * kinds * last.window.size <= MOST_TERMS
 
 
 def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
@@ -121,8 +133,8 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
 def _products(channels: int, kind, taps, apart: list[list[int]]):
     """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
     channel, row, tap = np.ix_(range(channels), range(len(kind)), range(len(taps)))
-    parts = np.stack([channel, channel], -1) * apart[0], kind[row] * apart[1], taps[tap] * apart[2]
-    return sum(parts).reshape(-1, 2)
+    parts = np.stack([channel, channel], -1) * apart[0] + kind[row] * apart[1] + taps[tap] * apart[2]
+    return parts.reshape(-1, 2)
 
 
 def _taps(axis: Axis, lanes: int):
@@ -162,17 +174,25 @@ def _rows(leading: tuple[Axis, ...]):
 
 
 def _bands(reach, most: int, parts: int):
-    """Equal parts of the output rows that read at most so many input rows, or one row each: (first, stop, low, high).
+    """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    So many that there are FEWEST_JOBS where the rest of the call has `parts`.
+    So many that they read at most `most` rows each, and that there are FEWEST_JOBS where the rest of the call has
+    `parts`; but fewer if they would read everything more than twice.
     """
-    count = min(len(reach), -(-FEWEST_JOBS // parts))
-    while True:
-        edges = np.arange(count + 1) * len(reach) // count
-        low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
-        if (high - low).max() <= most or count == len(reach):
-            return np.stack([edges[:-1], edges[1:], low, high], 1)
+    count, bands = 1, _equal_bands(reach, 1)
+    while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count * parts < FEWEST_JOBS):
         count = min(len(reach), 2 * count)
+        finer = _equal_bands(reach, count)
+        if (finer[:, 3] - finer[:, 2]).sum() > 2 * (reach[:, 1].max() + 1):
+            break
+        bands = finer
+    return bands
+
+
+def _equal_bands(reach, count: int):
+    edges = np.arange(count + 1) * len(reach) // count
+    low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
+    return np.stack([edges[:-1], edges[1:], low, high], 1)
 
 
 @cache

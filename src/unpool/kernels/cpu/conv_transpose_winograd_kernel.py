@@ -17,10 +17,21 @@ from numba.extending import overload
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_winograd_tiles import BACK, POINTS, SUMS, collect, lay_out, place
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.vector import address_of, splat, store, tile_add_product, tile_add_to, tile_store, tile_zero
+from unpool.kernels.cpu.vector import (
+    address_of,
+    prefetch,
+    splat,
+    store,
+    tile_add_product,
+    tile_add_to,
+    tile_store,
+    tile_zero,
+)
 
 VECTORS = 3
 """Vectors of positions in a tile of the product; two where three do not divide them."""
+
+AHEAD = 2048  # bytes between the weights that are read and those that are fetched
 
 PIECE = 64
 """Channels that are summed before they are added to others: errors grow with the length of a sum."""
@@ -84,7 +95,7 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
             multiply(
                 address_of(packed) + (group * weights + first_map * channels * entries.shape[0]) * size,
                 address_of(panel), apart * size, address_of(products), jump * size,
-                entries, channels, count, chunk, block * size, vectors, element, lanes, size, rows,
+                entries, channels, count, chunk, block * size, used, element, lanes, size, rows,
             )  # fmt: skip
             for number in range(count):
                 out_map = group * maps + first_map + number
@@ -126,19 +137,25 @@ def _list_runs(runs, at, used, grid):
     return count
 
 
-def multiply(weights, panel, apart, products, jump, entries, channels, count, chunk, line, vectors, element, lanes,
+def multiply(weights, panel, apart, products, jump, entries, channels, count, chunk, line, used, element, lanes,
              size, rows):  # fmt: skip
     """Products of a block and a chunk of output channels; exists in compiled code only."""
 
 
 @overload(multiply, prefer_literal=True)
-def _multiply(weights, panel, apart, products, jump, entries, channels, count, chunk, line, vectors, element, lanes,
+def _multiply(weights, panel, apart, products, jump, entries, channels, count, chunk, line, used, element, lanes,
               size, rows):  # fmt: skip
-    """Every tile of rows stays in the first cache while it meets all positions; it is read from memory once."""
-    wide = VECTORS
+    """Every tile of rows stays in the first cache while it meets all positions; it is read from memory once.
 
-    def product(weights, panel, apart, products, jump, entries, channels, count, chunk, line, vectors, element, lanes,
+    A last vector that is not used beyond its half is computed as such.
+    """
+    wide, half = VECTORS, lanes.literal_value // 2
+
+    def product(weights, panel, apart, products, jump, entries, channels, count, chunk, line, used, element, lanes,
                 size, rows):  # fmt: skip
+        vectors = max(2, -(-used // lanes))
+        is_half = vectors > 2 and used <= vectors * lanes - half
+        vectors -= is_half
         for entry in range(entries.shape[0]):
             source = panel + entries[entry, 0] * apart
             target = products + entries[entry, 0] * jump + entries[entry, 1] * chunk * line
@@ -153,6 +170,9 @@ def _multiply(weights, panel, apart, products, jump, entries, channels, count, c
                     else:
                         add_up(weight, source + at, target + at, channels, line, element, lanes, size, rows, 2)
                         done += 2
+                if is_half:
+                    at = vectors * lanes * size
+                    add_up(weight, source + at, target + at, channels, line, element, half, size, rows, 1)
                 target += rows * line
 
     return product
@@ -170,6 +190,7 @@ def _add_up(weight, source, target, channels, line, element, lanes, size, rows, 
         for first in range(0, channels, piece):
             total = tile_zero(element, lanes, registers)
             for _channel in range(min(piece, channels - first)):
+                prefetch(weight + AHEAD)
                 total = tile_add_product(total, weight, source, element, lanes, rows, vectors)
                 weight += rows * size
                 source += line

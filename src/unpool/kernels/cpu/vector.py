@@ -963,7 +963,8 @@ def tile_sum_terms(context, start, terms, bounds, a, b, lists, vectors):
         found = []
         for row in range(lists.literal_value):
             edges = [number(builder, arguments[2], whole(row + end)) for end in (0, 1)]
-            before, head, body, after = builder.block, *(builder.append_basic_block(name) for name in ("", "", ""))
+            before = builder.block
+            head, body, after = (builder.append_basic_block(name) for name in ("head", "body", "after"))
             builder.branch(head)
             builder.position_at_end(head)
             term, *totals = (builder.phi(kind) for kind in (whole, *[start.llvm] * vectors.literal_value))
@@ -988,9 +989,9 @@ def tile_activate(context, total, zero, slope, low, high):
     """A tile, times a slope where it is below 0, then not below nor above two bounds; NaN stays NaN."""
 
     def emit(ctx, builder, signature, arguments):
-        tile, none, factor, least, most = arguments
+        none, factor, least, most = arguments[1:]
         values = []
-        for each in cgutils.unpack_tuple(builder, tile, total.count):
+        for each in cgutils.unpack_tuple(builder, arguments[0], total.count):
             value = builder.select(builder.fcmp_ordered("<", each, none), builder.fmul(each, factor), each)
             value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
             values.append(builder.select(builder.fcmp_ordered(">", value, most), most, value))
