@@ -19,6 +19,7 @@ import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose_phases as phases
+from unpool.kernels.cpu import conv_transpose_points as points
 from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
@@ -116,7 +117,7 @@ def prepare(w, work: Work) -> None:
 def _compute(way: Way, work: Work, x, w, b, y, threads: int | None, ending: Ending = PLAIN) -> bool:
     """Whether y is written: not with weights that are not finite where those are multiplied by padding."""
     if way == "matmul":
-        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y)
+        _grow_points(x, w.astype(b.dtype, copy=False), b, work.axes, y, threads)
         return True
     if way == "rows":
         rows.conv_transpose(x, w.astype(b.dtype, copy=False), b, work.axes, work.group, y, threads)
@@ -147,26 +148,20 @@ def _is_matmul(axes: tuple[Axis, ...]) -> bool:
     return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
 
 
-def _grow_points(x, w, b, axes: tuple[Axis, ...], y) -> None:
+def _grow_points(x, w, b, axes: tuple[Axis, ...], y, threads: int | None) -> None:
     """One element per channel: the output is the weights' windows, weighted and cut."""
-    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
-    biases = b.reshape(-1, *[1] * len(axes))
     if all(axis.begin == 0 and axis.large == axis.window.size for axis in axes):
-        with np.errstate(all="ignore"):
-            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
-            np.add(y, biases, out=y)
+        points.weigh(x, w, b, y, threads)
         return
-    with np.errstate(all="ignore"):
-        windows = flat @ weights
-    windows = windows.reshape(x.shape[0], *w.shape[1:])
+    windows = np.empty((x.shape[0], *w.shape[1:]), y.dtype)
+    points.weigh(x, w, b, windows, threads)
     source, target = [slice(None)] * 2, [slice(None)] * 2
     for axis in axes:
         stop = min(axis.window.size, axis.begin + axis.large)
         source.append(slice(axis.begin, max(axis.begin, stop)))
         target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = biases
-    with np.errstate(all="ignore"):
-        y[tuple(target)] += windows[tuple(source)]
+    y[...] = b.reshape(-1, *[1] * len(axes))
+    y[tuple(target)] = windows[tuple(source)]
 
 
 @lru_cache(maxsize=1024)
