@@ -47,7 +47,7 @@ def unpool_again() -> None:
 
 
 def deconvolve() -> None:
-    """Transposed convolution by phases, by Winograd's tiles, directly and by rows."""
+    """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
     with patch.object(conv_transpose, "ways", lambda _: ("phases",)):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
@@ -66,6 +66,8 @@ def deconvolve() -> None:
     ones = np.ones((1, 1, 3, 3), np.float32)
     conv_transpose_rows.conv_transpose(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], (axis, axis), 1, y, 1)
     assert np.all(y == 2)
+    y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w)
+    assert np.all(y == 32)
 
 
 def backward() -> None:

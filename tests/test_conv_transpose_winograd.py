@@ -67,7 +67,7 @@ def test_touches_its_arrays_only(size: int, at_end: bool) -> None:
     """Beside protected pages the kernel reads all of x, weights and bias and writes all of y, and nothing more."""
     axes = square(size, 9, stride=size - 2)
     x, w, b = (beside_guard(each, at_end=at_end) for each in drawn(0, axes, 2, 3, 9))
-    packed = beside_guard(winograd.pack(w, axes, 1), at_end=at_end)
+    packed = beside_guard(winograd.pack(w, axes, 1, 1), at_end=at_end)
     y = beside_guard(empty(axes, 2, 9), at_end=at_end)
     assert winograd.conv_transpose(x, packed, b, axes, 1, y, 1)
     assert survives(lambda: winograd.conv_transpose(x, packed, b, axes, 1, y, 1))
@@ -79,7 +79,7 @@ def errors(seed: int, size: int, stride: int, channels: int) -> tuple[float, flo
     axes = square(size, 6 + seed % 5, stride=stride)
     x, w, b = drawn(seed, axes, 1, channels, 16)
     y = empty(axes, 1, 16)
-    assert winograd.conv_transpose(x, winograd.pack(w, axes, 1), b, axes, 1, y, 1)
+    assert winograd.conv_transpose(x, winograd.pack(w, axes, 1, 1), b, axes, 1, y, 1)
     tensors = [torch.from_numpy(each) for each in (x, w, b)]
     theirs = torch.nn.functional.conv_transpose2d(*tensors, stride=stride, padding=1).numpy()
     wide = [each.double() for each in tensors]
@@ -121,7 +121,7 @@ def test_says_when_a_result_is_not_finite(value: float) -> None:
     """False for one bad element of one image in the last tile, true without it; a bad bias is no such case."""
     axes = square(4, 11)
     x, w, b = drawn(2, axes, 3, 4, 8)
-    packed, y = winograd.pack(w, axes, 1), empty(axes, 3, 8)
+    packed, y = winograd.pack(w, axes, 1, 1), empty(axes, 3, 8)
     b[0] = value
     assert winograd.conv_transpose(x, packed, b, axes, 1, y, 2)
     assert not np.isfinite(y[:, 0]).any()
@@ -168,4 +168,4 @@ def test_packed_weights_serve_every_size() -> None:
     assert len(keys) == 1
     assert winograd.layout(square(4, 8, begin=0)) not in keys
     w = np.random.default_rng(3).standard_normal((4, 9, 4, 4)).astype(np.float32)
-    np.testing.assert_array_equal(winograd.pack(w, square(4, 3), 2), winograd.pack(w, square(4, 50), 2))
+    np.testing.assert_array_equal(winograd.pack(w, square(4, 3), 2, 1), winograd.pack(w, square(4, 50), 2, 2))

@@ -105,6 +105,18 @@ def test_other_convolutions_stay_with_onnxruntime(name):
     assert {one.operator: one.runner for one in plan}["Conv"] == "onnxruntime"
 
 
+def test_a_convolution_before_indices_is_not_turned():
+    """Its rounding decides between near-equal elements, so that indices stay those of onnxruntime; one behind is."""
+    conv, pool = "Conv <pads = [1, 1, 1, 1]>", "kernel_shape = [2, 2], strides = [2, 2]"
+    body = f"a = {conv} (x, w) r = Relu (a) p, i = MaxPool <{pool}> (r) u = MaxUnpool <{pool}> (p, i) y = {conv} (u, w)"
+    plan = unpool.InferenceSession(convolution(body)).plan
+    assert {one.node: one.runner for one in plan} == {
+        "Conv->a": "onnxruntime", "Relu->r": "onnxruntime", "MaxPool->p": "unpool", "MaxUnpool->u": "unpool",
+        "Conv->y": "unpool",
+    }  # fmt: skip
+    assert_same(convolution(body), models.random(1, 64, 40, 40))
+
+
 @pytest.mark.parametrize("shape", ["1, 64, h, 40", "1, 60, 40, 40"])
 def test_shapes_that_are_unknown_or_do_not_fit(shape):
     """Nothing is turned then; what is wrong with the model is onnxruntime's to say."""

@@ -20,10 +20,11 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     from unpool.kernels.cpu import conv_transpose as kernel
     from unpool.kernels.cpu import conv_transpose_phases as phases
     from unpool.kernels.cpu import conv_transpose_winograd as winograd
+    from unpool.kernels.cpu.conv_transpose_work import Work
 
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
     is_plain = storage.dtype == storage.compute and not spec.row.is_channels_last
-    work = kernel.Work(axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True)
+    work = Work(axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True)
     way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
     if way == "winograd":
         return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)

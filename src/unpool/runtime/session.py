@@ -61,7 +61,8 @@ class InferenceSession:
 
     Args:
         path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`.
-        sess_options: `onnxruntime.SessionOptions`; optimisation, memory, threads and profiling are honoured.
+        sess_options: `onnxruntime.SessionOptions`; optimisation, memory, threads and profiling are honoured. At the
+            highest level, the default, unpool also computes a Conv where it is faster.
         providers: names, or (name, options) pairs, for the pieces that onnxruntime runs; CPU by default.
         provider_options: one dict per provider.
         compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.

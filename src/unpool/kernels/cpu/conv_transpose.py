@@ -86,7 +86,7 @@ class Growth:
         """Derive from weights that cannot change what calls need."""
         way = self.ways(is_kept=True)[0]
         if way in ("direct", "winograd", "phases") and not self._is_empty:
-            _Packing(way, self._work).of(w)
+            _Packing(way, self._work).of(w, None)
 
     def _run(self, way: Way) -> Run:
         run = self._runs.get(way)
@@ -143,7 +143,7 @@ def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     packing, launch = _Packing("phases", work), phases.prepare(work, storage, ending)
 
     def run(x, w, b, y, threads):
-        packed = packing.of(w)
+        packed = packing.of(w, threads)
         if packed is None:
             return False
         launch.on((x, packed, b, y), threads)
@@ -156,7 +156,7 @@ def _by_winograd(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
     packing = _Packing("winograd", work)
 
     def run(x, w, b, y, threads):
-        packed = packing.of(w)
+        packed = packing.of(w, threads)
         return packed is not None and winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
 
     return run
@@ -166,7 +166,7 @@ def _by_direct(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
     packing, launch = _Packing("direct", work), direct.prepare(work, ending)
 
     def run(x, w, b, y, threads):
-        packed = packing.of(w)
+        packed = packing.of(w, threads)
         if packed is not None:
             launch.on((x, packed, b, y), threads)
         return packed is not None
@@ -224,10 +224,10 @@ class _Packing:
         self._way = way
         self._work = work
 
-    def of(self, w: Any) -> Packed:
+    def of(self, w: Any, threads: int | None) -> Packed:
         """The packed weights; None if they are not all finite."""
         if not _is_fixed(w):
-            return _pack(w, self._way, self._work)
+            return _pack(w, self._way, self._work, threads)
         entry = _packed.get(id(w))
         if entry is None or entry[0]() is not w:
             number = id(w)
@@ -237,18 +237,18 @@ class _Packing:
         if self._key not in known:
             while len(known) >= KEPT_SHAPES:
                 known.pop(next(iter(known)), None)
-            known[self._key] = _pack(w, self._way, self._work)
+            known[self._key] = _pack(w, self._way, self._work, threads)
         return known[self._key]
 
 
-def _pack(w, way: Way, work: Work) -> Packed:
+def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
     wide = w.astype(work.dtype, copy=False)
     if not np.isfinite(wide).all():
         return None
     if way == "direct":
         packed: Packed = wide.copy()
     elif way == "winograd":
-        packed = winograd.pack(wide, work.axes, work.group)
+        packed = winograd.pack(wide, work.axes, work.group, threads)
     else:
         cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases.pack(wide, cut, work.group)

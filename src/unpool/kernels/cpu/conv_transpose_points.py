@@ -3,7 +3,8 @@
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
 The columns are the taps of all output channels. For several images weights are read once, as they are, a tile of
-columns at a time. For one image NumPy's library streams them faster; `threads` is of no account to it.
+columns at a time. One image is a sum over rows of weights, bound by reading those. BLAS would split it over threads of
+its own, which then watch for more work for milliseconds and keep the cores from everybody else.
 """
 
 from collections.abc import Callable
@@ -18,11 +19,17 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.threads import VECTORISED, Launch
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.threads import VECTORISED, Launch, split
 from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product, tile_store, tile_zero
 
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
 """Images, and vectors of columns."""
+
+ROWS = 8
+"""So many rows of weights are added in one pass over the outputs of one image: more would be more streams than are
+prefetched.
+"""
 
 
 def prepare(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
@@ -31,41 +38,73 @@ def prepare(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
     Args:
         work: with one element per channel of x, and no dilation.
     """
+    grow = _prepare_whole(work)
+    if all(axis.begin == 0 and axis.large == axis.window.size for axis in work.axes):
+        return grow
+
+    def grow_and_cut(x, w, b, y, threads):
+        windows = np.empty((len(x), *w.shape[1:]), y.dtype)
+        grow(x, w, b, windows, threads)
+        y[...] = b.reshape(-1, *[1] * len(work.axes))
+        target, source = zip(*(_shared(axis) for axis in work.axes), strict=True)
+        y[..., *target] = windows[..., *source]
+
+    return grow_and_cut
+
+
+def _shared(axis: Axis) -> tuple[slice, slice]:
+    """What an output and its window share, in either."""
+    stop = min(axis.window.size, axis.begin + axis.large)
+    return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
+
+
+def _prepare_whole(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
+    """Writes all windows, uncut."""
     columns = work.maps * work.taps
     wide = TILE[1] * (vector_bytes() // work.dtype.itemsize)
-    if work.batch == 1 or columns < wide or not _is_whole(work.axes):
-        return lambda x, w, b, y, threads: _by_numpy(x, w, b, work.axes, y)
+    if work.batch == 1 or columns < wide:
+        return _weigh_each
     numbers = np.array([work.batch, work.channels, columns, work.taps])
     cost = work.batch * work.channels * columns // VECTORISED
     launch = Launch(_kernel(work.dtype), -(-columns // wide), cost, numbers)
     return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)
 
 
-def _is_whole(axes: tuple[Axis, ...]) -> bool:
-    """Whether no window is cut or extended."""
-    return all(axis.begin == 0 and axis.large == axis.window.size for axis in axes)
+def _weigh_each(x, w, b, y, threads: int | None) -> None:
+    """One image after the other."""
+    for image, out in zip(x, y, strict=True):
+        split(_weigh, b.size, w.size, threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
 
 
-def _by_numpy(x, w, b, axes: tuple[Axis, ...], y) -> None:
-    """The output is the weights' windows, weighted and cut."""
-    flat, weights = x.reshape(x.shape[:2]), w.reshape(w.shape[0], -1)
-    biases = b.reshape(-1, *[1] * len(axes))
-    if _is_whole(axes):
-        with np.errstate(all="ignore"):
-            np.matmul(flat, weights, out=y.reshape(x.shape[0], -1))
-            np.add(y, biases, out=y)
-        return
-    with np.errstate(all="ignore"):
-        windows = flat @ weights
-    windows = windows.reshape(x.shape[0], *w.shape[1:])
-    source, target = [slice(None)] * 2, [slice(None)] * 2
-    for axis in axes:
-        stop = min(axis.window.size, axis.begin + axis.large)
-        source.append(slice(axis.begin, max(axis.begin, stop)))
-        target.append(slice(0, max(0, stop - axis.begin)))
-    y[...] = biases
-    with np.errstate(all="ignore"):
-        y[tuple(target)] += windows[tuple(source)]
+@compiled()
+def _weigh(x, w, b, y, first, stop):
+    """Memory order: ROWS channels, then the outputs of all maps from `first` to `stop`, which stay in the cache."""
+    window = y.size // b.size
+    low, high = first * window, stop * window
+    for out_map in range(first, stop):
+        y[out_map * window : (out_map + 1) * window] = b[out_map]
+    part, last = y[low:high], x.size // ROWS * ROWS
+    for channel in range(0, last, ROWS):
+        _add_rows(part, w[channel * y.size + low :], y.size, x[channel : channel + ROWS])
+    for channel in range(last, x.size):
+        _add_row(part, w[channel * y.size + low :], x[channel])
+
+
+@compiled(fastmath={"contract"})
+def _add_rows(y, w, step, x):
+    """ROWS channels in one pass; their weights are `step` apart."""
+    a, b, c, d = w[:step], w[step:], w[2 * step :], w[3 * step :]
+    e, f, g, h = w[4 * step :], w[5 * step :], w[6 * step :], w[7 * step :]
+    for k in range(y.size):
+        total = y[k] + x[0] * a[k] + x[1] * b[k] + x[2] * c[k] + x[3] * d[k]
+        y[k] = total + x[4] * e[k] + x[5] * f[k] + x[6] * g[k] + x[7] * h[k]
+
+
+@compiled(fastmath={"contract"})
+def _add_row(y, w, x):
+    """One channel."""
+    for k in range(y.size):
+        y[k] += x * w[k]
 
 
 @cache

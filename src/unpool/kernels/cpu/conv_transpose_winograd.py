@@ -201,7 +201,7 @@ def layout(axes: tuple[Axis, ...]) -> tuple[object, ...]:
     return tuple((side.span, side.taps) for side in _known(axes).sides)
 
 
-def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None = None):
+def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
 
     They are rounded once: sums are formed in float64.

@@ -6,7 +6,8 @@
 
 Both sum the same products. Over two axes onnxruntime takes one per tap, in a blocked layout; Winograd's tiles take
 fewer. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
-onnxruntime and to come back.
+onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other positions among
+elements that only rounding tells apart, and MaxUnpool would put whole values there.
 """
 
 import math
@@ -25,7 +26,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime import shapes
 from unpool.runtime.graph import Graph
-from unpool.runtime.nodes import attributes, domain, label
+from unpool.runtime.nodes import attributes, domain, label, reads, with_inner
 from unpool.runtime.passes.edits import Names
 from unpool.runtime.shapes import Types
 
@@ -43,10 +44,11 @@ TYPES = (np.float32, np.float64)
 
 def turn(graph: Graph, types: Types) -> Graph:
     """The graph with every Conv turned for which it pays; `raised` says so."""
-    names = Names(graph)
+    names, choosing = Names(graph), _before_choices(graph)
     nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
     for position, node in enumerate(nodes):
-        tensor = constants.get(node.input[1]) if node.op_type == "Conv" and domain(node) == "" else None
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in choosing
+        tensor = constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None or not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
             continue
@@ -57,6 +59,16 @@ def turn(graph: Graph, types: Types) -> Graph:
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, label(node), **given)
         raised[node.output[0]] = f"turned from Conv {label(node)!r}: faster so"
     return replace(graph, nodes=tuple(nodes), constants=constants, raised=raised)
+
+
+def _before_choices(graph: Graph) -> set[str]:
+    """Values on which the Indices of some MaxPool depend, in bodies too."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_inner([node]))
+        if chooses or not found.isdisjoint(node.output):
+            found.update(reads(node))
+    return found
 
 
 def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] | None:
