@@ -68,7 +68,8 @@ ROLLING_KERNELS = tuple(
     for kind, stride, has_indices, window in (
         (np.float32, 1, True, (3, 3)),
         (np.float32, 2, True, (3, 3)),
-        (np.float32, 2, False, (2, 7)),
+        (np.float32, 1, False, (3, 9)),
+        (np.float32, 2, False, (2, 5)),
         (np.float64, 1, True, (5, 2)),
         (np.float64, 2, True, (4, 5)),
     )

@@ -63,31 +63,50 @@ def test_load_window(name: str, lanes: int, step: int) -> None:
 
 
 @every_float
+@pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
-    """A strict comparison keeps the first of equals, and never takes a NaN; NaN is told apart."""
+def test_nan_is_noticed(name: str, lanes: int, count: int, step: int) -> None:
+    """Wherever in the windows the only NaN is; beside them it is not."""
     element = getattr(types, name)
 
-    @njit("void(int64, int64, int64, int64, int64)")
-    def find(x, best, number, noticed, place):
+    @njit("void(int64, int64, int64)")
+    def look(x, size, noticed):
+        taps = load_window(x, 0, size, splat(element(0), lanes), count, step, 0)
+        mask = any_unordered(taps, step)
+        store(noticed, select(mask, splat(types.int32(1), lanes), splat(types.int32(0), lanes)))
+
+    span, noticed = (lanes - 1) * step + count, np.empty(lanes, np.int32)
+    windows = {lane * step + tap for lane in range(lanes) for tap in range(count)}
+    for place in range(span):
+        x = np.zeros(span, name)
+        x[place] = np.nan
+        look(x.ctypes.data, span, noticed.ctypes.data)
+        assert noticed.any() == (place in windows)
+
+
+@every_float
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
+    """A strict comparison keeps the first of equals, and never takes a NaN."""
+    element = getattr(types, name)
+
+    @njit("void(int64, int64, int64, int64)")
+    def find(x, best, number, place):
         taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), count, 1, 1)
         value, tap = leftmost(taps)
         store(best, value)
         store(number, tap)
-        store(noticed, select(any_unordered(taps), splat(types.int32(1), lanes), splat(types.int32(0), lanes)))
         places = tile_push(tile_repeat(splat(types.int32(7), lanes), count), splat(types.int32(8), lanes))
         store(place, first_largest(taps, places)[1])
 
     for seed in range(20):
         x = values(name, lanes + count - 1, seed)
-        best, number = np.empty(lanes, name), np.empty(lanes, np.int32)
-        noticed, place = np.empty(lanes, np.int32), np.empty(lanes, np.int32)
-        find(*(each.ctypes.data for each in (x, best, number, noticed, place)))
+        best, number, place = np.empty(lanes, name), np.empty(lanes, np.int32), np.empty(lanes, np.int32)
+        find(*(each.ctypes.data for each in (x, best, number, place)))
         for lane in range(lanes):
             window, at = x[lane : lane + count], 0
             for tap in range(1, count):
                 at = tap if window[tap] > window[at] else at
             assert number[lane] == at
             same(best[lane], window[at])
-            assert noticed[lane] == np.isnan(window).any()
         assert np.array_equal(place, 7 + (number == count - 1))

@@ -121,7 +121,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     if tiling is not None:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
-    if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size):
+    if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size, has_indices=indices is not None):
         return _pool_rolling(x, plane, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
     if found is None:
@@ -238,8 +238,8 @@ def _rows(flags, count: int, height: int, rows: int) -> list[tuple[int, int]]:
     return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
 
 
-def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int) -> bool:
-    return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype)
+def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int, *, has_indices: bool) -> bool:
+    return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype, has_indices=has_indices)
 
 
 def _pool_rolling(x, plane: Plane, y, indices, mode: Mode, directly: Callable[[int, int], Launch]) -> _Watched:

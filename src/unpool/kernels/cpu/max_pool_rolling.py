@@ -43,13 +43,13 @@ from unpool.kernels.cpu.vector import (
 
 INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 
-MOST_TAPS = 7
-"""Of a window along one axis: the queue and the taps of a row fit the registers."""
+_MOST_TAPS = {(1, True): 7, (1, False): 13, (2, True): 5, (2, False): 5}
+"""By stride, and whether indices are wanted: windows so wide and high are pooled faster than in another way."""
 
 BAND_BYTES = 1 << 14
 """So much of x is read at a time, to stay in the first cache."""
 
-_LEAST_ROWS = 8  # of a band's outputs, since the first rows of a band are pooled twice
+_LEAST_ROWS = 8  # of a band, for each row before it that is pooled twice
 _LINE = 64
 
 
@@ -61,15 +61,16 @@ class Bands:
     height: int
 
 
-def is_possible(axes: tuple[Axis, ...], dtype: str) -> bool:
+def is_possible(axes: tuple[Axis, ...], dtype: str, *, has_indices: bool) -> bool:
     """Whether windows are small, overlap, step alike along both axes, and hold a row of the plane each."""
     if len(axes) != 2 or not dtype.startswith("float"):
         return False
     windows = [axis.window for axis in axes]
     rows, stride = axes[0], windows[0].stride
+    most = _MOST_TAPS.get((stride, has_indices), 0)
     return (
-        stride == windows[1].stride <= 2
-        and all(stride <= window.size <= MOST_TAPS and window.dilation == 1 for window in windows)
+        stride == windows[1].stride
+        and all(stride <= window.size <= most and window.dilation == 1 for window in windows)
         and windows[0].size * windows[1].size > stride**2
         and 0 <= rows.begin < windows[0].size
         and (rows.small - 1) * stride - rows.begin < rows.large
@@ -81,7 +82,7 @@ def bands(axes: tuple[Axis, ...], size: int) -> Bands:
     """The bands of a plane, for elements of so many bytes."""
     rows, columns = axes
     fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
-    count = -(-rows.small // max(_LEAST_ROWS, fitting))
+    count = -(-rows.small // max(1, _LEAST_ROWS * (rows.window.size - rows.window.stride), fitting))
     height = -(-rows.small // count)
     return Bands(-(-rows.small // height), height)
 
@@ -274,6 +275,6 @@ def _push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, la
         values = load_window(plane + first * size, start, width, nothing, taps, step, is_whole)
         best, tap = leftmost(values)
         places = tile_push(places, tap + ramp + splat(types.int32(first), lanes))
-        return tile_push(bests, best), places, noticed | any_unordered(values)
+        return tile_push(bests, best), places, noticed | any_unordered(values, step)
 
     return push

@@ -877,7 +877,7 @@ def load_window(context, address, start, size, fill, taps, step, is_whole):
             [builder.shuffle_vector(x, y, _indices(range(odd, 2 * fill.lanes, 2))) for odd in (0, 1)]
             for x, y in zip(parts[::2], parts[1::2], strict=True)
         ]
-        found = list(every[0])
+        found = every[0][: result.count]
         for tap in range(2, result.count):
             lanes = _indices(range(tap // 2, tap // 2 + fill.lanes))
             found.append(builder.shuffle_vector(every[0][tap % 2], every[1][tap % 2], lanes))
@@ -921,21 +921,24 @@ def _first_largest(builder, kind, values, places):
 
 
 @intrinsic
-def any_unordered(context, values):
-    """Lanes in which a vector of a tile is NaN."""
-    kind = values.dtype
+def any_unordered(context, taps, step):
+    """A mask with some lane set if the taps that `load_window` gave hold a NaN; taps that others cover are not read."""
+    kind, last, apart = taps.dtype, taps.count - 1, step.literal_value
+    read = {tap for first in range(apart) for tap in range(first, taps.count, apart * kind.lanes)}
+    read |= set(range(max(0, last - apart + 1), last + 1))
 
     def emit(ctx, builder, signature, arguments):
-        parts = cgutils.unpack_tuple(builder, arguments[0], values.count)
-        pairs = zip(parts[::2], parts[1::2] + parts[-1:] * (values.count % 2), strict=True)
-        found = [builder.fcmp_unordered("uno", *pair) for pair in pairs]
-        while len(found) > 1:
-            found = [builder.or_(found[0], found[1]), *found[2:]]
-        return found[0]
+        values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
+        parts = [values[tap] for tap in sorted(read)]
+        found = ir.Constant(_mask_of(kind).llvm, [0] * kind.lanes)
+        for x, y in zip(parts[::2], parts[1::2] + parts[-1:] * (len(parts) % 2), strict=True):
+            found = builder.or_(found, builder.fcmp_unordered("uno", x, y))
+        return found
 
-    return _mask_of(kind)(values), emit
+    return _mask_of(kind)(taps, step), emit
 
 
+@intrinsic
 def tile_sum_terms(context, start, terms, bounds, a, b, lists, vectors):
     """`lists` rows of `vectors` vectors: each is `start` plus a[i] * b[j] over its terms (i, j).
 
