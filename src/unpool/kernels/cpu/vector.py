@@ -799,3 +799,13 @@ def unordered(context, x, y):
         return ir.Constant(_mask_of(x).llvm, [0] * x.lanes)
 
     return _mask_of(x)(x, y), emit
+
+
+@intrinsic
+def total_of(context, total, x):
+    """Sums of floats, which are NaN if one of them is (or if infinities of both signs are); of integers nothing."""
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.fadd(*arguments) if _is_float(x) else arguments[0]
+
+    return total(total, x), emit
