@@ -26,6 +26,7 @@ from unpool.kernels.cpu.vector import (
     tile_add_product,
     tile_store,
     tile_zero,
+    total_of,
     unordered,
 )
 from vector_cases import FLOATS, INTEGERS, every_kind, pairs, same, values, widths

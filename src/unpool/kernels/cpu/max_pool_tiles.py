@@ -85,11 +85,11 @@ def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
         return None
     if lanes.begin or lanes.small * window.stride > lanes.large:
         return None
-    found = [_rows(axis) for axis in leading]
-    if any(rows is None for rows in found):
+    if not all(shrinking_walk(axis).count.all() for axis in leading):
         return None
     corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
-    for number, (starts, lists) in enumerate(found):
+    for number, axis in enumerate(leading):
+        starts, lists = _rows(axis)
         weight = math.prod(each.large for each in axes[number + 1 :])
         if len(offsets) * len(lists) * offsets.shape[1] * lists.shape[1] > MOST_OFFSETS:
             return None
@@ -101,14 +101,12 @@ def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
     return Tiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
 
 
-def _rows(axis: Axis) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+def _rows(axis: Axis) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For every position the first of its taps on data and the number of its list; and the lists, from there on.
 
     Taps in padding are moved to the nearest one on data: a maximum, and the first of equals, stay what they are.
     """
     walk = shrinking_walk(axis)
-    if not walk.count.all():
-        return None
     taps = np.arange(axis.window.size) - walk.tap[:, np.newaxis]
     taps = np.clip(taps, 0, walk.count[:, np.newaxis] - 1) * axis.window.dilation
     lists, number = np.unique(taps, axis=0, return_inverse=True)
