@@ -227,7 +227,7 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 @contextmanager
 def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Iterator[None]:
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
-    caches = (kernels._route, kernels._row_plan)
+    caches, is_wide = (kernels._route, kernels._row_plan), kernels._is_wide
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
         patch.object(kernels, "_WORTH_A_KERNEL", 0 if kernel.rolled else math.inf),
@@ -235,7 +235,7 @@ def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Ite
         patch.object(rolling, "_LEAST_ROWS", 1),
         patch.object(kernels, "_FAR_BYTES", strip_bytes),
         patch.object(kernels, "_is_separable_cheaper", lambda *_: kernel.is_separable),
-        patch.object(kernels, "_is_wide", lambda _: kernel.is_wide),
+        patch.object(kernels, "_is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
         patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
         eager_threads(),
     ):

@@ -13,7 +13,7 @@ from guarded import beside_guard, survives
 from kernel_cases import TYPES, WIDEST_LANES, Kernel, PoolCase, Rng, near_block
 from kernel_choice import is_chosen
 from unpool.execute import max_pool as executed
-from unpool.geometry import Axis, Window
+from unpool.geometry import Axis, Window, shrinking_walk
 from unpool.kernels.cpu import max_pool_tiles as tiles
 
 KERNELS = tuple(
@@ -39,6 +39,17 @@ def leading_axis(rng: Rng, rank: int) -> tuple[int, int, int, int]:
     return (small - 1) * stride + reach + int(rng.integers(0, stride)), window, stride, dilation
 
 
+def padded_axis(rng: Rng, rank: int) -> tuple[int, int, int, int, int, int]:
+    """Size, window, stride, dilation and pads of an axis with any windows, but none that is empty."""
+    while True:
+        window, stride, dilation = int(rng.integers(1, 4 if rank > 2 else 6)), *(int(n) for n in rng.integers(1, 4, 2))
+        begin, end = (int(pad) for pad in rng.integers(0, window + 1, 2))
+        size, reach = int(rng.integers(1, 10 if rank < 4 else 5)), (window - 1) * dilation + 1
+        small = (size + begin + end - reach) // stride + 1
+        if small > 0 and shrinking_walk(Axis(size, small, Window(window, stride, dilation), begin)).count.all():
+            return size, window, stride, dilation, begin, end
+
+
 def lanes_of(rng: Rng, kernel: Kernel) -> int:
     """Outputs in a row: at most half a register for one half of the kernels, more for the others."""
     half = tiles.lanes_of(np.dtype(kernel.kind).itemsize, 1, is_exact=False)
@@ -53,19 +64,20 @@ def tile_case(number: int, kernels: tuple[Kernel, ...] = KERNELS) -> PoolCase:
     kernel = kernels[number % len(kernels)]
     layout = "NHWC" if kernel.stride == 1 and rng.random() < 0.7 else "NCHW"
     rank, step = int(rng.integers(1, 5)), kernel.stride
-    axes = [leading_axis(rng, rank) for _ in range(rank)]
+    is_padded = layout == "NHWC" and rng.random() < 0.7
+    axes = [padded_axis(rng, rank) if is_padded else (*leading_axis(rng, rank), 0, 0) for _ in range(rank)]
     lanes = lanes_of(rng, kernel)
     channels = lanes if layout == "NHWC" else int(rng.integers(1, 4))
     if layout == "NCHW":
-        axes[-1] = lanes * step + int(rng.integers(0, step)), step, step, 1
-    sizes, window, stride, dilation = zip(*axes, strict=True)
+        axes[-1] = lanes * step + int(rng.integers(0, step)), step, step, 1, 0, 0
+    sizes, window, stride, dilation, begin, end = zip(*axes, strict=True)
     batch = int(rng.integers(1, 3))
     shape = (batch, *sizes, channels) if layout == "NHWC" else (batch, channels, *sizes)
     attributes = {
         "kernel_shape": list(window),
         "strides": list(stride),
         "dilations": list(dilation),
-        "pads": [0] * (2 * rank),
+        "pads": [*begin, *end],
         "ceil_mode": 0,
         "storage_order": int(rng.random() < 0.2),
     }
@@ -100,7 +112,7 @@ def test_cases_are_tiles() -> None:
     """No case falls back to another kernel."""
     with (
         patch.object(kernel_cases.kernels, "_pool_directly", side_effect=AssertionError),
-        patch.object(kernel_cases.kernels, "_route", side_effect=AssertionError),
+        patch.object(kernel_cases.kernels, "Separable", side_effect=AssertionError),
     ):
         for case in map(tile_case, range(0, CHUNKS * PER_CHUNK, 5)):
             kernel_cases.run(case, case.x, 1)
@@ -126,6 +138,20 @@ def aligned(like: np.ndarray) -> np.ndarray:
     return memory[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
 
 
+def check_past_the_cache(case: PoolCase, threads: int) -> None:
+    """The case is right when its outputs begin with a line of memory and are written past the cache."""
+    expected = kernel_cases.reference(case)
+    out = [aligned(each) for each in expected]
+    with (
+        patch.object(executed, "was_written", lambda _: True),
+        patch.object(executed, "RECYCLED_FROM", 0),
+        patch.object(tiles, "PAST_CACHE", 0),
+    ):
+        kernel_cases.run(case, case.x, threads, out)
+    for got, right in zip(out, expected, strict=True):
+        assert got.tobytes() == np.ascontiguousarray(right).tobytes()
+
+
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("lanes", [32, 48, 64, 112, 192, 224, 100])
 def test_past_the_cache(kind: type, lanes: int) -> None:
@@ -138,16 +164,28 @@ def test_past_the_cache(kind: type, lanes: int) -> None:
         if not has_nan:
             x[x != x] = 1
         chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
-        expected = kernel_cases.reference(chosen)
-        out = [aligned(each) for each in expected]
-        with (
-            patch.object(executed, "was_written", lambda _: True),
-            patch.object(executed, "RECYCLED_FROM", 0),
-            patch.object(tiles, "PAST_CACHE", 0),
-        ):
-            kernel_cases.run(chosen, x, threads, out)
-        for got, right in zip(out, expected, strict=True):
-            assert got.tobytes() == np.ascontiguousarray(right).tobytes()
+        check_past_the_cache(chosen, threads)
+
+
+@pytest.mark.parametrize("channels", [32, 64])
+def test_overlapping_windows_past_the_cache(channels: int) -> None:
+    """Channels last, windows that overlap and reach into padding: whole lines arrive whole, with and without NaN."""
+    kernel = Kernel(np.float32, 1, has_indices=True, is_separable=False, by_tiles=True)
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [1, 1], "pads": [1] * 4, "ceil_mode": 0}
+    for has_nan, threads in itertools.product((False, True), (1, 2)):
+        x = pool_values(np.random.default_rng(channels), (2, 7, 8, channels), np.dtype(np.float32))
+        if not has_nan:
+            x[x != x] = 1
+        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NHWC", 1, (0, 0, 0))
+        check_past_the_cache(chosen, threads)
+
+
+def test_too_many_lists() -> None:
+    """Windows of which most are cut by padding, each in another way, are left to others."""
+    axis = Axis(300, 300, Window(201, 1), 100)
+    assert tiles.tiling((axis, axis), Axis(8, 8, Window(1)), 8) is None
+    assert tiles.tiling((axis,), Axis(8, 8, Window(1)), 8) is not None
+    assert tiles.tiling((Axis(2, 6, Window(1), 2),), Axis(8, 8, Window(1)), 8) is None
 
 
 def test_past_the_cache_is_reached() -> None:

@@ -26,6 +26,7 @@ from unpool.kernels.cpu.vector import (
     tile_add_product,
     tile_store,
     tile_zero,
+    total_of,
     unordered,
 )
 from vector_cases import FLOATS, INTEGERS, every_kind, pairs, same, values, widths
@@ -286,6 +287,22 @@ def test_unordered(name: str, lanes: int) -> None:
         out = np.empty(lanes, np.uint8)
         run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
         np.testing.assert_array_equal(out != 0, (x != x) | (y != y))
+
+
+@pytest.mark.parametrize("name", ["float32", "int8"])
+def test_total_of(name: str) -> None:
+    """A sum of floats is NaN where one of them is; of integers it stays what it was."""
+    element, lanes = getattr(types, name), 16
+
+    @njit("void(int64, int64, int64)")
+    def add(x, y, out):
+        store(out, total_of(load(x, element, lanes), load(y, element, lanes)))
+
+    x, y, out = np.arange(lanes).astype(name), np.ones(lanes, name), np.empty(lanes, name)
+    if name == "float32":
+        x[3] = y[5] = np.nan
+    add(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    same(out, x + y if name == "float32" else x)
 
 
 @pytest.mark.parametrize("lanes", [3, 8, 16, 64])

@@ -4,6 +4,7 @@
 |---|---|---|
 | side by side on data alone, 1, 2 or 4 wide | tiles | each vector is read once, and parted into taps |
 | short, overlapping, of wide floats in planes | rolling | a row is read once, and its maxima stay in registers |
+| channels last, few taps | tiles | channels are side by side, whatever the windows are |
 | that do not overlap otherwise, or have few taps | direct | each element is read once or twice, in registers |
 | channels last, fewer channels than a register holds | direct | its registers may end short |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
@@ -118,12 +119,14 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     channels = x.shape[-1] if mode.channels_last else 0
     plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
     tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
-    if tiling is not None:
+    if tiling is not None and tiling.is_disjoint:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
     if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size, has_indices=indices is not None):
         return _pool_rolling(x, plane, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
+    if found is None and tiling is not None:
+        return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     if found is None:
         return directly(0, y.size // plane.lanes.small)
     launch = Launch(
@@ -259,7 +262,8 @@ def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices
     is_past = mode.was_written and x.nbytes + y.size * sum(sizes) >= tiles.PAST_CACHE
     lanes = tiles.lanes_of(x.itemsize, small, is_exact=is_past)
     past = [is_past and tiles.is_line_wise(size, small, lanes) for size in sizes]
-    kernel = tiles.kernel(dtype, window.size, indices is not None, _is_wide(x.size // x.shape[0]), mode.nan_last, lanes)
+    is_wide = _is_wide(int(tiling.offsets[..., 1].max()) + window.size, x.itemsize)
+    kernel = tiles.kernel(dtype, window.size, indices is not None, is_wide, mode.nan_last, lanes)
     places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
     number = float if dtype.startswith("float") else int
     numbers = (
@@ -282,7 +286,9 @@ def _pool_directly(
     rows = math.prod(axis.small for axis in plane.leading)
     dtype, size = _ELEMENTS[x.dtype], x.size // x.shape[0]
     registers = direct.registers_of(x.itemsize, lanes.small)
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, _is_wide(size), mode.nan_last, registers)
+    reach = lanes.large + lanes.begin + direct.lanes_of(x.itemsize) * window.stride + window.reach
+    is_wide = _is_wide(reach + _window_places(plane), x.itemsize)
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, is_wide, mode.nan_last, registers)
     places = 0 if mode.per_plane else size // plane.unit
     number = float if dtype.startswith("float") else int
     numbers = (
@@ -310,5 +316,12 @@ def _known_step(window: Window) -> int:
     return window.stride if window.stride in (1, 2, 4) else 0
 
 
-def _is_wide(size: int) -> bool:
-    return size >= 2**31
+def _window_places(plane: Plane) -> int:
+    """Places between the first and the last tap of a window."""
+    sizes = [axis.large for axis in plane.spatial]
+    return sum((axis.window.reach - 1) * math.prod(sizes[number + 1 :]) for number, axis in enumerate(plane.spatial))
+
+
+def _is_wide(count: int, size: int) -> bool:
+    """Whether so many places need more bits than those of elements of so many bytes have."""
+    return count >= 1 << (direct.place_bits(size) - 1)

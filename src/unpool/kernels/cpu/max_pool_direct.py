@@ -35,6 +35,16 @@ def lanes_of(size: int) -> int:
     return vector_bytes() // size
 
 
+def place_type(dtype: str, *, is_wide: bool):
+    """The Numba integer that counts places from the first tap of a window on."""
+    return types.int64 if is_wide else getattr(types, f"int{place_bits(np.dtype(dtype).itemsize)}")
+
+
+def place_bits(size: int) -> int:
+    """Bits of places beside elements of so many bytes, unless they are wide: as many fit a register of 16-bit ones."""
+    return 16 if size == 2 else 32
+
+
 def registers_of(size: int, small: int) -> int:
     """Registers in one block: two independent ones of 32-bit elements hide each other's waiting."""
     return 2 if size == 4 and small >= 2 * lanes_of(size) else 1
@@ -49,14 +59,13 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
             a 16-bit float.
         stride: of the lanes: 1, 2 or 4; 0 for any.
         has_indices: whether indices are stored.
-        is_wide: whether a plane has 2**31 elements or more.
+        is_wide: whether places have 64 bits.
         nan_last: whether the last NaN of a window is found, rather than the first.
         registers: how many hold the outputs of one block.
     """
     return _make(
         getattr(types, dtype),
-        types.int64 if is_wide else types.int32,
-        types.uint64 if is_wide else types.uint32,
+        place_type(dtype, is_wide=is_wide),
         lanes_of(np.dtype(dtype).itemsize) * registers,
         np.dtype(dtype).itemsize,
         stride,
@@ -66,7 +75,9 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
     )
 
 
-def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_last, digest):
+def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
+    offset_type = getattr(types, f"u{place_type}")
+
     @compiled()
     def pool_rows(x, y, indices, numbers, steps, table, lowest, infinity, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
@@ -100,9 +111,9 @@ def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_
                 is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
                 is_whole = is_whole and last <= end
                 if is_whole:
-                    best, key, at = nothing, lowest_key, splat(place_type(codes[0]), lanes)
+                    best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
                     for place in range(count):
-                        address, code = base + others[place] * size, codes[place]
+                        address, code = base + others[place] * size, codes[place] - codes[0]
                         if ahead:
                             for line in range(0, lanes * max(step, 1) * size, 64):
                                 prefetch(address + ahead + line)
@@ -118,7 +129,7 @@ def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_
                 else:
                     best, key, at = nothing, lowest_key, nowhere
                     for place in range(count):
-                        address, code = base + others[place] * size, codes[place]
+                        address, code = base + others[place] * size, codes[place] - codes[0]
                         position = lane_starts + splat(place_type(start), lanes)
                         for _tap in range(window):
                             is_data = convert(position, offset_type) < row_end
@@ -135,7 +146,7 @@ def _make(element, place_type, offset_type, lanes, size, step, has_indices, nan_
                             code += dilation * lane_weight
                             position = position + splat(place_type(dilation), lanes)
                 target = job * small + block
-                base_index = splat(np.int64(outer * outer_weight + start * lane_weight), lanes)
+                base_index = splat(np.int64(outer * outer_weight + codes[0] + start * lane_weight), lanes)
                 index = convert(at, types.int64) + base_index + weights
                 if not is_whole:
                     index = select(at == nowhere, splat(np.int64(-1), lanes), index)

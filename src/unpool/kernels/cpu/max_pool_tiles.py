@@ -1,11 +1,12 @@
-"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data.
+"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data. So do channels, any window.
 
     best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
 
-Every window has the same offsets from its corner, so a row of outputs needs no list of its own. Whole vectors are
-loaded once and parted into taps. Memory is asked for in its own order, since rows that are read side by side, a few
-lines of each, come at a third of the speed. Floats are compared without regard to NaN, which is only noticed by the
-way; a block with NaN is done again in full. Large outputs are written past the cache: a plain store reads its line.
+Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; those that reach
+into padding have a few others. Whole vectors are loaded once and parted into taps. Memory is asked for in its own
+order, since rows that are read side by side, a few lines of each, come at a third of the speed. Floats are compared
+without regard to NaN, which is only noticed by the way, since a sum with NaN is NaN; such a block is done again in
+full. Outputs that no cache holds are written past it: a plain store reads its line, and displaces x.
 """
 
 import math
@@ -16,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from unpool.geometry import Axis
+from unpool.geometry import Axis, shrinking_walk
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.max_pool_direct import place_type
 from unpool.kernels.cpu.order import beats, follow, order
 from unpool.kernels.cpu.vector import (
     address_of,
@@ -35,6 +37,7 @@ from unpool.kernels.cpu.vector import (
     store,
     store_masked,
     store_past_cache,
+    total_of,
     unordered,
 )
 
@@ -45,7 +48,8 @@ AHEAD = (
 REACH = 1 << 18  # bytes of such rows, beyond which what was asked for would be gone before it is read
 CACHE_BYTES = 1 << 20  # x beyond this is worth asking for
 LINE = 64  # bytes
-PAST_CACHE = 1 << 26  # bytes of x and outputs from which on these are not kept in the cache
+MOST_OFFSETS = 1 << 16  # in all lists
+PAST_CACHE = 1 << 25  # bytes of x and outputs from which on outputs are not kept in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +57,23 @@ class Tiling:
     """Where windows begin, and what lies in each.
 
     Attributes:
-        corners: (rows, 2) for every row of outputs the element at which its first window begins, and its place.
-        offsets: (rows of a window, 2) the same from there on, in row-major order.
+        corners: (rows, 3) for every row of outputs the element at which its first window begins, its place, and the
+            number of its list.
+        offsets: (lists, rows of a window, 2) elements and places from there on, in row-major order; rows in padding
+            repeat one of the same window on data, so that all lists are equally long.
         reach: elements between the first and the last row that are read side by side.
+        is_disjoint: whether no element lies in two windows.
     """
 
     corners: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     reach: int
+    is_disjoint: bool
 
 
 @lru_cache(maxsize=64)
 def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
-    """The tiling of a plane, None unless its windows lie on data, do not overlap, and leave no gaps along the lanes.
+    """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty.
 
     Args:
         leading: the axes before the lanes.
@@ -75,17 +83,34 @@ def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
     window, axes = lanes.window, (*leading, lanes)
     if window.reach != window.stride or window.stride not in STEPS or window.size != window.stride:
         return None
-    if any(axis.window.reach > axis.window.stride or axis.begin for axis in axes):
+    if lanes.begin or lanes.small * window.stride > lanes.large:
         return None
-    if any((axis.small - 1) * axis.window.stride + axis.window.reach > axis.large for axis in axes):
+    if not all(shrinking_walk(axis).count.all() for axis in leading):
         return None
-    corners, offsets = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
     for number, axis in enumerate(leading):
+        starts, lists = _rows(axis)
         weight = math.prod(each.large for each in axes[number + 1 :])
-        corners = (corners[:, None] + np.arange(axis.small) * axis.window.stride * weight).reshape(-1)
-        offsets = (offsets[:, None] + np.arange(axis.window.size) * axis.window.dilation * weight).reshape(-1)
-    places, rows = np.stack([corners, corners // unit], axis=1), np.stack([offsets, offsets // unit], axis=1)
-    return Tiling(places, rows, int(offsets[-1]))
+        if len(offsets) * len(lists) * offsets.shape[1] * lists.shape[1] > MOST_OFFSETS:
+            return None
+        corners = corners[:, np.newaxis] * (1, len(lists)) + starts * (weight, 1)
+        offsets = offsets[:, np.newaxis, :, np.newaxis] + lists[:, np.newaxis] * weight
+        corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
+    places = np.stack([corners[:, 0], corners[:, 0] // unit, corners[:, 1]], axis=1)
+    is_disjoint = all(axis.window.reach <= axis.window.stride for axis in leading)
+    return Tiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
+
+
+def _rows(axis: Axis) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For every position the first of its taps on data and the number of its list; and the lists, from there on.
+
+    Taps in padding are moved to the nearest one on data: a maximum, and the first of equals, stay what they are.
+    """
+    walk = shrinking_walk(axis)
+    taps = np.arange(axis.window.size) - walk.tap[:, np.newaxis]
+    taps = np.clip(taps, 0, walk.count[:, np.newaxis] - 1) * axis.window.dilation
+    lists, number = np.unique(taps, axis=0, return_inverse=True)
+    return np.stack([walk.other, number.reshape(-1)], axis=1), lists
 
 
 def lanes_of(size: int, small: int, *, is_exact: bool) -> int:
@@ -122,13 +147,13 @@ def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bo
             a 16-bit float.
         step: width of a window along the lanes: 1, 2 or 4.
         has_indices: whether indices are stored.
-        is_wide: whether a plane has 2**31 elements or more.
+        is_wide: whether places have 64 bits.
         nan_last: whether the last NaN of a window is found, rather than the first.
         lanes: outputs in one block.
     """
     return _make(
         getattr(types, dtype),
-        types.int64 if is_wide else types.int32,
+        place_type(dtype, is_wide=is_wide),
         lanes,
         np.dtype(dtype).itemsize,
         step,
@@ -156,41 +181,39 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plai
         ramp = count_up(types.int64, lanes, 1)
         is_output = ramp < splat(small, lanes)
         weights = ramp * splat(np.int64(step * lane_weight), lanes)
-        count = offsets.shape[0]
+        count = offsets.shape[1]
         share = plane // (corners.shape[0] * small)
         outer, row = first // corners.shape[0], first % corners.shape[0]
         for job in range(first, stop):
-            done = 0
+            done, rows = 0, offsets[corners[row, 2]]
             while done < small:
                 block = min(done, max(0, small - lanes))
                 done = block + lanes
                 base = source + (outer * plane + corners[row, 0] + block * step) * size
-                is_safe = base + (offsets[count - 1, 0] + lanes * step) * size <= end
+                is_safe = base + (rows[count - 1, 0] + lanes * step) * size <= end
                 best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
-                odd = is_output ^ is_output
+                total = splat(element(0), lanes)
                 if ahead:
                     begin = source + (outer * plane + (row * small + block) * share) * size + ahead
                     for line in range(0, lanes * share * size, LINE):
                         prefetch(begin + line)
                 if is_safe:
                     for place in range(count):
-                        address, code = base + offsets[place, 0] * size, offsets[place, 1]
+                        address, code = base + rows[place, 0] * size, rows[place, 1]
                         taps = load_taps(address, element, lanes, step)
-                        odd = odd | unordered(taps[0], taps[-1])
-                        if step == 4:
-                            odd = odd | unordered(taps[1 % step], taps[2 % step])
                         for tap in range(step):
                             value = taps[tap]
+                            total = total_of(total, value)
                             rank = order(value, limit)
                             wins = rank > key if is_plain else beats(rank, key, nan_last)
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code + tap), lanes), at)
-                if not is_safe or count_set(odd & is_output):
+                if not is_safe or count_set(unordered(total, total) & is_output):
                     best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
                     for place in range(count):
                         for tap in range(step):
-                            address = base + (offsets[place, 0] + tap) * size
+                            address = base + (rows[place, 0] + tap) * size
                             if is_safe and address + lanes * step * size <= end:
                                 value = load_every(address, element, lanes, step, step * size)
                             else:
@@ -199,7 +222,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plai
                             wins = beats(rank, key, nan_last)
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
-                            at = select(wins, splat(place_type(offsets[place, 1] + tap), lanes), at)
+                            at = select(wins, splat(place_type(rows[place, 1] + tap), lanes), at)
                 target = job * small + block
                 start = outer * outer_weight + corners[row, 1] + block * step * lane_weight
                 index = convert(at, types.int64) + splat(start, lanes) + weights

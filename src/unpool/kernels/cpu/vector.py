@@ -1001,3 +1001,13 @@ def tile_activate(context, total, zero, slope, low, high):
         return ctx.make_tuple(builder, total, values)
 
     return total(total, zero, slope, low, high), emit
+
+
+@intrinsic
+def total_of(context, total, x):
+    """Sums of floats, which are NaN if one of them is (or if infinities of both signs are); of integers nothing."""
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.fadd(*arguments) if _is_float(x) else arguments[0]
+
+    return total(total, x), emit
