@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-INDEXED_IF_STRIDED = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint8))
+INDEXED_IF_STRIDED = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def is_chosen(kind: Any, stride: int, has_indices: bool) -> bool:

@@ -38,11 +38,14 @@ class PreparedMaxPool:
             like(call.small.in_layout(row) if keep else small, storage.bits), NO_INDICES if has_indices else None,
             int(np.array(storage.lowest, storage.dtype).view(storage.bits)),
         )  # fmt: skip
+        self._is_plain = spec.activation is None and self._y.is_small and self._is_in_place
         fresh, used = (kernel.Mode(keep, nan_last, per_plane, was_written) for was_written in (False, True))
         self._launch_fresh, self._launch_used = (kernel.prepare(*arguments, mode) for mode in (fresh, used))
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and the indices if they are wanted."""
+        if self._is_plain and targets[0] is targets[-1] is None:
+            return self._run_plain(inputs[0], threads)
         x, activation = present(inputs[0]), self._call.spec.activation
         y, work = self._y.place(targets[0], (x,))
         if self._indices is None:
@@ -54,6 +57,18 @@ class PreparedMaxPool:
         if not (self._is_in_place and found is places):
             _deliver_indices(self._call, places, found)
         return y, found
+
+    def _run_plain(self, x: Any, threads: int | None) -> tuple[AnyArray, ...]:
+        """As `run`, where new memory, which is in no block that is used again, is written and handed out as it is."""
+        if not x.flags.carray:
+            x = contiguous(x, self.row)
+        y = self._y.new()
+        if self._indices is None:
+            self._launch_fresh(x, y, NO_INDICES, threads)
+            return (y,)
+        indices = self._indices.new()
+        self._launch_fresh(x, y, indices, threads)
+        return y, indices
 
     def _launch(self, x: AnyArray, y: AnyArray, indices: AnyArray, threads: int | None) -> None:
         is_used = y.nbytes >= RECYCLED_FROM and was_written(y) and (self._indices is None or was_written(indices))

@@ -17,20 +17,22 @@ _OVERLAP_STEPS = 100_000  # of the exact test
 
 
 class Output:
-    """One output of a prepared call."""
+    """One output of a prepared call.
+
+    Attributes:
+        is_small: whether its memory never comes from a block that was in use before.
+        new: makes uninitialised memory of its own, or raises ShapeError where this machine has not as much.
+    """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._row = row
         self._name = name
         self._shape = shape
         self._dtype = dtype
-        self.new = self._allocator()
-
-    def _allocator(self) -> Callable[[], AnyArray]:
-        """What makes uninitialised memory of its own, or raises ShapeError where this machine has not as much."""
-        if element_count((*self._shape, self._dtype.itemsize), self._row.label) < RECYCLED_FROM:
-            return partial(np.empty, self._shape, self._dtype)
-        return partial(allocate, self._shape, self._dtype, self._row.label)
+        self.is_small = element_count((*shape, dtype.itemsize), row.label) < RECYCLED_FROM
+        self.new: Callable[[], AnyArray] = (
+            partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
+        )
 
     def place(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
         """Where the result ends up, and the contiguous memory that a kernel writes: mostly one and the same.

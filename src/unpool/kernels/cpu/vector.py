@@ -484,41 +484,34 @@ def tile_add_product(context, total, a, b, element, lanes, rows, vectors):
 @intrinsic
 def tile_store(context, total, address, bytes_between, rows, vectors):
     """The rows of a tile, `bytes_between` apart."""
-    vector = total.dtype
-    size = _bits(vector.element) // 8 * vector.lanes
-
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        for row in range(rows.literal_value):
-            start = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(ir.IntType(64), row)))
-            for part in range(vectors.literal_value):
-                place = builder.add(start, ir.Constant(ir.IntType(64), part * size))
-                pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
-                value = values[row * vectors.literal_value + part]
-                builder.store(value, pointer, align=_bits(vector.element) // 8)
-        return ctx.get_dummy_value()
-
+    emit = _tile_storing(total, vectors, lambda builder, place, value: value)
     return types.void(total, address, bytes_between, rows, vectors), emit
 
 
 @intrinsic
 def tile_add_to(context, total, address, bytes_between, rows, vectors):
     """As `tile_store`, but added to what is there."""
+    emit = _tile_storing(
+        total, vectors, lambda builder, place, value: builder.fadd(_load(builder, place, total.dtype), value)
+    )
+    return types.void(total, address, bytes_between, rows, vectors), emit
+
+
+def _tile_storing(total, vectors, combined):
+    """What stores a tile, `vectors` to a row, each vector as `combined(builder, place, vector)` makes it."""
     vector = total.dtype
-    size = _bits(vector.element) // 8 * vector.lanes
+    align = _bits(vector.element) // 8
 
     def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        for number, value in enumerate(values):
+        for number, value in enumerate(cgutils.unpack_tuple(builder, arguments[0], total.count)):
             row, part = divmod(number, vectors.literal_value)
             start = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(ir.IntType(64), row)))
-            place = builder.add(start, ir.Constant(ir.IntType(64), part * size))
-            total_here = builder.fadd(_load(builder, place, vector), value)
+            place = builder.add(start, ir.Constant(ir.IntType(64), part * align * vector.lanes))
             pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
-            builder.store(total_here, pointer, align=_bits(vector.element) // 8)
+            builder.store(combined(builder, place, value), pointer, align=align)
         return ctx.get_dummy_value()
 
-    return types.void(total, address, bytes_between, rows, vectors), emit
+    return emit
 
 
 @intrinsic
