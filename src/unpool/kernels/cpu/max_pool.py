@@ -46,6 +46,7 @@ _ELEMENTS = {
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
 _WORTH_A_KERNEL = 1 << 16  # elements of x below which no kernel is compiled for one window
+_WORTH_LAYING_OUT = 1 << 15  # taps of all windows below which nothing is laid out: one kernel less to compile or load
 _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
 _SHORT = 2  # so many times more, if a row fills one block only
 _RAGGED = 6  # if it does not fill it
@@ -174,7 +175,7 @@ def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, p
     dtype, spatial = _ELEMENTS[bits], plane.spatial
     outputs = outer * math.prod(axis.small for axis in plane.axes)
     is_far = has_indices and outer * plane_size * bits.itemsize + outputs * (bits.itemsize + 8) > _FAR_BYTES
-    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype, is_far):
+    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype, outer, is_far):
         return None
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
@@ -193,12 +194,13 @@ def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
     return 0 < plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
 
 
-def _is_separable_cheaper(plane: Plane, dtype: str, is_far: bool) -> bool:
+def _is_separable_cheaper(plane: Plane, dtype: str, outer: int, is_far: bool) -> bool:
     """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches.
 
     Args:
         plane: the axes.
         dtype: the kernels' name of the elements.
+        outer: how many planes there are.
         is_far: whether indices are wanted, and arrays do not stay in a cache.
     """
     spatial = plane.spatial
@@ -211,11 +213,12 @@ def _is_separable_cheaper(plane: Plane, dtype: str, is_far: bool) -> bool:
         moved += now * (len(final) + 1)
     if len(spatial) == 1:
         moved = (moved + 2 * now) * _LONG_LINE
-    taps = now * math.prod(axis.window.size for axis in spatial) * _TAP
+    visits = now * math.prod(axis.window.size for axis in spatial)
+    taps = visits * _TAP
     lanes = separable.lanes_of(dtype)
     if plane.unit == 1 and plane.lanes.small < 2 * lanes:
         taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
-    return moved * (_FAR if is_far else 1) < taps
+    return outer * visits * plane.unit >= _WORTH_LAYING_OUT and moved * (_FAR if is_far else 1) < taps
 
 
 @lru_cache(maxsize=64)
@@ -313,7 +316,7 @@ def _row_plan(plane: Plane):
 
 
 def _known_step(window: Window) -> int:
-    return window.stride if window.stride in (1, 2, 4) else 0
+    return window.stride if window.stride in (1, 2) else 0
 
 
 def _window_places(plane: Plane) -> int:

@@ -57,7 +57,7 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
     Args:
         dtype: NumPy name of the elements as they are compared: float32, float64, int8, uint8; int16 means the bits of
             a 16-bit float.
-        stride: of the lanes: 1, 2 or 4; 0 for any.
+        stride: of the lanes: 1 or 2; 0 for any.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
         nan_last: whether the last NaN of a window is found, rather than the first.
