@@ -70,6 +70,9 @@ ROLLING_KERNELS = tuple(
         (np.float32, 2, True, (3, 3)),
         (np.float32, 2, False, (2, 5)),
         (np.float64, 1, True, (5, 2)),
+        (np.float16, 2, True, (3, 3)),
+        (ml_dtypes.bfloat16, 2, True, (3, 3)),
+        (ml_dtypes.bfloat16, 1, False, (2, 3)),
     )
 )
 SAMPLE_KERNELS = ROLLING_KERNELS[:2] + tuple(

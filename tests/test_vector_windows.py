@@ -6,6 +6,7 @@ from numba import njit, types
 
 from guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
+    any_beyond,
     any_unordered,
     first_largest,
     leftmost,
@@ -30,7 +31,7 @@ def reader(name: str, lanes: int, step: int, is_whole: int):
     @njit("void(int64, int64, int64, int64)")
     def read(x, start, count, out):
         fill = splat(element(77), lanes)
-        tile_store(load_window(x, start, count, fill, TAPS, step, is_whole), out, lanes * size, TAPS, 1)
+        tile_store(load_window(x, start, count, fill, element, TAPS, step, is_whole), out, lanes * size, TAPS, 1)
 
     return read
 
@@ -71,7 +72,7 @@ def test_nan_is_noticed(name: str, lanes: int, count: int, step: int) -> None:
 
     @njit("void(int64, int64, int64)")
     def look(x, size, noticed):
-        taps = load_window(x, 0, size, splat(element(0), lanes), count, step, 0)
+        taps = load_window(x, 0, size, splat(element(0), lanes), element, count, step, 0)
         mask = any_unordered(taps, step)
         store(noticed, select(mask, splat(types.int32(1), lanes), splat(types.int32(0), lanes)))
 
@@ -92,7 +93,7 @@ def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
 
     @njit("void(int64, int64, int64, int64)")
     def find(x, best, number, place):
-        taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), count, 1, 1)
+        taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), element, count, 1, 1)
         value, tap = leftmost(taps)
         store(best, value)
         store(number, tap)
@@ -110,3 +111,33 @@ def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
             assert number[lane] == at
             same(best[lane], window[at])
         assert np.array_equal(place, 7 + (number == count - 1))
+
+
+@pytest.mark.parametrize("lanes", widths("float32"))
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_window_of_shorter_elements(lanes: int, step: int, is_whole: bool) -> None:
+    """16 bits are the upper half of the element; beside the row is the filling; those beyond a limit are noticed."""
+    whole = int(is_whole)
+
+    @njit("void(int64, int64, int64, int64)")
+    def look(x, size, out, noticed):
+        taps = load_window(x, 0, size, splat(types.float32(-7), lanes), types.int16, TAPS, step, whole)
+        tile_store(taps, out, lanes * 4, TAPS, 1)
+        mask = any_beyond(taps, step, splat(types.float32(4), lanes))
+        store(noticed, select(mask, splat(types.int32(1), lanes), splat(types.int32(0), lanes)))
+
+    span = (lanes - 1) * step + TAPS
+    read = span if step == 1 else -(-span // lanes) * lanes
+    size = read if is_whole else span - 2
+    out, noticed = np.empty((TAPS, lanes), np.float32), np.empty(lanes, np.int32)
+    for far in (0.0, 4.0, -5.0, np.nan):
+        wide = np.random.default_rng(1).uniform(-3, 3, size).astype(np.float32)
+        wide[span // 2] = far
+        bits = (wide.view(np.uint32) >> 16).astype(np.uint16)
+        padded = np.full(read + 2, -7, np.float32)
+        padded[:size] = (bits.astype(np.uint32) << 16).view(np.float32)
+        x = beside_guard(bits, at_end=True)
+        look(x.ctypes.data, size, out.ctypes.data, noticed.ctypes.data)
+        np.testing.assert_array_equal(out, [padded[tap : tap + (lanes - 1) * step + 1 : step] for tap in range(TAPS)])
+        assert noticed.any() == (not abs(far) <= 4 or not is_whole)

@@ -3,7 +3,7 @@
 | windows | kernel | why |
 |---|---|---|
 | side by side on data alone, 1, 2 or 4 wide | tiles | each vector is read once, and parted into taps |
-| short, overlapping, of wide floats in planes | rolling | a row is read once, and its maxima stay in registers |
+| short, overlapping, of floats in planes | rolling | a row is read once, and its maxima stay in registers |
 | channels last, few taps | tiles | channels are side by side, whatever the windows are |
 | that do not overlap otherwise, or have few taps | direct | each element is read once or twice, in registers |
 | channels last, fewer channels than a register holds | direct | its registers may end short |
@@ -124,7 +124,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
     if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size, has_indices=indices is not None):
-        return _pool_rolling(x, plane, y, indices, mode, directly)
+        return _pool_rolling(x, plane, infinity, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
     if found is None and tiling is not None:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
@@ -248,12 +248,14 @@ def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int, *, has_indice
     return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype, has_indices=has_indices)
 
 
-def _pool_rolling(x, plane: Plane, y, indices, mode: Mode, directly: Callable[[int, int], Launch]) -> _Watched:
+def _pool_rolling(
+    x, plane: Plane, infinity: int, y, indices, mode: Mode, directly: Callable[[int, int], Launch]
+) -> _Watched:
     rows, columns = plane.axes
     cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None
     is_far = x.nbytes + y.nbytes + 8 * y.size * has_indices > _FAR_BYTES
     kernel = rolling.kernel(_ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices)
-    numbers = rolling.numbers(plane.axes, cut, x.size, x.itemsize, is_far=is_far, per_plane=mode.per_plane)
+    numbers = rolling.numbers(plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, per_plane=mode.per_plane)
     jobs = x.shape[0] * cut.count
     launch = Launch(kernel, jobs, (x.size + y.size) // VECTORISED, numbers)
     return _Watched(launch, jobs, (cut.count, cut.height, rows.small), directly)

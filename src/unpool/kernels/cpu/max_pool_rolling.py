@@ -4,7 +4,8 @@
     y[j, i]      = max over rows q of pooled[j * step + q, i]         the topmost of equals
 
 A block of neighbouring columns goes down a band of rows. A queue holds the maxima of the last `depth` rows and their
-places in the plane, so that every row is read once.
+places in the plane, so that every row is read once. The bits of 16-bit floats are compared as the upper half of a
+float32, which orders them alike; what is beyond their infinity is NaN.
 
 Columns beside the plane are -inf; a row beside it stands for the nearest one, which the same window holds too. NaN is
 only noticed, and so is a maximum of -inf, since it may be padding: then the job's flag is set, and its outputs are for
@@ -23,8 +24,10 @@ from numba.extending import overload
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
+from unpool.kernels.cpu.max_pool_moves import enter, leave
 from unpool.kernels.cpu.vector import (
     address_of,
+    any_beyond,
     any_of,
     any_unordered,
     convert,
@@ -63,7 +66,7 @@ class Bands:
 
 def is_possible(axes: tuple[Axis, ...], dtype: str, *, has_indices: bool) -> bool:
     """Whether windows are small, overlap, step alike along both axes, and hold a row of the plane each."""
-    if len(axes) != 2 or not dtype.startswith("float"):
+    if len(axes) != 2 or dtype not in ("float32", "float64", "int16"):
         return False
     windows = [axis.window for axis in axes]
     rows, stride = axes[0], windows[0].stride
@@ -88,7 +91,7 @@ def bands(axes: tuple[Axis, ...], size: int) -> Bands:
 
 
 def numbers(
-    axes: tuple[Axis, ...], cut: Bands, elements: int, size: int, *, is_far: bool, per_plane: bool
+    axes: tuple[Axis, ...], cut: Bands, elements: int, size: int, infinity: int, *, is_far: bool, per_plane: bool
 ) -> npt.NDArray[np.int64]:
     """What the kernel takes as `numbers`.
 
@@ -97,6 +100,7 @@ def numbers(
         cut: the jobs.
         elements: of x.
         size: bytes of each.
+        infinity: its bits.
         is_far: whether x comes from memory, and is asked for ahead of time.
         per_plane: whether places count inside their own plane.
     """
@@ -106,12 +110,13 @@ def numbers(
     return np.array([
         rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
         elements, cut.count, cut.height, int(not per_plane), asked, -(-asked // _LINE) if is_far else 0,
+        infinity,
     ])  # fmt: skip
 
 
 def lanes_of(size: int) -> int:
-    """Outputs in one register, for elements of so many bytes."""
-    return vector_bytes() // size
+    """Outputs in one register, for elements of so many bytes, which are compared in 4 or more."""
+    return vector_bytes() // max(4, size)
 
 
 @cache
@@ -119,7 +124,7 @@ def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool):
     """The compiled kernel for one element type and window.
 
     Args:
-        dtype: float32 or float64.
+        dtype: float32 or float64; int16 means the bits of a 16-bit float.
         depth: rows of a window.
         taps: columns of a window.
         step: rows, and columns, between windows: 1 or 2.
@@ -143,7 +148,8 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
         height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
         top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
         counted, asked, lines = numbers[9], numbers[10], numbers[11]
-        nothing = splat(element(-np.inf), lanes)
+        ends = bounds(numbers[12], element, lanes)
+        nothing = ends[0]
         is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
         end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
         for job in range(first, stop):
@@ -160,10 +166,10 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
                 at = address_of(x) + plane * size, address_of(y) + target * size, address_of(indices) + target * 8
                 walk = low * step - top, high - low, height, width, start, plane * counted, small, end - target
                 if is_whole:
-                    noticed, empty = roll(at, walk, (ask, asked, lines), nothing, noticed, empty, is_output, size,
+                    noticed, empty = roll(at, walk, (ask, asked, lines), ends, noticed, empty, is_output, element,
                                           lanes, depth, taps, step, has_indices, 1)  # fmt: skip
                 else:
-                    noticed, empty = roll(at, walk, (ask, asked, lines), nothing, noticed, empty, is_output, size,
+                    noticed, empty = roll(at, walk, (ask, asked, lines), ends, noticed, empty, is_output, element,
                                           lanes, depth, taps, step, has_indices, 0)  # fmt: skip
                 ask += asked * (high - low)
             flags[job] = any_of(noticed | (empty & is_output))
@@ -173,7 +179,23 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
     return roll_planes
 
 
-def roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole):
+def bounds(infinity, element, lanes):
+    """Minus and plus infinity as elements are compared, in every lane; exists in compiled code only."""
+
+
+@overload(bounds, prefer_literal=True, jit_options=INLINED)
+def _bounds(infinity, element, lanes):
+    if element.dtype == types.int16:
+
+        def of_bits(infinity, element, lanes):
+            low, high = splat(element(infinity - 0x8000), lanes), splat(element(infinity), lanes)
+            return enter(low, types.float32), enter(high, types.float32)
+
+        return of_bits
+    return lambda infinity, element, lanes: (splat(element(-np.inf), lanes), splat(element(np.inf), lanes))
+
+
+def roll(at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
     """Pool a block of columns; exists in compiled code only.
 
     Args:
@@ -181,11 +203,11 @@ def roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, dept
         walk: first row, rows of results, rows and columns of the plane, first column, place of the plane, results of a
             row, and how many of them are left to this call from the first one on.
         asking: address to ask for ahead of time, bytes to the next one, and how many lines of a cache.
-        nothing: -inf in every lane.
+        ends: minus infinity, and infinity, in every lane.
         noticed: lanes in which a NaN was met.
         empty: lanes in which a maximum was -inf, if padding may have been its place.
         is_output: lanes that are results, of a row that is shorter than a register.
-        size: bytes of an element.
+        element: type of elements in memory.
         lanes: of a register.
         depth: rows of a window.
         taps: columns of a window.
@@ -199,43 +221,44 @@ def roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, dept
 
 
 @overload(roll, prefer_literal=True, jit_options=INLINED)
-def _roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole):
+def _roll(at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
     wants_indices, is_double = has_indices.literal_value, step.literal_value == 2
+    size = element.dtype.bitwidth // 8
     may_be_padding = wants_indices and not is_whole.literal_value
 
     def go_down(
-        at, walk, asking, nothing, noticed, empty, is_output, size, lanes, depth, taps, step, has_indices, is_whole
+        at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole
     ):
         plane, y, indices = at
         row, count, height, width, start, base, small, left = walk
         ask, asked, lines = asking
         edges, ramp, bases = (height, width, start), count_up(types.int32, lanes, step), splat(np.int64(base), lanes)
-        bests, places = tile_repeat(nothing, depth), tile_repeat(ramp, depth)
+        bests, places = tile_repeat(ends[0], depth), tile_repeat(ramp, depth)
         for _ in range(depth - step):
             bests, places, noticed = push_row(
-                bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole
+                bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole
             )
             row += 1
         for _ in range(count):
             for line in range(lines):
                 prefetch(ask + line * _LINE)
             bests, places, noticed = push_row(
-                bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole
+                bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole
             )
             if is_double:
                 bests, places, noticed = push_row(
-                    bests, places, noticed, plane, row + 1, edges, ramp, nothing, size, lanes, taps, step, is_whole
+                    bests, places, noticed, plane, row + 1, edges, ramp, ends, element, lanes, taps, step, is_whole
                 )
             row += step
             best, place = first_largest(bests, places)
             if may_be_padding:
-                empty = empty | (best == nothing)
+                empty = empty | (best == ends[0])
             if left >= lanes:
-                store(y, best)
+                store(y, leave(best, element))
                 if wants_indices:
                     store(indices, convert(place, types.int64) + bases)
             else:
-                store_masked(y, best, is_output)
+                store_masked(y, leave(best, element), is_output)
                 if wants_indices:
                     store_masked(indices, convert(place, types.int64) + bases, is_output)
             y, indices, left, ask = y + small * size, indices + small * 8, left - small, ask + asked
@@ -244,7 +267,18 @@ def _roll(at, walk, asking, nothing, noticed, empty, is_output, size, lanes, dep
     return go_down
 
 
-def push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
+def any_nan(values, step, limit, element):
+    """A mask with some lane set if windows hold a NaN; exists in compiled code only."""
+
+
+@overload(any_nan, prefer_literal=True, jit_options=INLINED)
+def _any_nan(values, step, limit, element):
+    if element.dtype == types.int16:
+        return lambda values, step, limit, element: any_beyond(values, step, limit)
+    return lambda values, step, limit, element: any_unordered(values, step)
+
+
+def push_row(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
     """Put the maxima of a row, and their places in the plane, at the ends of two queues; exists in compiled code only.
 
     Args:
@@ -255,8 +289,8 @@ def push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lan
         row: its number; beside the plane it stands for the nearest one.
         edges: rows and columns of the plane, first column.
         ramp: 0, step, ...
-        nothing: -inf in every lane.
-        size: bytes of an element.
+        ends: minus infinity, and infinity, in every lane.
+        element: type of elements in memory.
         lanes: of a register.
         taps: columns of a window.
         step: between windows.
@@ -268,13 +302,15 @@ def push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lan
 
 
 @overload(push_row, prefer_literal=True, jit_options=INLINED)
-def _push_row(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
-    def push(bests, places, noticed, plane, row, edges, ramp, nothing, size, lanes, taps, step, is_whole):
+def _push_row(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
+    size = element.dtype.bitwidth // 8
+
+    def push(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
         height, width, start = edges
         first = min(max(row, 0), height - 1) * width + start
-        values = load_window(plane + first * size, start, width, nothing, taps, step, is_whole)
+        values = load_window(plane + first * size, start, width, ends[0], element, taps, step, is_whole)
         best, tap = leftmost(values)
         places = tile_push(places, tap + ramp + splat(types.int32(first), lanes))
-        return tile_push(bests, best), places, noticed | any_unordered(values, step)
+        return tile_push(bests, best), places, noticed | any_nan(values, step, ends[1], element)
 
     return push

@@ -835,23 +835,30 @@ def tile_push(context, total, value):
 
 
 @intrinsic
-def load_window(context, address, start, size, fill, taps, step, is_whole):
+def load_window(context, address, start, size, fill, element, taps, step, is_whole):
     """A tuple of `taps` vectors of neighbouring windows, `step` 1 or 2 elements apart: the t-th holds tap t of each.
 
     The first window begins at `address`, which is position `start` of a row of `size` elements; what is beside the row
     is taken from `fill`, and not touched. With `is_whole` all windows are inside: for step 2 as many
-    whole loads are made as hold them, one after the other.
+    whole loads are made as hold them, one after the other. Elements shorter than those of `fill` are their upper bits.
     """
-    result, apart = types.UniTuple(fill, taps.literal_value), step.literal_value
-    width = _bits(fill.element) // 8
+    result, apart, kind = types.UniTuple(fill, taps.literal_value), step.literal_value, fill.of(element.dtype)
+    width, shift = _bits(kind.element) // 8, _bits(fill.element) - _bits(kind.element)
 
     def emit(ctx, builder, signature, arguments):
         base, first, row, other = arguments[:4]
 
+        def widened(value):
+            if not shift:
+                return value
+            bits = fill.of(getattr(types, f"int{_bits(fill.element)}")).llvm
+            upper = builder.shl(builder.zext(value, bits), ir.Constant(bits, [shift] * fill.lanes))
+            return builder.bitcast(upper, fill.llvm)
+
         def part(offset):
             place = builder.add(base, ir.Constant(ir.IntType(64), offset * width))
             if is_whole.literal_value:
-                return _load(builder, place, fill)
+                return widened(_load(builder, place, kind))
             position = builder.add(builder.trunc(first, _I32), ir.Constant(_I32, offset))
             lanes = _indices(range(fill.lanes))
             inside = builder.icmp_unsigned(
@@ -860,7 +867,10 @@ def load_window(context, address, start, size, fill, taps, step, is_whole):
                 _splat(builder, builder.trunc(row, _I32), fill.lanes),
             )
             pointer, align = builder.inttoptr(place, _BYTE_POINTER), ir.Constant(_I32, width)
-            return _call(builder, f"llvm.masked.load.{fill.suffix}.p0", fill.llvm, [pointer, align, inside, other])
+            unread = ir.Constant(kind.llvm, [0] * kind.lanes) if shift else other
+            name = f"llvm.masked.load.{kind.suffix}.p0"
+            value = widened(_call(builder, name, kind.llvm, [pointer, align, inside, unread]))
+            return builder.select(inside, value, other) if shift else value
 
         if apart == 1:
             return ctx.make_tuple(builder, result, [part(tap) for tap in range(result.count)])
@@ -876,7 +886,7 @@ def load_window(context, address, start, size, fill, taps, step, is_whole):
             found.append(builder.shuffle_vector(every[0][tap % 2], every[1][tap % 2], lanes))
         return ctx.make_tuple(builder, result, found)
 
-    return result(address, start, size, fill, taps, step, is_whole), emit
+    return result(address, start, size, fill, element, taps, step, is_whole), emit
 
 
 @intrinsic
@@ -911,6 +921,27 @@ def _first_largest(builder, kind, values, places):
         wins = _comparison(">")(builder, kind, value, best)
         best, at = builder.select(wins, value, best), builder.select(wins, place, at)
     return best, at
+
+
+@intrinsic
+def any_beyond(context, taps, step, limit):
+    """A mask with some lane set if the taps that `load_window` gave hold a NaN, or more than `limit` of either sign.
+
+    Taps that others cover are not read.
+    """
+    kind, last, apart = taps.dtype, taps.count - 1, step.literal_value
+    read = {tap for first in range(apart) for tap in range(first, taps.count, apart * kind.lanes)}
+    read |= set(range(max(0, last - apart + 1), last + 1))
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
+        found = ir.Constant(_mask_of(kind).llvm, [0] * kind.lanes)
+        for tap in sorted(read):
+            size = _call(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [values[tap]])
+            found = builder.or_(found, builder.fcmp_unordered(">", size, arguments[2]))
+        return found
+
+    return _mask_of(kind)(taps, step, limit), emit
 
 
 @intrinsic
