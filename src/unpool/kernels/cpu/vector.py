@@ -882,8 +882,9 @@ def load_window(context, address, start, size, fill, element, taps, step, is_who
         ]
         found = every[0][: result.count]
         for tap in range(2, result.count):
-            lanes = _indices(range(tap // 2, tap // 2 + fill.lanes))
-            found.append(builder.shuffle_vector(every[0][tap % 2], every[1][tap % 2], lanes))
+            number, lane = divmod(tap // 2, fill.lanes)
+            near, far = every[number][tap % 2], every[min(number + 1, len(every) - 1)][tap % 2]
+            found.append(builder.shuffle_vector(near, far, _indices(range(lane, lane + fill.lanes))))
         return ctx.make_tuple(builder, result, found)
 
     return result(address, start, size, fill, element, taps, step, is_whole), emit
