@@ -35,7 +35,7 @@ PANEL_BYTES = 3 << 17
 then a block is half as long as its margin, so that no element is laid out more than three times.
 """
 
-PIECE = 1 << 8
+PIECE = 1 << 6
 """Products that are summed in registers: with more, the input leaves the first cache, and errors grow."""
 
 RESULT_BYTES = 1 << 18

@@ -156,8 +156,8 @@ def _pack_class(part, kind: Class, rows: int):
 
 
 def piece(channels: int, taps: int) -> int:
-    """So many channels are summed at once: equal shares of all, with PIECE products or a little more."""
-    return -(-channels // max(1, channels * taps // PIECE))
+    """So many channels are summed at once: equal shares of all, with about PIECE products at most."""
+    return -(-channels // max(1, -(-channels * taps // PIECE)))
 
 
 def prepare(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:

@@ -18,6 +18,9 @@ from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
 from unpool.kernels.cpu.threads import split
 
+TOGETHER = 4
+"""Channels that are summed before they are added to others: errors grow with the length of a sum."""
+
 
 def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | None):
     """Write the transposed convolution of x and w to `y`.
@@ -63,10 +66,10 @@ def _tables(axes: tuple[Axis, ...]):
 
 @cache
 def _kernel():
-    return _make(source_digest())
+    return _make(TOGETHER, source_digest())
 
 
-def _make(digest):
+def _make(together, digest):
     @compiled(fastmath={"contract"})
     def grow_rows(x, w, b, y, sizes, rows, large, stride, steps, table, width, spans, first, stop):
         """Memory order: batch and output channel, leading position, lane. Each output row visits the channels of its
@@ -78,13 +81,16 @@ def _make(digest):
         taps = np.empty(width, np.int64)
         phase_size = large // stride + 1
         phases = np.empty((min(stride, large), phase_size), x.dtype)
+        part = np.empty_like(phases)
         for job in range(first, stop):
             outer, row = job // rows, job % rows
             batch, out_map = outer // b.size, outer % b.size
             group = out_map // maps
             phases[:] = 0
+            part[:] = 0
             count = list_rows(steps, table, row, others, taps)
-            for channel in range(group * channels, (group + 1) * channels):
+            for number in range(channels):
+                channel = group * channels + number
                 plane = (batch * (b.size // maps) * channels + channel) * x_plane
                 window = (channel * maps + out_map % maps) * w_plane
                 for place in range(count):
@@ -93,7 +99,9 @@ def _make(digest):
                         if low < high:
                             start = plane + others[place] + low
                             weight = w[window + taps[place] + spans[span, 0]]
-                            _add_row(phases[phase, low + shift : high + shift], x[start : start + high - low], weight)
+                            _add_row(part[phase, low + shift : high + shift], x[start : start + high - low], weight)
+                if number % together == together - 1 or number == channels - 1:
+                    _move_rows(phases, part)
             _store_row(y[job * large : (job + 1) * large], phases, stride, b[out_map])
 
     return grow_rows
@@ -104,6 +112,15 @@ def _add_row(line, x, weight):
     """One tap of one channel."""
     for lane in range(line.size):
         line[lane] += x[lane] * weight
+
+
+@compiled()
+def _move_rows(totals, part):
+    """Add what was summed, and begin anew."""
+    for phase in range(part.shape[0]):
+        for place in range(part.shape[1]):
+            totals[phase, place] += part[phase, place]
+            part[phase, place] = 0
 
 
 @compiled(fastmath={"contract"})
