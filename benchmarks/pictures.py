@@ -38,8 +38,8 @@ def bars(axes: Any, found: Sequence[Standing]) -> None:
     axes.set_yticks([position + (BAR - height) / 2 for position in range(len(found))], labels, fontsize=7)
     axes.set_xscale("log")
     axes.set_xlabel("milliseconds (log scale, less is better)")
-    axes.invert_yaxis()
-    axes.legend(fontsize=8, loc="lower right")
+    axes.set_ylim(len(found) - height, -height)
+    axes.legend(fontsize=8, ncols=len(names) + 1, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 
 
 def growth(axes: Any, found: Sequence[Standing], value: Callable[[Call], int], law: Law, title: str) -> None:
