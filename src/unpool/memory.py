@@ -16,7 +16,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
 
-RECYCLED_FROM = 1 << 18
+RECYCLED_FROM = 1 << 19
 """Bytes from which on a block is kept: what is smaller the allocator keeps, and mostly does not give back."""
 
 MOST_BLOCKS = 64
