@@ -1,5 +1,7 @@
 """The plan: who runs each node and why, and how the graph is cut."""
 
+from unittest.mock import patch
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +10,7 @@ from onnx import TensorProto, helper
 import models
 import unpool
 from unpool.kernels.cpu import conv_transpose as kernels
+from unpool.runtime import assemble, pieces, shapes
 from unpool.runtime.session import FallbackWarning
 
 
@@ -52,6 +55,65 @@ def test_parallel_branches_share_a_piece():
     plan = unpool.InferenceSession(models.branches()).plan
     pieces = [step for step in plan.steps if step.runner == "onnxruntime"]
     assert [len(step.nodes) for step in pieces] == [2, 2, 1]
+
+
+def skip_model(outputs="float[1, 2, 8, 8] y"):
+    """A branch past a pool, which an Add needs behind it."""
+    return models.model(
+        f"""skip (float[1, 2, 8, 8] x) => ({outputs}) {{
+            a = Relu (x)
+            p, i = MaxPool <{models.POOL}> (a)
+            b = Neg (a)
+            c = Sigmoid (b)
+            u = MaxUnpool <{models.POOL}> (p, i)
+            y = Add (u, c)
+        }}"""
+    )
+
+
+def test_what_a_later_piece_needs_is_made_there():
+    """A branch around our nodes runs in the piece that reads it, where onnxruntime may fuse it."""
+    session = unpool.InferenceSession(skip_model())
+    steps = {one.node: one.step for one in session.plan}
+    assert steps["Relu->a"] < steps["MaxPool->p"] < steps["MaxUnpool->u"] < steps["Add->y"]
+    assert steps["Neg->b"] == steps["Sigmoid->c"] == steps["Add->y"]
+
+
+def test_an_output_does_not_wait_for_a_later_piece():
+    """What the caller may ask for alone needs no more steps than it reads."""
+    session = unpool.InferenceSession(skip_model("float[1, 2, 8, 8] y, float[1, 2, 8, 8] c"))
+    steps = {one.node: one.step for one in session.plan}
+    assert steps["Neg->b"] == steps["Sigmoid->c"] == steps["Relu->a"]
+    assert len(session._schedules.of(("c",))) == 1
+
+
+def piece_inputs(model):
+    """The sizes that each piece states of its inputs."""
+    stated = {}
+
+    def noted(graph, step, types):
+        piece = pieces.cut(graph, step, types)
+        stated.update({one.name: shapes.sizes(one.type) for one in piece.graph.input})
+        return piece
+
+    with patch.object(assemble, "cut", noted):
+        unpool.InferenceSession(model)
+    return stated
+
+
+def test_pieces_know_the_sizes_that_are_certain():
+    """Behind our nodes and plain operators sizes are stated; behind any other one only the rank is."""
+    stated = piece_inputs(skip_model())
+    assert stated["u"] == stated["x"] == stated["a"] == (1, 2, 8, 8)
+    other = models.model(
+        f"""other (float[1, 2, 8, 8] x) => (float[1, 2, h, w] y) {{
+            a = GlobalAveragePool (x)
+            b = Add (a, x)
+            p, i = MaxPool <{models.POOL}> (b)
+            y = Relu (p)
+        }}"""
+    )
+    assert piece_inputs(other)["p"] == (None,) * 4
 
 
 def test_every_step_reads_what_was_made_before():

@@ -1,4 +1,4 @@
-"""Memory of outputs: checked against the machine before it is taken, and large blocks used again.
+"""Memory of outputs: checked against the machine before it is taken, and all but small blocks used again.
 
 The first touch of fresh memory costs about as much as writing it, so blocks of RECYCLED_FROM bytes and more are kept
 when the last array on them is gone, and given to the next output of the same size. What is kept is limited: by
@@ -16,8 +16,11 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
 
-RECYCLED_FROM = 1 << 22
-"""Bytes from which on a block is kept: smaller ones stay in the allocator's and the processor's caches."""
+RECYCLED_FROM = 1 << 19
+"""Bytes from which on a block is kept: what is smaller the allocator keeps, and mostly does not give back."""
+
+MOST_BLOCKS = 64
+"""Blocks kept at most: they are looked through one by one."""
 
 DEFAULT_LIMIT = 1 << 29
 """Bytes kept at most, unless the environment says otherwise."""
@@ -33,23 +36,23 @@ class _Kept:
         self.blocks: deque[AnyArray] = deque()
 
     def take(self, size: int) -> tuple[AnyArray, bool]:
-        """A kept block of exactly this size, or a new one; and whether it was kept."""
+        """The kept block of exactly this size that was used last, or a new one; and whether it was kept."""
         for _ in range(len(self.blocks)):
             try:
-                block = self.blocks.popleft()
+                block = self.blocks.pop()
             except IndexError:
                 break
             if block.nbytes == size:
                 return block, True
-            self.blocks.append(block)
+            self.blocks.appendleft(block)
         fresh = np.empty(size + _LINE, np.uint8)
         start = -fresh.ctypes.data % _LINE
         return fresh[start : start + size], False
 
     def give(self, block: AnyArray) -> None:
-        """Keep a block; the oldest ones go when there are too many bytes."""
+        """Keep a block; others go when there are too many, or too many bytes."""
         self.blocks.append(block)
-        while sum(each.nbytes for each in list(self.blocks)) > self.limit:
+        while len(self.blocks) > MOST_BLOCKS or sum(each.nbytes for each in list(self.blocks)) > self.limit:
             try:
                 self.blocks.popleft()
             except IndexError:

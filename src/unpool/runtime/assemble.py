@@ -15,6 +15,7 @@ from unpool.operators.resolve import Spec
 from unpool.runtime import plan as planning
 from unpool.runtime import type_names
 from unpool.runtime.bound import Meaning, bind
+from unpool.runtime.certain import certain
 from unpool.runtime.graph import Graph, dense
 from unpool.runtime.light import lighten
 from unpool.runtime.nodes import is_ours, label, reads
@@ -77,7 +78,7 @@ class _Assembly:
             position: _spec(graph, node, settings.meaning) for position, node in enumerate(graph.nodes) if is_ours(node)
         }
         self._constants = _our_constants(graph)
-        self._known = dict(types)
+        self._known = certain(graph, types)
         self._loaded: dict[Step, Runner] = {}
         self._refused: dict[int, str] = {}
 

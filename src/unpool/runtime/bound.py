@@ -36,14 +36,19 @@ class Meaning:
 
 @contextmanager
 def naming(node: onnx.NodeProto) -> Iterator[None]:
-    """Errors of unpool raised inside name the node, right behind the operator and its version."""
+    """Errors of unpool raised inside are `named`."""
     try:
         yield
     except UnpoolError as error:
-        operator, colon, rest = str(error).partition(": ")
-        if not operator.startswith(node.op_type):
-            operator, colon, rest = node.op_type, ": ", str(error)
-        raise type(error)(f"{operator} node {label(node)!r}{colon}{rest}") from error
+        raise named(error, node) from error
+
+
+def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
+    """The error with the node's name in it, right behind the operator and its version."""
+    operator, colon, rest = str(error).partition(": ")
+    if not operator.startswith(node.op_type):
+        operator, colon, rest = node.op_type, ": ", str(error)
+    return type(error)(f"{operator} node {label(node)!r}{colon}{rest}")
 
 
 def check(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], meaning: Meaning) -> None:

@@ -11,7 +11,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.bound import naming
+from unpool.runtime.bound import named
 
 KEPT_CALLS = 8
 """So many shapes of inputs find what was worked out for them."""
@@ -35,10 +35,12 @@ class OurNode:
         self._wanted = [list(node.output).index(name) for name in wanted]
         self._threads = threads
         self._outputs = max(self._wanted) + 1
+        self._targets = (None,) * self._outputs
         self._calls: dict[Hashable, execute.Prepared] = {}
         self._depends_on_values = any(name and name not in constants for name in node.input[2:])
         self._prepare(x_shape)
-        self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
+        fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
+        self._sources = [fed.index(name) if name in fed else self._constants.get(name) for name in node.input]
 
     def _prepare(self, x_shape: tuple[int | None, ...] | None) -> None:
         """Pack constant weights where the shape of X is known; what is wrong with them is said when the node runs."""
@@ -54,15 +56,16 @@ class OurNode:
         Raises:
             UnpoolError: the values break the contract; the message names the node.
         """
-        known = {**self._constants, **dict(zip(self._fed, values, strict=True))}
-        inputs = [known[name] if name else None for name in self._node.input]
-        with naming(self._node):
-            outputs = self._call(inputs).run(inputs, (None,) * self._outputs, self._threads)
+        inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
+        try:
+            outputs = self._call(inputs, values).run(inputs, self._targets, self._threads)
+        except UnpoolError as error:
+            raise named(error, self._node) from error
         return [outputs[position] for position in self._wanted]
 
-    def _call(self, inputs: Sequence[AnyArray | None]) -> execute.Prepared:
+    def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.Prepared:
         """The call for inputs of these shapes and types; not kept where it depends on the third input's value."""
-        key = tuple(None if x is None else (x.shape, x.dtype) for x in inputs)
+        key = tuple([(x.shape, x.dtype) for x in fed])
         found = None if self._depends_on_values else self._calls.get(key)
         if found is None:
             found = execute.prepare(self._spec, inputs, self._outputs)

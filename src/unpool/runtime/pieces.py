@@ -6,7 +6,6 @@ import onnx
 from onnx import helper
 
 from unpool.errors import UnsupportedError
-from unpool.runtime import shapes
 from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.nodes import domain, reads, since_version, with_inner, writes
 from unpool.runtime.plan import Step
@@ -19,13 +18,12 @@ NEWEST_NEEDED_IR = 10  # later ones add nothing that a piece holds, and older re
 def cut(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
     """The model of a piece.
 
-    Its inputs have the type of the value and, unless the caller feeds it, only its rank: a size that inference got
-    wrong must not become a check. A value whose type is unknown becomes an input without type.
+    Its inputs have the type of the value; one whose type is unknown becomes an input without type.
 
     Args:
         graph: the whole graph.
         step: what to cut; its inputs and outputs are the model's, in order.
-        types: what is known of the values.
+        types: what is known of the values, with no size that could be wrong: onnxruntime checks it.
     """
     fed = {value.name: value for value in graph.inputs}
     version = min(max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), NEWEST_NEEDED_IR)
@@ -81,7 +79,7 @@ def alone(graph: Graph, position: int) -> Step:
 def _value(name: str, types: Types) -> onnx.ValueInfoProto:
     if name not in types:
         return onnx.ValueInfoProto(name=name)
-    return helper.make_value_info(name, shapes.rank_only(types[name]))
+    return helper.make_value_info(name, types[name])
 
 
 def _imports(graph: Graph, nodes: Iterable[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:

@@ -5,6 +5,8 @@ The nodes of one level that onnxruntime runs form one piece, so that branches sh
     level(node) = max over its producers of level(producer) + 1 if unpool runs the producer, + 0 if not
 
 A node behind one of the ReferenceEvaluator is one level further too, unless the ReferenceEvaluator runs it as well.
+What only later pieces read is made in the first of them: inside a piece onnxruntime fuses nodes, such as a Conv and the
+Add behind it, and keeps its own layout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +38,8 @@ class Record:
         runner: "unpool", "onnxruntime" or "reference".
         reason: why.
         step: position of the step that runs it.
-        level: how often the data has passed through unpool or the ReferenceEvaluator before.
+        level: how often the data has passed through unpool or the ReferenceEvaluator before, or that of the first
+            reader.
     """
 
     node: str
@@ -104,8 +107,8 @@ def make(graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, 
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    choices = _choices(graph, specs, types, why_exact, refused)
-    steps = _steps(graph, choices, _levels(graph, choices))
+    choices, readers = _choices(graph, specs, types, why_exact, refused), _readers(graph)
+    steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
     records = [
         record
         for number, step in enumerate(steps)
@@ -131,7 +134,16 @@ def _choices(
     return choices
 
 
-def _levels(graph: Graph, choices: Sequence[Choice]) -> list[int]:
+def _readers(graph: Graph) -> Mapping[str, set[int]]:
+    """The positions of the nodes that read each value."""
+    readers: dict[str, set[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for name in reads(node):
+            readers.setdefault(name, set()).add(position)
+    return readers
+
+
+def _levels(graph: Graph, choices: Sequence[Choice], readers: Mapping[str, set[int]]) -> list[int]:
     made_at: dict[str, tuple[int, Runner]] = {}
     levels = []
     for node, choice in zip(graph.nodes, choices, strict=True):
@@ -139,6 +151,12 @@ def _levels(graph: Graph, choices: Sequence[Choice]) -> list[int]:
         level = max((before + _crossing(runner, choice.runner) for before, runner in producers), default=0)
         levels.append(level)
         made_at |= dict.fromkeys(writes(node), (level, choice.runner))
+    for position in reversed(range(len(levels))):
+        made = writes(graph.nodes[position])
+        behind = {reader for name in made for reader in readers.get(name, ())}
+        is_inner = behind and set(made).isdisjoint(graph.output_names)
+        if is_inner and all(choices[one].runner == "onnxruntime" for one in (position, *behind)):
+            levels[position] = min(levels[one] for one in behind)
     return levels
 
 
@@ -146,15 +164,13 @@ def _crossing(producer: Runner, consumer: Runner) -> int:
     return int(producer == "unpool" or (producer == "reference" and consumer != "reference"))
 
 
-def _steps(graph: Graph, choices: Sequence[Choice], levels: Sequence[int]) -> list[Step]:
+def _steps(
+    graph: Graph, choices: Sequence[Choice], levels: Sequence[int], readers: Mapping[str, set[int]]
+) -> list[Step]:
     groups: dict[tuple[int, int, int], list[int]] = {}
     for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
         alone = position if choice.runner == "unpool" else -1
         groups.setdefault((level, _ORDER.index(choice.runner), alone), []).append(position)
-    readers: dict[str, set[int]] = {}
-    for position, node in enumerate(graph.nodes):
-        for name in reads(node):
-            readers.setdefault(name, set()).add(position)
     return [_step(graph, readers, choices[nodes[0]].runner, key[0], nodes) for key, nodes in sorted(groups.items())]
 
 

@@ -90,9 +90,9 @@ def _hard_swish(values):
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
-    "Relu": lambda values: np.maximum(values, values.dtype.type(0)),
+    "Relu": lambda values: np.maximum(values, values.dtype.type(0), out=values),
     "LeakyRelu": lambda values, alpha: np.where(values >= 0, values, alpha * values),
-    "Tanh": np.tanh,
+    "Tanh": lambda values: np.tanh(values, out=values),
     "Sigmoid": _sigmoid,
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,

@@ -30,9 +30,10 @@ NARROW_STORE = 8
 MOST_TAPS = 1 << 14
 """Phases or taps beyond which tables of them are not made."""
 
-PANEL_BYTES = 3 << 17
-"""The input of one block of positions, all channels, stays in the second cache, unless its margin alone fills that:
-then a block is half as long as its margin, so that no element is laid out more than three times.
+PANEL_BYTES = 1 << 20
+"""The input of one block of positions, all channels, is no larger than the second cache, from which it is read a piece
+of the channels at a time, unless its margin alone fills that: then a block is half as long as its margin, so that no
+element is laid out more than three times.
 """
 
 PIECE = 1 << 6

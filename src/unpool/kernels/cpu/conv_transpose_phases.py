@@ -47,10 +47,9 @@ from unpool.kernels.cpu.vector import (
     tile_zero,
 )
 
-TILES = (
-    ((8, 3), (12, 2), (4, 5), (24, 1), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (12, 1), (1, 8))
-)
-"""Shapes of a tile: rows, and vectors of positions; they fill the registers."""
+TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
+"""Shapes of a tile: rows, and vectors of positions. Their sums stay in registers, enough of them to hide how long one
+takes; channels are mostly powers of two, so some rows are."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,14 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     room = NEAR_BYTES if channels < LIGHT else RESULT_BYTES
     near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
     fitting = min(near, room // (size * phases * min(maps, rows)))
-    tiles = -(-plan.length // step)
+    tiles, heights = -(-plan.length // step), -(-maps // rows)
+    column = size * step * phases * rows
     for most in (max(4, fitting // step), 1):
-        block = (tiles if tiles <= most and maps > rows else _even(tiles, most)) * step
-        chunk = min(maps, _even(-(-maps // rows), max(1, room // (size * block * phases * rows))) * rows)
+        part, whole = _even(tiles, most), _even(heights, max(1, room // (column * tiles)))
+        if tiles <= most and _share(heights, whole) <= _share(tiles, part):
+            part = tiles
+        block = part * step
+        chunk = min(maps, _even(heights, max(1, room // (column * part))) * rows)
         panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
         workspace = size * (panel + (phases * chunk + rows) * block)
         if workspace <= WORKSPACE_BYTES:
@@ -115,12 +118,13 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
 def _even(tiles: int, most: int) -> int:
     """Tiles per part, at most so many and at least half of that, such that two threads have the most equal shares."""
     most = min(tiles, most)
+    return min(range(most, (most - 1) // 2, -1), key=lambda part: _share(tiles, part))
 
-    def larger_share(part: int) -> float:
-        count = -(-tiles // part)
-        return max(count * part / 2, tiles - count // 2 * part)
 
-    return min(range(most, (most - 1) // 2, -1), key=larger_share)
+def _share(tiles: int, part: int) -> float:
+    """How much of the work the busier one of two threads has."""
+    count = -(-tiles // part)
+    return max(count * part / 2, tiles - count // 2 * part) / tiles
 
 
 def pack(w, cut: Blocking, group: int):
@@ -224,7 +228,7 @@ def _kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
 
 
 def _make(element, stored, storage_size, lanes, size, shapes, digest):
-    (r0, v0), (r1, v1), (r2, v2), (r3, v3), (r4, v4) = shapes
+    (r0, v0), (r1, v1), (r2, v2), (r3, v3) = shapes
 
     @compiled()
     def grow(x, packed, b, y, numbers, bounds, lane, edges, fills, targets, kinds, offsets, slots, sizes, first, stop):
@@ -239,7 +243,7 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
         zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
         slope, low, high = splat(bounds[0], lanes), splat(bounds[1], lanes), splat(bounds[2], lanes)
         ending = numbers[16] != 0, zero, slope, low, high
-        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3 if shape == 3 else r4
+        rows = r0 if shape == 0 else r1 if shape == 1 else r2 if shape == 2 else r3
         panel = np.empty(channels * line + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(lane[1], block * lane[2]) + 8 * lanes, element)
@@ -276,10 +280,8 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
                             multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r1, v1)
                         elif shape == 2:
                             multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r2, v2)
-                        elif shape == 3:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r3, v3)
                         else:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r4, v4)
+                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r3, v3)
                         weight += taps.size * deep * rows * size
                 result += height * block * size
             for member in range(slots.size):
