@@ -140,22 +140,24 @@ class Launch:
     dispatcher faster than an array, and no rank, flag or view of an array is worth a compilation of its own.
     """
 
-    def __init__(self, kernel: Callable[..., Any] | None, jobs: int, work: int, *args: Any) -> None:
-        """As `split`; `args` are what the kernel takes between the arrays and `first`; without jobs there is none."""
+    def __init__(self, kernel: Any, jobs: int, work: int, *args: Any) -> None:
+        """As `split`; `args` are what the kernel takes between the arrays and `first`; without jobs it may be None."""
         self._kernel = kernel
+        self._enter: Callable[..., Any] = self._begin
         self._jobs = jobs
         self._work = work
         self._args = args
         self._alone = (*args, 0, jobs)
+        self._is_alone = kernel is not None and work < 2 * _WORTH_A_THREAD
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
-        """Run the kernel on three C-contiguous NumPy arrays; `more` follows them.
+        """Run the kernel on three C-contiguous NumPy arrays; `more`, always of the same types, follows them.
 
         Returns:
             As `split`.
         """
-        if self._kernel is not None and self._work < 2 * _WORTH_A_THREAD:
-            return [self._kernel(id(x), id(y), id(z), *more, *self._alone)]
+        if self._is_alone:
+            return [self._enter(id(x), id(y), id(z), *more, *self._alone)]
         return self.on((x, y, z), threads, *more)
 
     def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
@@ -163,9 +165,14 @@ class Launch:
         if self._kernel is None:
             return []
         handles = (*map(id, arrays), *more)
-        if self._work < 2 * _WORTH_A_THREAD:
-            return [self._kernel(*handles, *self._alone)]
-        return split(self._kernel, self._jobs, self._work, threads, *handles, *self._args, pieces=PIECES)
+        if self._is_alone:
+            return [self._enter(*handles, *self._alone)]
+        return split(self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=PIECES)
+
+    def _begin(self, *args: Any) -> Any:
+        """The first call finds the machine code for its types; later ones enter that without asking again."""
+        self._enter = self._kernel.compile(tuple(map(self._kernel.typeof_pyval, args)))
+        return self._enter(*args)
 
 
 def _forget_workers() -> None:
