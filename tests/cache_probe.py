@@ -68,6 +68,8 @@ def deconvolve() -> None:
     assert np.all(y == 2)
     y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w)
     assert np.all(y == 32)
+    y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w[:, :1])
+    assert np.all(y == 32)
 
 
 def backward() -> None:
