@@ -1,4 +1,4 @@
-"""One element per channel: sums over rows of weights for one image, a matrix product for more."""
+"""One element per channel: a product of matrices, of one row for one image."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,13 @@ def expected(x, w, b):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("channels", [1, 7, 8, 19])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_every_number_of_channels(batch, channels, dtype):
-    """Those that fill no pass are added one by one."""
+@pytest.mark.parametrize("maps", [5, 67])
+def test_every_number_of_channels(maps, batch, channels, dtype):
+    """Outputs that fill no tile, or several and part of another."""
     x = models.random(batch, channels, 1, 1, dtype=dtype)
-    w, b = models.random(channels, 5, 3, 2, dtype=dtype), models.random(5, dtype=dtype)
+    w, b = models.random(channels, maps, 3, 2, dtype=dtype), models.random(maps, dtype=dtype)
     y = unpool.conv_transpose(x, w, b)
-    assert y.shape == (batch, 5, 3, 2)
+    assert y.shape == (batch, maps, 3, 2)
     np.testing.assert_allclose(y, expected(x, w, b), rtol=0, atol=50 * np.finfo(dtype).eps)
 
 

@@ -52,7 +52,7 @@ def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: in
         arrays, prepared = _prepare(how, values, inputs)
     else:
         arrays = inputs
-    if threads is not None:
+    if threads is not None and (type(threads) is not int or threads < 1):
         check_threads(prepared.row, threads)
     if out is not None:
         prepared.run(arrays, _targets(prepared.row, how, out), threads)

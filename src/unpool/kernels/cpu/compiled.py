@@ -10,6 +10,9 @@ from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
 from numba.extending import register_jitable
 
+from unpool.kernels.cpu.entry import Compiler
+from unpool.kernels.cpu.host import source_digest
+
 _log = logging.getLogger("unpool")
 
 inlined = register_jitable(error_model="numpy")
@@ -33,14 +36,20 @@ class _Cache(FunctionCache):
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Numba's, and how kernels are entered, which is part of their machine code."""
+        return (*super()._index_key(sig, codegen), source_digest())
+
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """As `numba.njit`; Numba chooses the folder of its cache, and where none can be written there is no cache.
+    """As `numba.njit`; what takes `first` and `stop` can share its jobs (`entry.py`).
+
+    Numba chooses the folder of its cache, and where none can be written there is no cache.
 
     Args:
         options: of `njit`, beside those that all kernels share.
     """
-    shared = {"nogil": True, "error_model": "numpy", **options}
+    shared = {"nogil": True, "error_model": "numpy", "pipeline_class": Compiler, **options}
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(**shared)(function)

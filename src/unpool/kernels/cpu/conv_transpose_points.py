@@ -2,9 +2,10 @@
 
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
-The columns are the taps of all output channels. For several images weights are read once, as they are, a tile of
-columns at a time. One image is a sum over rows of weights, bound by reading those. BLAS would split it over threads of
-its own, which then watch for more work for milliseconds and keep the cores from everybody else.
+The columns are the taps of all output channels. Weights are read as they are, a tile of columns at a time, once for
+several images. For one image that is all there is to wait for, so its tiles are as wide as registers allow. BLAS would
+split it over threads of its own, which then watch for more work for milliseconds and keep the cores from everybody
+else.
 """
 
 from collections.abc import Callable
@@ -26,10 +27,8 @@ from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product,
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
 """Images, and vectors of columns."""
 
-ROWS = 8
-"""So many rows of weights are added in one pass over the outputs of one image: more would be more streams than are
-prefetched.
-"""
+TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)
+"""The same for one image."""
 
 
 def prepare(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
@@ -60,13 +59,13 @@ def _shared(axis: Axis) -> tuple[slice, slice]:
 
 def _prepare_whole(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
     """Writes all windows, uncut."""
-    columns = work.maps * work.taps
-    wide = TILE[1] * (vector_bytes() // work.dtype.itemsize)
-    if work.batch == 1 or columns < wide:
+    columns, tile = work.maps * work.taps, TILE_OF_ONE if work.batch == 1 else TILE
+    wide = tile[1] * (vector_bytes() // work.dtype.itemsize)
+    if columns < wide:
         return _weigh_each
     numbers = np.array([work.batch, work.channels, columns, work.taps])
     cost = work.batch * work.channels * columns // VECTORISED
-    launch = Launch(_kernel(work.dtype), -(-columns // wide), cost, numbers)
+    launch = Launch(_kernel(work.dtype, tile), -(-columns // wide), cost, numbers)
     return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)
 
 
@@ -76,41 +75,23 @@ def _weigh_each(x, w, b, y, threads: int | None) -> None:
         split(_weigh, b.size, w.size, threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
 
 
-@compiled()
+@compiled(fastmath={"contract"})
 def _weigh(x, w, b, y, first, stop):
-    """Memory order: ROWS channels, then the outputs of all maps from `first` to `stop`, which stay in the cache."""
+    """Memory order: channel, then the outputs of all maps from `first` to `stop`, which stay in the cache."""
     window = y.size // b.size
     low, high = first * window, stop * window
     for out_map in range(first, stop):
         y[out_map * window : (out_map + 1) * window] = b[out_map]
-    part, last = y[low:high], x.size // ROWS * ROWS
-    for channel in range(0, last, ROWS):
-        _add_rows(part, w[channel * y.size + low :], y.size, x[channel : channel + ROWS])
-    for channel in range(last, x.size):
-        _add_row(part, w[channel * y.size + low :], x[channel])
-
-
-@compiled(fastmath={"contract"})
-def _add_rows(y, w, step, x):
-    """ROWS channels in one pass; their weights are `step` apart."""
-    a, b, c, d = w[:step], w[step:], w[2 * step :], w[3 * step :]
-    e, f, g, h = w[4 * step :], w[5 * step :], w[6 * step :], w[7 * step :]
-    for k in range(y.size):
-        total = y[k] + x[0] * a[k] + x[1] * b[k] + x[2] * c[k] + x[3] * d[k]
-        y[k] = total + x[4] * e[k] + x[5] * f[k] + x[6] * g[k] + x[7] * h[k]
-
-
-@compiled(fastmath={"contract"})
-def _add_row(y, w, x):
-    """One channel."""
-    for k in range(y.size):
-        y[k] += x * w[k]
+    for channel in range(x.size):
+        row, factor = w[channel * y.size : (channel + 1) * y.size], x[channel]
+        for column in range(low, high):
+            y[column] += factor * row[column]
 
 
 @cache
-def _kernel(dtype: np.dtype[Any]):
+def _kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
     lanes = vector_bytes() // dtype.itemsize
-    return _make(getattr(types, dtype.name), lanes, dtype.itemsize, *TILE, source_digest())
+    return _make(getattr(types, dtype.name), lanes, dtype.itemsize, *tile, source_digest())
 
 
 def _make(element, lanes, size, rows, vectors, digest):

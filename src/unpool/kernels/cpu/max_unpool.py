@@ -29,8 +29,8 @@ def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[
         return -1, True
     small, large = indices.size // planes, limit // planes
     parts = split(_check_planes, planes, indices.size, threads, readonly(indices), small, large, limit)
-    wrong = [first for first, _ in parts if first >= 0]
-    return (wrong[0] if wrong else -1), all(is_local for _, is_local in parts)
+    wrong = [first for first in parts if first >= 0]
+    return (wrong[0] if wrong else -1), all(first == -1 for first in parts)
 
 
 def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | None) -> bool:
@@ -71,7 +71,11 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
 
 @compiled()
 def _check_planes(indices, small, large, limit, first, stop):
-    """Memory order: plane, position. One pass for the smallest and the largest index, another where one is wrong."""
+    """Memory order: plane, position. One pass for the smallest and the largest index, another where one is wrong.
+
+    Returns:
+        Where the first wrong index is; -2 if none is, but one leaves its plane; -1 otherwise.
+    """
     is_local = True
     for plane in range(first, stop):
         base = plane * large
@@ -84,8 +88,8 @@ def _check_planes(indices, small, large, limit, first, stop):
         if lowest < 0 or highest >= limit:
             for position in range(plane * small, (plane + 1) * small):
                 if not 0 <= indices[position] < limit:
-                    return position, False
-    return -1, is_local
+                    return position
+    return -1 if is_local else -2
 
 
 @compiled()
