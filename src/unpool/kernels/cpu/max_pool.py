@@ -245,7 +245,7 @@ def _rows(flags, count: int, height: int, rows: int) -> list[tuple[int, int]]:
 
 
 def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int, *, has_indices: bool) -> bool:
-    return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype, has_indices=has_indices)
+    return _WORTH_A_KERNEL <= elements < 2**31 and rolling.is_possible(axes, dtype, has_indices=has_indices)
 
 
 def _pool_rolling(
