@@ -255,7 +255,10 @@ def _pool_rolling(
     cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None
     is_far = x.nbytes + y.nbytes + 8 * y.size * has_indices > _FAR_BYTES
     kernel = rolling.kernel(_ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices)
-    numbers = rolling.numbers(plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, per_plane=mode.per_plane)
+    numbers = rolling.numbers(
+        plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, was_written=mode.was_written,
+        per_plane=mode.per_plane,
+    )  # fmt: skip
     jobs = x.shape[0] * cut.count
     launch = Launch(kernel, jobs, (x.size + y.size) // VECTORISED, numbers)
     return _Watched(launch, jobs, (cut.count, cut.height, rows.small), directly)

@@ -32,6 +32,7 @@ from unpool.kernels.cpu.vector import (
     any_of,
     any_unordered,
     convert,
+    fence,
     first_lanes,
     first_largest,
     load_parts,
@@ -41,6 +42,7 @@ from unpool.kernels.cpu.vector import (
     splat,
     store,
     store_masked,
+    store_past_cache,
     tile_columns,
     tile_repeat,
     tile_roll,
@@ -95,7 +97,15 @@ def bands(axes: tuple[Axis, ...], size: int) -> Bands:
 
 
 def numbers(
-    axes: tuple[Axis, ...], cut: Bands, elements: int, size: int, infinity: int, *, is_far: bool, per_plane: bool
+    axes: tuple[Axis, ...],
+    cut: Bands,
+    elements: int,
+    size: int,
+    infinity: int,
+    *,
+    is_far: bool,
+    was_written: bool,
+    per_plane: bool,
 ) -> npt.NDArray[np.int64]:
     """What the kernel takes as `numbers`.
 
@@ -106,6 +116,7 @@ def numbers(
         size: bytes of each.
         infinity: its bits.
         is_far: whether x comes from memory, and is asked for ahead of time.
+        was_written: whether the memory of outputs has been in use: then far indices are written past the cache.
         per_plane: whether places count inside their own plane.
     """
     rows, columns = axes
@@ -114,8 +125,14 @@ def numbers(
     return np.array([
         rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
         elements, cut.count, cut.height, int(not per_plane), asked, int(is_far),
-        infinity,
+        infinity, int(is_far and was_written and is_line_wise(columns.small, size)),
     ])  # fmt: skip
+
+
+def is_line_wise(small: int, size: int) -> bool:
+    """Whether blocks of indices are whole lines of memory, in rows of `small` outputs of `size` bytes."""
+    line = _LINE // 8
+    return small % line == 0 and lanes_of(size) % line == 0 and small >= lanes_of(size)
 
 
 def lanes_of(size: int) -> int:
@@ -152,7 +169,7 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
         height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
         top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
         counted, asked, is_far = numbers[9], numbers[10], numbers[11] != 0
-        ends = bounds(numbers[12], element, lanes)
+        ends, is_past = bounds(numbers[12], element, lanes), numbers[13] != 0 and address_of(indices) % _LINE == 0
         nothing = ends[0]
         is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
         end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
@@ -170,7 +187,7 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
                 at = address_of(x) + plane * size, address_of(y), address_of(indices)
                 walk = ((low * step - top) * width, high - low, (height - 1) * width, width, start, plane * counted,
                         target, small, end)  # fmt: skip
-                asking = ask, asked, is_far
+                asking = ask, asked, is_far, is_past
                 if is_whole:
                     noticed = roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step,
                                    has_indices, 1)  # fmt: skip
@@ -183,6 +200,8 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
             low += band_height
             if low >= small_height:
                 outer, low = outer + 1, 0
+        if is_past:
+            fence()
         return found
 
     return roll_planes
@@ -237,7 +256,7 @@ def _roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, tap
     def go_down(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
         plane, y, indices = at
         row, count, last, width, start, base, target, small, end = walk
-        ask, asked, is_far = asking
+        ask, asked, is_far, is_past = asking
         edges, columns = (last, width, start, base), tile_columns(start, lanes, parts, step, apart)
         bests, places = tile_repeat(ends[0], kept), tile_repeat(columns[0], kept)
         for _ in range(depth - step):
@@ -270,7 +289,9 @@ def _roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, tap
                 row += width
             if target + lanes <= end:
                 store(y + target * size, leave(best, element))
-                if wants_indices:
+                if wants_indices and is_past:
+                    store_past_cache(indices + target * 8, convert(place, types.int64))
+                elif wants_indices:
                     store(indices + target * 8, convert(place, types.int64))
             else:
                 store_masked(y + target * size, leave(best, element), is_output)
