@@ -235,7 +235,7 @@ def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Ite
         patch.object(rolling, "BAND_BYTES", strip_bytes),
         patch.object(rolling, "_LEAST_ROWS", 1),
         patch.object(kernels, "_FAR_BYTES", strip_bytes),
-        patch.object(kernels, "_is_separable_cheaper", lambda *_: kernel.is_separable),
+        patch.object(kernels, "is_separable_cheaper", lambda *_: kernel.is_separable),
         patch.object(kernels, "_is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
         patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
         eager_threads(),

@@ -15,52 +15,24 @@ caller to find in another way.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import overload
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.max_pool_moves import enter, leave
-from unpool.kernels.cpu.vector import (
-    address_of,
-    any_beyond,
-    any_of,
-    any_unordered,
-    convert,
-    fence,
-    first_lanes,
-    first_largest,
-    load_parts,
-    load_window,
-    prefetch,
-    slide_largest,
-    splat,
-    store,
-    store_masked,
-    store_past_cache,
-    tile_columns,
-    tile_repeat,
-    tile_roll,
-)
+from unpool.kernels.cpu.max_pool_rolling_parts import LINE, LOADED_TAPS, bounds, roll
+from unpool.kernels.cpu.vector import address_of, any_of, fence, first_lanes
 
-INLINED: Any = {"forceinline": True, "error_model": "numpy"}
-
-_MOST_TAPS = {(1, True): 13, (1, False): 13, (2, True): 5, (2, False): 5}
-"""By stride, and whether indices are wanted: windows so wide and high are pooled faster than in another way."""
+_MOST_TAPS = {1: 13, 2: 5}
+"""By stride: windows so wide and high are pooled faster than in another way."""
 
 BAND_BYTES = 1 << 14
 """So much of x is read at a time, to stay in the first cache."""
 
-LOADED_TAPS = 7
-"""Windows so wide are loaded tap by tap; wider ones slide over whole vectors."""
-
 _LEAST_ROWS = 8  # of a band, for each row before it that is pooled twice
-_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +43,13 @@ class Bands:
     height: int
 
 
-def is_possible(axes: tuple[Axis, ...], dtype: str, *, has_indices: bool) -> bool:
-    """Whether windows are small, overlap, step alike along both axes, and hold a row of the plane each."""
+def is_possible(axes: tuple[Axis, ...], dtype: str) -> bool:
+    """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each."""
     if len(axes) != 2 or dtype not in ("float32", "float64", "int16"):
         return False
     windows = [axis.window for axis in axes]
     stride = windows[0].stride
-    most = _MOST_TAPS.get((stride, has_indices), 0)
+    most = _MOST_TAPS.get(stride, 0)
     return (
         stride == windows[1].stride
         and all(stride <= window.size <= most and window.dilation == 1 for window in windows)
@@ -131,7 +103,7 @@ def numbers(
 
 def is_line_wise(small: int, size: int) -> bool:
     """Whether blocks of indices are whole lines of memory, in rows of `small` outputs of `size` bytes."""
-    line = _LINE // 8
+    line = LINE // 8
     return small % line == 0 and lanes_of(size) % line == 0 and small >= lanes_of(size)
 
 
@@ -169,7 +141,7 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
         height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
         top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
         counted, asked, is_far = numbers[9], numbers[10], numbers[11] != 0
-        ends, is_past = bounds(numbers[12], element, lanes), numbers[13] != 0 and address_of(indices) % _LINE == 0
+        ends, is_past = bounds(numbers[12], element, lanes), numbers[13] != 0 and address_of(indices) % LINE == 0
         nothing = ends[0]
         is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
         end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
@@ -205,184 +177,3 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
         return found
 
     return roll_planes
-
-
-def bounds(infinity, element, lanes):
-    """Minus and plus infinity as elements are compared, in every lane; exists in compiled code only."""
-
-
-@overload(bounds, prefer_literal=True, jit_options=INLINED)
-def _bounds(infinity, element, lanes):
-    if element.dtype == types.int16:
-
-        def of_bits(infinity, element, lanes):
-            low, high = splat(element(infinity - 0x8000), lanes), splat(element(infinity), lanes)
-            return enter(low, types.float32), enter(high, types.float32)
-
-        return of_bits
-    return lambda infinity, element, lanes: (splat(element(-np.inf), lanes), splat(element(np.inf), lanes))
-
-
-def roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
-    """Pool a block of columns; exists in compiled code only.
-
-    Args:
-        at: addresses of the plane, of the block's first result, and of its index.
-        walk: first row, rows of results, rows and columns of the plane, first column, place of the plane, results of a
-            row, and how many of them are left to this call from the first one on.
-        asking: address to ask for ahead of time, bytes to the next one, and how many lines of a cache.
-        ends: minus infinity, and infinity, in every lane.
-        noticed: lanes in which a NaN was met.
-        is_output: lanes that are results, of a row that is shorter than a register.
-        element: type of elements in memory.
-        lanes: of a register.
-        depth: rows of a window.
-        taps: columns of a window.
-        step: between windows.
-        has_indices: whether indices are stored.
-        is_whole: whether all columns are inside.
-
-    Returns:
-        `noticed`.
-    """
-
-
-@overload(roll, prefer_literal=True, jit_options=INLINED)
-def _roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
-    wants_indices, size = has_indices.literal_value, element.dtype.bitwidth // 8
-    kept = max(1, depth.literal_value - 1)
-    parts, apart = _parts(taps.literal_value, lanes.literal_value)
-
-    def go_down(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
-        plane, y, indices = at
-        row, count, last, width, start, base, target, small, end = walk
-        ask, asked, is_far, is_past = asking
-        edges, columns = (last, width, start, base), tile_columns(start, lanes, parts, step, apart)
-        bests, places = tile_repeat(ends[0], kept), tile_repeat(columns[0], kept)
-        for _ in range(depth - step):
-            bests, places, best, place, noticed = push_row(
-                bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
-            )
-            row += width
-        for _ in range(count):
-            if is_far:
-                for line in range(step * step):
-                    prefetch(ask + line * _LINE)
-                ask += asked
-            for _ in range(step):
-                bests, places, best, place, noticed = push_row(
-                    bests,
-                    places,
-                    noticed,
-                    plane,
-                    row,
-                    edges,
-                    columns,
-                    ends,
-                    element,
-                    lanes,
-                    depth,
-                    taps,
-                    step,
-                    is_whole,
-                )
-                row += width
-            if target + lanes <= end:
-                store(y + target * size, leave(best, element))
-                if wants_indices and is_past:
-                    store_past_cache(indices + target * 8, convert(place, types.int64))
-                elif wants_indices:
-                    store(indices + target * 8, convert(place, types.int64))
-            else:
-                store_masked(y + target * size, leave(best, element), is_output)
-                if wants_indices:
-                    store_masked(indices + target * 8, convert(place, types.int64), is_output)
-            target += small
-        return noticed
-
-    return go_down
-
-
-def _parts(taps, lanes):
-    """How many vectors are loaded for a register of windows, and how far apart."""
-    return (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)
-
-
-def push_row(
-    bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
-):  # fmt: skip
-    """Put the maxima of a row, and their places, at the ends of two queues; exists in compiled code only.
-
-    Args:
-        bests: queue of maxima.
-        places: queue of their places.
-        noticed: lanes in which a NaN was met.
-        plane: its address.
-        row: its number; beside the plane it stands for the nearest one.
-        edges: rows and columns of the plane, first column, place of the plane.
-        columns: of what is loaded, not below 0, so that padding of -inf has the place of the first element on data.
-        ends: minus infinity, and infinity, in every lane.
-        element: type of elements in memory.
-        lanes: of a register.
-        depth: rows of a window.
-        taps: columns of a window.
-        step: between windows.
-        is_whole: whether all columns are inside.
-
-    Returns:
-        The queues, the results of the windows that end here and their places, and `noticed`.
-    """
-
-
-@overload(push_row, prefer_literal=True, jit_options=INLINED)
-def _push_row(bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
-    size = element.dtype.bitwidth // 8
-
-    def push(bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
-        last, width, start, base = edges
-        first = min(max(row, 0), last)
-        address = plane + (first + start) * size
-        best, column, nan = row_largest(address, start, width, columns, ends, element, taps, step, is_whole)
-        place = column + splat(types.int32(first + base), lanes)
-        bests, places, best, place = tile_roll(bests, places, best, place, depth, step)
-        return bests, places, best, place, noticed | nan
-
-    return push
-
-
-def row_largest(address, start, width, columns, ends, element, taps, step, is_whole):
-    """The maxima of neighbouring windows of a row, their columns, and a mask with some lane set if there is a NaN.
-
-    Arguments are those of `load_window` and `push_row`; exists in compiled code only.
-    """
-
-
-@overload(row_largest, prefer_literal=True, jit_options=INLINED)
-def _row_largest(address, start, width, columns, ends, element, taps, step, is_whole):
-    if taps.literal_value <= LOADED_TAPS:
-
-        def load_taps(address, start, width, columns, ends, element, taps, step, is_whole):
-            values = load_window(address, start, width, ends[0], element, taps, step, is_whole)
-            best, column = first_largest(values, columns)
-            return best, column, any_nan(values, step, ends[1], element)
-
-        return load_taps
-    count = columns.count
-
-    def slide(address, start, width, columns, ends, element, taps, step, is_whole):
-        values = load_parts(address, start, width, ends[0], element, count, is_whole)
-        best, column = slide_largest(values, columns, taps)
-        return best, column, any_nan(values, 0, ends[1], element)
-
-    return slide
-
-
-def any_nan(values, step, limit, element):
-    """A mask with some lane set if vectors hold a NaN; exists in compiled code only."""
-
-
-@overload(any_nan, prefer_literal=True, jit_options=INLINED)
-def _any_nan(values, step, limit, element):
-    if element.dtype == types.int16:
-        return lambda values, step, limit, element: any_beyond(values, step, limit)
-    return lambda values, step, limit, element: any_unordered(values, step)
