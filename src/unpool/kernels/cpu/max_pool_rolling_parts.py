@@ -50,10 +50,12 @@ def roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps
     """Pool a block of columns; exists in compiled code only.
 
     Args:
-        at: addresses of the plane, of the block's first result, and of its index.
-        walk: first row, rows of results, rows and columns of the plane, first column, place of the plane, results of a
-            row, and how many of them are left to this call from the first one on.
-        asking: address to ask for ahead of time, bytes to the next one, and how many lines of a cache.
+        at: addresses of the plane, of all results, and of all indices.
+        walk: where the first row begins in the plane, rows of results, where the last row of the plane begins, its
+            columns, the block's first column, place of the plane, number of the first result, results of a row, and
+            the number behind the last one of this call.
+        asking: address to ask for ahead of time, bytes to the next one, whether that is done at all, and whether
+            indices are written past the cache.
         ends: minus infinity, and infinity, in every lane.
         noticed: lanes in which a NaN was met.
         is_output: lanes that are results, of a row that is shorter than a register.
@@ -80,11 +82,11 @@ def _roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, tap
         plane, y, indices = at
         row, count, last, width, start, base, target, small, end = walk
         ask, asked, is_far, is_past = asking
-        edges, columns = (last, width, start, base), tile_columns(start, lanes, parts, step, apart)
+        edges, columns = (plane, last, width, start, base), tile_columns(start, lanes, parts, step, apart)
         bests, places = tile_repeat(ends[0], kept), tile_repeat(columns[0], kept)
         for _ in range(depth - step):
             bests, places, best, place, noticed = push_row(
-                bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
+                bests, places, noticed, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
             )
             row += width
         for _ in range(count):
@@ -94,20 +96,7 @@ def _roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, tap
                 ask += asked
             for _ in range(step):
                 bests, places, best, place, noticed = push_row(
-                    bests,
-                    places,
-                    noticed,
-                    plane,
-                    row,
-                    edges,
-                    columns,
-                    ends,
-                    element,
-                    lanes,
-                    depth,
-                    taps,
-                    step,
-                    is_whole,
+                    bests, places, noticed, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
                 )
                 row += width
             if target + lanes <= end:
@@ -131,18 +120,15 @@ def _parts(taps, lanes):
     return (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)
 
 
-def push_row(
-    bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole
-):  # fmt: skip
+def push_row(bests, places, noticed, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
     """Put the maxima of a row, and their places, at the ends of two queues; exists in compiled code only.
 
     Args:
         bests: queue of maxima.
         places: queue of their places.
         noticed: lanes in which a NaN was met.
-        plane: its address.
-        row: its number; beside the plane it stands for the nearest one.
-        edges: rows and columns of the plane, first column, place of the plane.
+        row: where it begins in the plane; beside the plane it stands for the nearest one.
+        edges: address of the plane, where its last row begins, its columns, first column, place of the plane.
         columns: of what is loaded, not below 0, so that padding of -inf has the place of the first element on data.
         ends: minus infinity, and infinity, in every lane.
         element: type of elements in memory.
@@ -158,11 +144,11 @@ def push_row(
 
 
 @overload(push_row, prefer_literal=True, jit_options=INLINED)
-def _push_row(bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
+def _push_row(bests, places, noticed, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
     size = element.dtype.bitwidth // 8
 
-    def push(bests, places, noticed, plane, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
-        last, width, start, base = edges
+    def push(bests, places, noticed, row, edges, columns, ends, element, lanes, depth, taps, step, is_whole):
+        plane, last, width, start, base = edges
         first = min(max(row, 0), last)
         address = plane + (first + start) * size
         best, column, nan = row_largest(address, start, width, columns, ends, element, taps, step, is_whole)
