@@ -107,6 +107,20 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     assert kernel_cases.difference(case, 1) is None
 
 
+@pytest.mark.parametrize("kernel", ROLLING_KERNELS, ids=str)
+def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
+    """Windows of only -inf have the index of their first element on data, and are not pooled again."""
+    size = kernel.rolled or (0, 0)
+    attributes = {
+        "kernel_shape": list(size), "pads": [each - 1 for each in size * 2], "strides": [kernel.stride] * 2,
+        "dilations": [1, 1], "storage_order": 0, "ceil_mode": 0,
+    }  # fmt: skip
+    x = np.full((1, 2, 16, 39), -np.inf, kernel.kind)
+    x[:, :, 9:, 20:] = np.random.default_rng(2).choice([-np.inf, 1], (1, 2, 7, 19))
+    with patch.object(max_pool, "_rows", side_effect=AssertionError("pooled again")):
+        assert kernel_cases.difference(PoolCase("lowest", kernel, x, attributes, "NCHW", 1 << 10, (1, 2, 3)), 2) is None
+
+
 @pytest.mark.parametrize(
     "shape", [(3, 5, 7, 9), (1, 2, 40, 70), (4, 8, 14, 14), (1, 3, 9, 10, 33), (2, 3, 300)], ids=str
 )
@@ -175,9 +189,9 @@ def test_routing_knows_both_kernels() -> None:
         axis = Axis(size, (size - window) // stride + 1, Window(window, stride))
         return max_pool.Plane((axis,), axis, 1)
 
-    assert max_pool._is_separable_cheaper(plane(13, 1), "float32", 64, is_far=True)
-    assert not max_pool._is_separable_cheaper(plane(2, 2), "float32", 1024, is_far=False)
-    assert not max_pool._is_separable_cheaper(plane(13, 1, 16), "float32", 8, is_far=False)
+    assert max_pool.is_separable_cheaper(plane(13, 1), "float32", 64, is_far=True)
+    assert not max_pool.is_separable_cheaper(plane(2, 2), "float32", 1024, is_far=False)
+    assert not max_pool.is_separable_cheaper(plane(13, 1, 16), "float32", 8, is_far=False)
 
 
 UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))

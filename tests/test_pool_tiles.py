@@ -14,6 +14,7 @@ from kernel_cases import TYPES, WIDEST_LANES, Kernel, PoolCase, Rng, near_block
 from kernel_choice import is_chosen
 from unpool.execute import max_pool as executed
 from unpool.geometry import Axis, Window, shrinking_walk
+from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu import max_pool_tiles as tiles
 
 KERNELS = tuple(
@@ -178,6 +179,20 @@ def test_overlapping_windows_past_the_cache(channels: int) -> None:
             x[x != x] = 1
         chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NHWC", 1, (0, 0, 0))
         check_past_the_cache(chosen, threads)
+
+
+@pytest.mark.parametrize("columns", [16, 24, 40, 41])
+def test_rolling_past_the_cache(columns: int) -> None:
+    """Overlapping windows whose rows of indices are whole lines, in blocks that overlap, and such as are not."""
+    kernel = Kernel(np.float32, 1, has_indices=True, is_separable=False, rolled=(3, 3))
+    window = {"kernel_shape": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1] * 4, "ceil_mode": 0}
+    for has_nan, threads in itertools.product((False, True), (1, 2)):
+        x = pool_values(np.random.default_rng(columns), (2, 3, 9, columns), np.dtype(np.float32))
+        if not has_nan:
+            x[x != x] = 1
+        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
+        check_past_the_cache(chosen, threads)
+    assert rolling.is_line_wise(columns, 4) == (columns % 8 == 0 and columns >= rolling.lanes_of(4) >= 8)
 
 
 def test_too_many_lists() -> None:

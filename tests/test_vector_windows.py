@@ -9,13 +9,16 @@ from unpool.kernels.cpu.vector import (
     any_beyond,
     any_unordered,
     first_largest,
-    leftmost,
+    load,
+    load_parts,
     load_window,
     select,
+    slide_largest,
     splat,
     store,
-    tile_push,
+    tile_columns,
     tile_repeat,
+    tile_roll,
     tile_store,
 )
 from vector_cases import FLOATS, same, values, widths
@@ -86,31 +89,112 @@ def test_nan_is_noticed(name: str, lanes: int, count: int, step: int) -> None:
 
 
 @every_float
+def test_load_parts(name: str, lanes: int) -> None:
+    """Vectors of a row, one behind the other; beside the row is the filling, and no memory is touched."""
+    element, size, count = getattr(types, name), np.dtype(name).itemsize, 3
+    span = lanes * count
+
+    def reader_of(is_whole: int):
+        @njit("void(int64, int64, int64, int64)")
+        def read(x, start, row, out):
+            parts = load_parts(x, start, row, splat(element(77), lanes), element, count, is_whole)
+            tile_store(parts, out, lanes * size, count, 1)
+
+        return read
+
+    whole, edged, out = reader_of(1), reader_of(0), np.empty(span, name)
+    x = beside_guard(values(name, span), at_end=True)
+    whole(x.ctypes.data, 0, span, out.ctypes.data)
+    same(out, x)
+    for start in (-3, 0, 2):
+        for row in (1, span - 1):
+            x = beside_guard(values(name, row), at_end=True)
+            padded = np.full(span + 8, 77, name)
+            padded[3 : 3 + row] = x
+            edged(x.ctypes.data + start * x.itemsize, start, row, out.ctypes.data)
+            same(out, padded[3 + start : 3 + start + span])
+
+
+def first_of_largest(window: np.ndarray) -> int:
+    """As a strict comparison with one element after the other finds it."""
+    at = 0
+    for tap in range(1, len(window)):
+        at = tap if window[tap] > window[at] else at
+    return at
+
+
+@every_float
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_first_of_the_largest(name: str, lanes: int, count: int) -> None:
-    """A strict comparison keeps the first of equals, and never takes a NaN."""
+    """A strict comparison keeps the first of equals, and never takes a NaN; columns begin at 0."""
     element = getattr(types, name)
 
     @njit("void(int64, int64, int64, int64)")
-    def find(x, best, number, place):
+    def find(x, start, best, place):
         taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), element, count, 1, 1)
-        value, tap = leftmost(taps)
+        value, column = first_largest(taps, tile_columns(start, lanes, count, 1, 1))
         store(best, value)
-        store(number, tap)
-        places = tile_push(tile_repeat(splat(types.int32(7), lanes), count), splat(types.int32(8), lanes))
-        store(place, first_largest(taps, places)[1])
+        store(place, column)
 
     for seed in range(20):
         x = values(name, lanes + count - 1, seed)
-        best, number, place = np.empty(lanes, name), np.empty(lanes, np.int32), np.empty(lanes, np.int32)
-        find(*(each.ctypes.data for each in (x, best, number, place)))
+        best, place, start = np.empty(lanes, name), np.empty(lanes, np.int32), seed % 4 - 2
+        find(x.ctypes.data, start, best.ctypes.data, place.ctypes.data)
         for lane in range(lanes):
-            window, at = x[lane : lane + count], 0
-            for tap in range(1, count):
-                at = tap if window[tap] > window[at] else at
-            assert number[lane] == at
-            same(best[lane], window[at])
-        assert np.array_equal(place, 7 + (number == count - 1))
+            at = first_of_largest(x[lane : lane + count])
+            same(best[lane], x[lane + at])
+            assert place[lane] == max(0, start + lane + at)
+
+
+@every_float
+@pytest.mark.parametrize("taps", [1, 2, 3, 7, 8, 13])
+def test_slide_largest(name: str, lanes: int, taps: int) -> None:
+    """The first of the largest of so many neighbours, from vectors that follow each other."""
+    element, count = getattr(types, name), 1 - (1 - taps) // lanes
+
+    @njit("void(int64, int64, int64)")
+    def find(x, best, place):
+        parts = load_parts(x, 0, count * lanes, splat(element(0), lanes), element, count, 1)
+        value, column = slide_largest(parts, tile_columns(0, lanes, count, 1, lanes), taps)
+        store(best, value)
+        store(place, column)
+
+    for seed in range(20):
+        x = np.random.default_rng(seed).choice(np.array([-np.inf, -0.0, 0.0, 1, 2], name), count * lanes)
+        best, place = np.empty(lanes, name), np.empty(lanes, np.int32)
+        find(x.ctypes.data, best.ctypes.data, place.ctypes.data)
+        for lane in range(lanes):
+            at = lane + first_of_largest(x[lane : lane + taps])
+            same(best[lane], x[at])
+            assert place[lane] == at
+
+
+@every_float
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 13])
+def test_tile_roll(name: str, lanes: int, depth: int, step: int) -> None:
+    """What comes out is the first of the largest of the last so many vectors."""
+    element, size, kept = getattr(types, name), np.dtype(name).itemsize * lanes, max(1, depth - 1)
+
+    @njit("void(int64, int64, int64, int64)")
+    def roll(x, rows, best_to, place_to):
+        bests = tile_repeat(splat(element(-9), lanes), kept)
+        places = tile_repeat(splat(types.int32(-1), lanes), kept)
+        for row in range(rows):
+            value, place = load(x + row * size, element, lanes), splat(types.int32(row), lanes)
+            bests, places, best, found = tile_roll(bests, places, value, place, depth, step)
+            store(best_to + row * size, best)
+            store(place_to + row * lanes * 4, found)
+
+    rows = 3 * depth
+    x = np.random.default_rng(depth).choice(np.array([-0.0, 0.0, 1, 2, 3], name), (rows, lanes))
+    best, place = np.empty((rows, lanes), name), np.empty((rows, lanes), np.int32)
+    roll(x.ctypes.data, rows, best.ctypes.data, place.ctypes.data)
+    for row in range(depth - 1, rows):
+        for lane in range(lanes):
+            at = row - depth + 1 + first_of_largest(x[row - depth + 1 : row + 1, lane])
+            same(best[row, lane], x[at, lane])
+            assert place[row, lane] == at
 
 
 @pytest.mark.parametrize("lanes", widths("float32"))

@@ -25,7 +25,8 @@ from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu import max_pool_tiles as tiles
-from unpool.kernels.cpu.max_pool_separable_plan import Plan, chain, known_stride, padded_size, plan
+from unpool.kernels.cpu.max_pool_choice import Plane, is_separable_cheaper, is_separable_possible
+from unpool.kernels.cpu.max_pool_separable_plan import Plan, known_stride, plan
 from unpool.kernels.cpu.rows import row_plan
 from unpool.kernels.cpu.threads import VECTORISED, Launch
 
@@ -44,15 +45,8 @@ _ELEMENTS = {
     }.items()
 }
 _CACHE_BYTES = 1 << 20  # planes beyond this are worth asking for ahead of time
-_LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
 _WORTH_A_KERNEL = 1 << 16  # elements of x below which no kernel is compiled for one window
-_WORTH_LAYING_OUT = 1 << 15  # taps of all windows below which nothing is laid out: one kernel less to compile or load
-_TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
-_SHORT = 2  # so many times more, if a row fills one block only
-_RAGGED = 6  # if it does not fill it
-_LONG_LINE = 2  # a line that is the whole plane leaves the first cache
 _FAR_BYTES = 24 << 20  # of x, y and indices, beyond which they come from memory
-_FAR = 1.5  # what the separable kernel moves is not hidden behind memory as well as taps are
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +64,6 @@ class Mode:
     nan_last: bool = False
     per_plane: bool = False
     was_written: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """The axes of one plane as kernels walk them: leading axes as rows, then lanes.
-
-    Attributes:
-        leading: the axes before the lanes.
-        lanes: the last spatial axis, or the channels.
-        unit: elements between neighbours of the last leading axis that are one place of an index: C, or 1.
-    """
-
-    leading: tuple[Axis, ...]
-    lanes: Axis
-    unit: int
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """All of them."""
-        return (*self.leading, self.lanes)
-
-    @property
-    def spatial(self) -> tuple[Axis, ...]:
-        """Those that windows slide along."""
-        return self.leading if self.unit > 1 else self.axes
 
 
 def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mode: Mode) -> Run:
@@ -123,7 +92,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     if tiling is not None and tiling.is_disjoint:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
-    if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size, has_indices=indices is not None):
+    if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size):
         return _pool_rolling(x, plane, infinity, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
     if found is None and tiling is not None:
@@ -175,7 +144,7 @@ def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, p
     dtype, spatial = _ELEMENTS[bits], plane.spatial
     outputs = outer * math.prod(axis.small for axis in plane.axes)
     is_far = has_indices and outer * plane_size * bits.itemsize + outputs * (bits.itemsize + 8) > _FAR_BYTES
-    if not _is_separable_possible(plane, dtype, plane_size) or not _is_separable_cheaper(plane, dtype, outer, is_far):
+    if not is_separable_possible(plane, dtype, plane_size) or not is_separable_cheaper(plane, dtype, outer, is_far):
         return None
     width = np.dtype(separable.COMPARED[dtype]).itemsize
     found = plan(
@@ -184,41 +153,6 @@ def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, p
     )  # fmt: skip
     jobs = outer * plane_size // found.strips[0] * found.strips[1]
     return Separable(separable.kernel(dtype, known_stride(spatial[-1], plane.unit), has_indices), found, jobs)
-
-
-def _is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
-    """Whether places fit their type, channels fill a register, and what is laid out at once is not too long."""
-    padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
-    window = plane.spatial[0].window.reach if len(padded) > 1 else 1
-    longest = max(padded[-1], window * math.prod(padded[1:]))
-    return 0 < plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)
-
-
-def _is_separable_cheaper(plane: Plane, dtype: str, outer: int, is_far: bool) -> bool:
-    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches.
-
-    Args:
-        plane: the axes.
-        dtype: the kernels' name of the elements.
-        outer: how many planes there are.
-        is_far: whether indices are wanted, and arrays do not stay in a cache.
-    """
-    spatial = plane.spatial
-    now = math.prod(padded_size(axis) for axis in spatial)
-    moved = now
-    for axis in reversed(spatial):
-        *steps, final = chain(axis.window)
-        moved += now * sum(len(step) + 1 for step in steps)
-        now = now // max(1, padded_size(axis)) * axis.small
-        moved += now * (len(final) + 1)
-    if len(spatial) == 1:
-        moved = (moved + 2 * now) * _LONG_LINE
-    visits = now * math.prod(axis.window.size for axis in spatial)
-    taps = visits * _TAP
-    lanes = separable.lanes_of(dtype)
-    if plane.unit == 1 and plane.lanes.small < 2 * lanes:
-        taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
-    return outer * visits * plane.unit >= _WORTH_LAYING_OUT and moved * (_FAR if is_far else 1) < taps
 
 
 @lru_cache(maxsize=64)
@@ -244,8 +178,8 @@ def _rows(flags, count: int, height: int, rows: int) -> list[tuple[int, int]]:
     return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
 
 
-def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int, *, has_indices: bool) -> bool:
-    return elements >= _WORTH_A_KERNEL and rolling.is_possible(axes, dtype, has_indices=has_indices)
+def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int) -> bool:
+    return _WORTH_A_KERNEL <= elements < 2**31 and rolling.is_possible(axes, dtype)
 
 
 def _pool_rolling(
@@ -255,7 +189,10 @@ def _pool_rolling(
     cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None
     is_far = x.nbytes + y.nbytes + 8 * y.size * has_indices > _FAR_BYTES
     kernel = rolling.kernel(_ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices)
-    numbers = rolling.numbers(plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, per_plane=mode.per_plane)
+    numbers = rolling.numbers(
+        plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, was_written=mode.was_written,
+        per_plane=mode.per_plane,
+    )  # fmt: skip
     jobs = x.shape[0] * cut.count
     launch = Launch(kernel, jobs, (x.size + y.size) // VECTORISED, numbers)
     return _Watched(launch, jobs, (cut.count, cut.height, rows.small), directly)

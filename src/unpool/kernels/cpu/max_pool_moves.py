@@ -1,27 +1,22 @@
-"""The parts of the separable pool: rows are laid out, runs of neighbours are combined, the last result is delivered.
+"""The other parts of the separable pool: runs of neighbours are combined, and the last result is delivered.
 
 All exist in compiled code only, and become part of the kernel. Addresses are bytes; moves and their fields are those of
 `max_pool_separable_plan.Move`.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import types
 from numba.extending import overload
 
+from unpool.kernels.cpu.max_pool_elements import INLINED, leave
 from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import (
     address_of,
     any_of,
     convert,
     count_up,
-    every_second,
     gather,
-    load,
-    load_masked,
     load_rows,
-    prefetch,
     repeat,
     select,
     splat,
@@ -29,14 +24,10 @@ from unpool.kernels.cpu.vector import (
     store,
     store_masked,
     store_rows,
-    unordered,
 )
 
 ROWS = 4
 """Rows that are combined at once: so many independent registers hide each other's waiting."""
-
-INLINED: Any = {"forceinline": True, "error_model": "numpy"}
-"""Numba's own inlining would give the same instructions, and take twice the time."""
 
 NOWHERE, AT_TAPS, CARRIED = 0, 1, 2
 """Where the place of an element comes from: it is not wanted, from the tap, from the move before."""
@@ -50,149 +41,6 @@ def aligned(array):
 def _aligned(array):
     mask = ~(ALIGNMENT - 1)
     return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
-
-
-def enter(value, compared):
-    """Elements as they are compared."""
-
-
-@overload(enter, jit_options=INLINED)
-def _enter(value, compared):
-    if value.element == types.int16:
-        sixteen, lanes = np.int32(16), value.lanes
-        return lambda value, compared: convert(convert(value, types.int32) << splat(sixteen, lanes), types.float32)
-    if isinstance(value.element, types.Float):
-        return lambda value, compared: value
-    return lambda value, compared: convert(value, types.int32)
-
-
-def leave(value, element):
-    """Elements as they are stored."""
-
-
-@overload(leave, jit_options=INLINED)
-def _leave(value, element):
-    kind = element.dtype
-    if kind == types.int16:
-        sixteen, lanes = np.int32(16), value.lanes
-        return lambda value, element: convert(convert(value, types.int32) >> splat(sixteen, lanes), kind)
-    if isinstance(kind, types.Float):
-        return lambda value, element: value
-    return lambda value, element: convert(value, kind)
-
-
-def has_nan(x, y, infinity):
-    """Whether two registers of elements as stored hold a NaN, as a mask."""
-
-
-@overload(has_nan, jit_options=INLINED)
-def _has_nan(x, y, infinity):
-    lanes, kind = x.lanes, x.element
-    if isinstance(kind, types.Float):
-        return lambda x, y, infinity: unordered(x, y)
-    if kind == types.int16:
-        magnitude = np.int16(0x7FFF)
-
-        def is_beyond(x, y, infinity):
-            limit, bits = splat(types.int16(infinity), lanes), splat(magnitude, lanes)
-            return ((x & bits) > limit) | ((y & bits) > limit)
-
-        return is_beyond
-    return lambda x, y, infinity: x != x
-
-
-def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
-    """Write rows between the padding of the lines; whether one holds a NaN.
-
-    Args:
-        base: address of the plane.
-        laid: address of the lines, whose padding is written already.
-        starts: element at which each row starts, -1 in the padding.
-        first: row among them.
-        rows: how many.
-        row: pitch of the lines; where data begins in them; with two phases, where its odd elements begin; how many
-            elements there are; the element of the row they begin with.
-        fill: what padding holds.
-        infinity: bits of +infinity, of 16-bit floats.
-        ahead: bytes between what is read and what is asked for, or 0.
-        element: type that is stored.
-        compared: type that is compared.
-        phases: 2 to lay out even and odd elements apart, otherwise 1.
-        lanes: of one register.
-    """
-
-
-@overload(lay_out, prefer_literal=True)
-def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
-    one, size, width = lanes.literal_value, element.dtype.bitwidth // 8, compared.dtype.bitwidth // 8
-    kind, two, parts, to_next = element.dtype, 2 * one, phases.literal_value, 2 * one * width // phases.literal_value
-
-    def write(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
-        pitch, low, odd_low, count, skipped = row
-        nothing, zero, ramp = splat(fill, one), splat(kind(0), one), count_up(types.int32, one, 1)
-        noticed = has_nan(zero, zero, infinity)
-        aside = (odd_low - low) * width if parts == 2 else one * width
-        for number in range(rows):
-            start, left = starts[np.uintp(first + number)], count
-            to = laid + (number * pitch + low) * width
-            if start < 0:
-                while left > 0:
-                    store(to, nothing)
-                    store(to + aside, nothing)
-                    to += to_next
-                    left -= two
-                continue
-            address = base + (start + skipped) * size
-            while left >= two:
-                if ahead:
-                    prefetch(address + ahead)
-                    if two * size > 64:
-                        prefetch(address + ahead + 64)
-                near, far = load(address, element, lanes), load(address + one * size, element, lanes)
-                noticed = noticed | has_nan(near, far, infinity)
-                put(to, aside, enter(near, compared), enter(far, compared), phases)
-                address += two * size
-                to += to_next
-                left -= two
-            while left > 0:
-                is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
-                near = load_masked(address, is_near, zero)
-                noticed = noticed | has_nan(near, near, infinity)
-                near = select(is_near, enter(near, compared), nothing)
-                if parts == 1:
-                    store(to, near)
-                    address += one * size
-                    to += one * width
-                    left -= one
-                else:
-                    far = load_masked(address + one * size, is_far, zero)
-                    noticed = noticed | has_nan(far, far, infinity)
-                    put(to, aside, near, select(is_far, enter(far, compared), nothing), phases)
-                    left = 0
-        return any_of(noticed)
-
-    return write
-
-
-def put(to, aside, near, far, phases):
-    """Store two registers of neighbours one after the other, or with two phases even ones here and odd ones aside."""
-
-
-@overload(put, prefer_literal=True, jit_options=INLINED)
-def _put(to, aside, near, far, phases):
-    if phases.literal_value == 1:
-
-        def write(to, aside, near, far, phases):
-            store(to, near)
-            store(to + aside, far)
-
-    else:
-
-        def write(to, aside, near, far, phases):
-            store(to, every_second(near, far, 0))
-            store(to + aside, every_second(near, far, 1))
-
-    return write
 
 
 def fetch(address, apart, stride, left, like, step, lanes, rows):

@@ -1,59 +1,38 @@
-"""Max pooling of small overlapping windows of two axes: the maxima of rows roll through registers.
+"""Max pooling of overlapping windows of two axes, up to 13 wide: the maxima of rows roll through registers.
 
     pooled[r, i] = max over taps t of x[r, i * step + t]              the leftmost of equals
     y[j, i]      = max over rows q of pooled[j * step + q, i]         the topmost of equals
 
-A block of neighbouring columns goes down a band of rows. A queue holds the maxima of the last `depth` rows and their
-places in the plane, so that every row is read once. The bits of 16-bit floats are compared as the upper half of a
+A block of neighbouring columns goes down a band of rows. Queues hold the maxima of the last rows and their places, so
+that every row is read once. A maximum of many is one of two that overlap, each of two of half the size, and so on: both
+among the vectors of a row and down the rows. The bits of 16-bit floats are compared as the upper half of a
 float32, which orders them alike; what is beyond their infinity is NaN.
 
-Columns beside the plane are -inf; a row beside it stands for the nearest one, which the same window holds too. NaN is
-only noticed, and so is a maximum of -inf, since it may be padding: then the job's flag is set, and its outputs are for
-the caller to find in another way.
+Columns beside the plane are -inf, with the places of the first element on data; a row beside it stands for the nearest
+one, which the same window holds too. NaN is only noticed: then the job's flag is set, and its outputs are for the
+caller to find in another way.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import overload
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.max_pool_moves import enter, leave
-from unpool.kernels.cpu.vector import (
-    address_of,
-    any_beyond,
-    any_of,
-    any_unordered,
-    convert,
-    count_up,
-    first_lanes,
-    first_largest,
-    leftmost,
-    load_window,
-    prefetch,
-    splat,
-    store,
-    store_masked,
-    tile_push,
-    tile_repeat,
-)
+from unpool.kernels.cpu.max_pool_rolling_parts import LINE, LOADED_TAPS, bounds, roll
+from unpool.kernels.cpu.vector import address_of, any_of, fence, first_lanes
 
-INLINED: Any = {"forceinline": True, "error_model": "numpy"}
-
-_MOST_TAPS = {(1, True): 7, (1, False): 13, (2, True): 5, (2, False): 5}
-"""By stride, and whether indices are wanted: windows so wide and high are pooled faster than in another way."""
+_MOST_TAPS = {1: 13, 2: 5}
+"""By stride: windows so wide and high are pooled faster than in another way."""
 
 BAND_BYTES = 1 << 14
 """So much of x is read at a time, to stay in the first cache."""
 
 _LEAST_ROWS = 8  # of a band, for each row before it that is pooled twice
-_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +43,19 @@ class Bands:
     height: int
 
 
-def is_possible(axes: tuple[Axis, ...], dtype: str, *, has_indices: bool) -> bool:
-    """Whether windows are small, overlap, step alike along both axes, and hold a row of the plane each."""
+def is_possible(axes: tuple[Axis, ...], dtype: str) -> bool:
+    """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each."""
     if len(axes) != 2 or dtype not in ("float32", "float64", "int16"):
         return False
     windows = [axis.window for axis in axes]
-    rows, stride = axes[0], windows[0].stride
-    most = _MOST_TAPS.get((stride, has_indices), 0)
+    stride = windows[0].stride
+    most = _MOST_TAPS.get(stride, 0)
     return (
         stride == windows[1].stride
         and all(stride <= window.size <= most and window.dilation == 1 for window in windows)
         and windows[0].size * windows[1].size > stride**2
-        and 0 <= rows.begin < windows[0].size
-        and (rows.small - 1) * stride - rows.begin < rows.large
-        and 0 < rows.large * axes[1].large < 2**31
+        and all(0 <= axis.begin < axis.window.size for axis in axes)
+        and all((axis.small - 1) * stride - axis.begin < axis.large for axis in axes)
     )
 
 
@@ -91,7 +69,15 @@ def bands(axes: tuple[Axis, ...], size: int) -> Bands:
 
 
 def numbers(
-    axes: tuple[Axis, ...], cut: Bands, elements: int, size: int, infinity: int, *, is_far: bool, per_plane: bool
+    axes: tuple[Axis, ...],
+    cut: Bands,
+    elements: int,
+    size: int,
+    infinity: int,
+    *,
+    is_far: bool,
+    was_written: bool,
+    per_plane: bool,
 ) -> npt.NDArray[np.int64]:
     """What the kernel takes as `numbers`.
 
@@ -102,6 +88,7 @@ def numbers(
         size: bytes of each.
         infinity: its bits.
         is_far: whether x comes from memory, and is asked for ahead of time.
+        was_written: whether the memory of outputs has been in use: then far indices are written past the cache.
         per_plane: whether places count inside their own plane.
     """
     rows, columns = axes
@@ -109,9 +96,15 @@ def numbers(
     asked = rows.window.stride * columns.large * size // blocks
     return np.array([
         rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
-        elements, cut.count, cut.height, int(not per_plane), asked, -(-asked // _LINE) if is_far else 0,
-        infinity,
+        elements, cut.count, cut.height, int(not per_plane), asked, int(is_far),
+        infinity, int(is_far and was_written and is_line_wise(columns.small, size)),
     ])  # fmt: skip
+
+
+def is_line_wise(small: int, size: int) -> bool:
+    """Whether blocks of indices are whole lines of memory, in rows of `small` outputs of `size` bytes."""
+    line = LINE // 8
+    return small % line == 0 and lanes_of(size) % line == 0 and small >= lanes_of(size)
 
 
 def lanes_of(size: int) -> int:
@@ -136,7 +129,7 @@ def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool):
 
 def _make(element, size, lanes, depth, taps, step, has_indices, digest):
     span = (lanes - 1) * step + taps
-    read = span if step == 1 else -(-span // lanes) * lanes
+    read = span if step == 1 and taps <= LOADED_TAPS else -(-span // lanes) * lanes
 
     @compiled()
     def roll_planes(x, y, indices, flags, numbers, first, stop):
@@ -147,170 +140,40 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
         top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
-        counted, asked, lines = numbers[9], numbers[10], numbers[11]
-        ends = bounds(numbers[12], element, lanes)
+        counted, asked, is_far = numbers[9], numbers[10], numbers[11] != 0
+        ends, is_past = bounds(numbers[12], element, lanes), numbers[13] != 0 and address_of(indices) % LINE == 0
         nothing = ends[0]
         is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
         end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
+        outer, low = first // count, first % count * band_height
         for job in range(first, stop):
-            outer, low = job // count, job % count * band_height
             high = min(low + band_height, small_height)
             plane, last_row = outer * height * width, min((high - 1) * step - top + depth, height) - 1
             ask = address_of(x) + (plane + (last_row + 1) * width) * size
-            noticed, empty, start = none, none, -begin
+            noticed = none
             for block in range(0, small, lanes):
                 column = max(0, min(block, small - lanes))
                 start = column * step - begin
                 target = (outer * small_height + low) * small + column
                 is_whole = start >= 0 and start + span <= width and plane + last_row * width + start + read <= elements
-                at = address_of(x) + plane * size, address_of(y) + target * size, address_of(indices) + target * 8
-                walk = low * step - top, high - low, height, width, start, plane * counted, small, end - target
+                at = address_of(x) + plane * size, address_of(y), address_of(indices)
+                walk = ((low * step - top) * width, high - low, (height - 1) * width, width, start, plane * counted,
+                        target, small, end)  # fmt: skip
+                asking = ask, asked, is_far, is_past
                 if is_whole:
-                    noticed, empty = roll(at, walk, (ask, asked, lines), ends, noticed, empty, is_output, element,
-                                          lanes, depth, taps, step, has_indices, 1)  # fmt: skip
+                    noticed = roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step,
+                                   has_indices, 1)  # fmt: skip
                 else:
-                    noticed, empty = roll(at, walk, (ask, asked, lines), ends, noticed, empty, is_output, element,
-                                          lanes, depth, taps, step, has_indices, 0)  # fmt: skip
+                    noticed = roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step,
+                                   has_indices, 0)  # fmt: skip
                 ask += asked * (high - low)
-            flags[job] = any_of(noticed | (empty & is_output))
+            flags[job] = any_of(noticed)
             found |= flags[job]
+            low += band_height
+            if low >= small_height:
+                outer, low = outer + 1, 0
+        if is_past:
+            fence()
         return found
 
     return roll_planes
-
-
-def bounds(infinity, element, lanes):
-    """Minus and plus infinity as elements are compared, in every lane; exists in compiled code only."""
-
-
-@overload(bounds, prefer_literal=True, jit_options=INLINED)
-def _bounds(infinity, element, lanes):
-    if element.dtype == types.int16:
-
-        def of_bits(infinity, element, lanes):
-            low, high = splat(element(infinity - 0x8000), lanes), splat(element(infinity), lanes)
-            return enter(low, types.float32), enter(high, types.float32)
-
-        return of_bits
-    return lambda infinity, element, lanes: (splat(element(-np.inf), lanes), splat(element(np.inf), lanes))
-
-
-def roll(at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
-    """Pool a block of columns; exists in compiled code only.
-
-    Args:
-        at: addresses of the plane, of the block's first result, and of its index.
-        walk: first row, rows of results, rows and columns of the plane, first column, place of the plane, results of a
-            row, and how many of them are left to this call from the first one on.
-        asking: address to ask for ahead of time, bytes to the next one, and how many lines of a cache.
-        ends: minus infinity, and infinity, in every lane.
-        noticed: lanes in which a NaN was met.
-        empty: lanes in which a maximum was -inf, if padding may have been its place.
-        is_output: lanes that are results, of a row that is shorter than a register.
-        element: type of elements in memory.
-        lanes: of a register.
-        depth: rows of a window.
-        taps: columns of a window.
-        step: between windows.
-        has_indices: whether indices are stored.
-        is_whole: whether all columns are inside.
-
-    Returns:
-        `noticed` and `empty`.
-    """
-
-
-@overload(roll, prefer_literal=True, jit_options=INLINED)
-def _roll(at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole):
-    wants_indices, is_double = has_indices.literal_value, step.literal_value == 2
-    size = element.dtype.bitwidth // 8
-    may_be_padding = wants_indices and not is_whole.literal_value
-
-    def go_down(
-        at, walk, asking, ends, noticed, empty, is_output, element, lanes, depth, taps, step, has_indices, is_whole
-    ):
-        plane, y, indices = at
-        row, count, height, width, start, base, small, left = walk
-        ask, asked, lines = asking
-        edges, ramp, bases = (height, width, start), count_up(types.int32, lanes, step), splat(np.int64(base), lanes)
-        bests, places = tile_repeat(ends[0], depth), tile_repeat(ramp, depth)
-        for _ in range(depth - step):
-            bests, places, noticed = push_row(
-                bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole
-            )
-            row += 1
-        for _ in range(count):
-            for line in range(lines):
-                prefetch(ask + line * _LINE)
-            bests, places, noticed = push_row(
-                bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole
-            )
-            if is_double:
-                bests, places, noticed = push_row(
-                    bests, places, noticed, plane, row + 1, edges, ramp, ends, element, lanes, taps, step, is_whole
-                )
-            row += step
-            best, place = first_largest(bests, places)
-            if may_be_padding:
-                empty = empty | (best == ends[0])
-            if left >= lanes:
-                store(y, leave(best, element))
-                if wants_indices:
-                    store(indices, convert(place, types.int64) + bases)
-            else:
-                store_masked(y, leave(best, element), is_output)
-                if wants_indices:
-                    store_masked(indices, convert(place, types.int64) + bases, is_output)
-            y, indices, left, ask = y + small * size, indices + small * 8, left - small, ask + asked
-        return noticed, empty
-
-    return go_down
-
-
-def any_nan(values, step, limit, element):
-    """A mask with some lane set if windows hold a NaN; exists in compiled code only."""
-
-
-@overload(any_nan, prefer_literal=True, jit_options=INLINED)
-def _any_nan(values, step, limit, element):
-    if element.dtype == types.int16:
-        return lambda values, step, limit, element: any_beyond(values, step, limit)
-    return lambda values, step, limit, element: any_unordered(values, step)
-
-
-def push_row(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
-    """Put the maxima of a row, and their places in the plane, at the ends of two queues; exists in compiled code only.
-
-    Args:
-        bests: queue of maxima.
-        places: queue of their places.
-        noticed: lanes in which a NaN was met.
-        plane: its address.
-        row: its number; beside the plane it stands for the nearest one.
-        edges: rows and columns of the plane, first column.
-        ramp: 0, step, ...
-        ends: minus infinity, and infinity, in every lane.
-        element: type of elements in memory.
-        lanes: of a register.
-        taps: columns of a window.
-        step: between windows.
-        is_whole: whether all columns are inside.
-
-    Returns:
-        The queues and `noticed`.
-    """
-
-
-@overload(push_row, prefer_literal=True, jit_options=INLINED)
-def _push_row(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
-    size = element.dtype.bitwidth // 8
-
-    def push(bests, places, noticed, plane, row, edges, ramp, ends, element, lanes, taps, step, is_whole):
-        height, width, start = edges
-        first = min(max(row, 0), height - 1) * width + start
-        values = load_window(plane + first * size, start, width, ends[0], element, taps, step, is_whole)
-        best, tap = leftmost(values)
-        places = tile_push(places, tap + ramp + splat(types.int32(first), lanes))
-        return tile_push(bests, best), places, noticed | any_nan(values, step, ends[1], element)
-
-    return push

@@ -18,7 +18,8 @@ from numba import types
 
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, aligned, combine, deliver, lay_out
+from unpool.kernels.cpu.max_pool_lines import lay_out
+from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, aligned, combine, deliver
 from unpool.kernels.cpu.vector import address_of
 
 COMPARED = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}

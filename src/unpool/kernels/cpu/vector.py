@@ -823,15 +823,31 @@ def tile_repeat(context, value, count):
     )
 
 
-@intrinsic
-def tile_push(context, total, value):
-    """A queue of vectors without its first one, and with another one at its end."""
+def _part_of_row(builder, arguments, offset, fill, kind, is_whole):
+    """Elements from so many behind the first on, in the type of `fill`; `arguments` are those of `load_window`."""
+    base, first, row, other = arguments[:4]
+    width, shift = _bits(kind.element) // 8, _bits(fill.element) - _bits(kind.element)
 
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        return ctx.make_tuple(builder, total, [*values[1:], arguments[1]])
+    def widened(value):
+        if not shift:
+            return value
+        bits = fill.of(getattr(types, f"int{_bits(fill.element)}")).llvm
+        upper = builder.shl(builder.zext(value, bits), ir.Constant(bits, [shift] * fill.lanes))
+        return builder.bitcast(upper, fill.llvm)
 
-    return total(total, value), emit
+    place = builder.add(base, ir.Constant(ir.IntType(64), offset * width))
+    if is_whole:
+        return widened(_load(builder, place, kind))
+    position = builder.add(builder.trunc(first, _I32), ir.Constant(_I32, offset))
+    inside = builder.icmp_unsigned(
+        "<",
+        builder.add(_indices(range(fill.lanes)), _splat(builder, position, fill.lanes)),
+        _splat(builder, builder.trunc(row, _I32), fill.lanes),
+    )
+    pointer, align = builder.inttoptr(place, _BYTE_POINTER), ir.Constant(_I32, width)
+    unread = ir.Constant(kind.llvm, [0] * kind.lanes) if shift else other
+    value = _call(builder, f"llvm.masked.load.{kind.suffix}.p0", kind.llvm, [pointer, align, inside, unread])
+    return builder.select(inside, widened(value), other) if shift else value
 
 
 @intrinsic
@@ -843,34 +859,10 @@ def load_window(context, address, start, size, fill, element, taps, step, is_who
     whole loads are made as hold them, one after the other. Elements shorter than those of `fill` are their upper bits.
     """
     result, apart, kind = types.UniTuple(fill, taps.literal_value), step.literal_value, fill.of(element.dtype)
-    width, shift = _bits(kind.element) // 8, _bits(fill.element) - _bits(kind.element)
 
     def emit(ctx, builder, signature, arguments):
-        base, first, row, other = arguments[:4]
-
-        def widened(value):
-            if not shift:
-                return value
-            bits = fill.of(getattr(types, f"int{_bits(fill.element)}")).llvm
-            upper = builder.shl(builder.zext(value, bits), ir.Constant(bits, [shift] * fill.lanes))
-            return builder.bitcast(upper, fill.llvm)
-
         def part(offset):
-            place = builder.add(base, ir.Constant(ir.IntType(64), offset * width))
-            if is_whole.literal_value:
-                return widened(_load(builder, place, kind))
-            position = builder.add(builder.trunc(first, _I32), ir.Constant(_I32, offset))
-            lanes = _indices(range(fill.lanes))
-            inside = builder.icmp_unsigned(
-                "<",
-                builder.add(lanes, _splat(builder, position, fill.lanes)),
-                _splat(builder, builder.trunc(row, _I32), fill.lanes),
-            )
-            pointer, align = builder.inttoptr(place, _BYTE_POINTER), ir.Constant(_I32, width)
-            unread = ir.Constant(kind.llvm, [0] * kind.lanes) if shift else other
-            name = f"llvm.masked.load.{kind.suffix}.p0"
-            value = widened(_call(builder, name, kind.llvm, [pointer, align, inside, unread]))
-            return builder.select(inside, value, other) if shift else value
+            return _part_of_row(builder, arguments, offset, fill, kind, is_whole.literal_value)
 
         if apart == 1:
             return ctx.make_tuple(builder, result, [part(tap) for tap in range(result.count)])
@@ -891,17 +883,35 @@ def load_window(context, address, start, size, fill, element, taps, step, is_who
 
 
 @intrinsic
-def leftmost(context, values):
-    """The first of the largest vectors of a tile, lane by lane, and its int32 number; NaN is never larger."""
-    kind = values.dtype
-    result = types.Tuple((kind, kind.of(types.int32)))
+def load_parts(context, address, start, size, fill, element, count, is_whole):
+    """A tuple of `count` vectors, one behind the other in memory; all else is as for `load_window`."""
+    result, kind = types.UniTuple(fill, count.literal_value), fill.of(element.dtype)
 
     def emit(ctx, builder, signature, arguments):
-        first, *rest = cgutils.unpack_tuple(builder, arguments[0], values.count)
-        numbers = [ir.Constant(result[1].llvm, [number] * kind.lanes) for number in range(values.count)]
-        return ctx.make_tuple(builder, result, _first_largest(builder, kind, [first, *rest], numbers))
+        offsets = range(0, result.count * fill.lanes, fill.lanes)
+        parts = [_part_of_row(builder, arguments, at, fill, kind, is_whole.literal_value) for at in offsets]
+        return ctx.make_tuple(builder, result, parts)
 
-    return result(values), emit
+    return result(address, start, size, fill, element, count, is_whole), emit
+
+
+@intrinsic
+def tile_columns(context, start, lanes, count, step, apart):
+    """A tuple of `count` int32 vectors: lane i of the v-th is start + v * apart + i * step, or 0 where that is less."""
+    vector = Vector(types.int32, lanes.literal_value)
+    result = types.UniTuple(vector, count.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        zero = ir.Constant(vector.llvm, [0] * vector.lanes)
+        first = _splat(builder, builder.trunc(arguments[0], _I32), vector.lanes)
+        columns = []
+        for number in range(result.count):
+            begin = number * apart.literal_value
+            column = builder.add(first, _indices([begin + lane * step.literal_value for lane in range(vector.lanes)]))
+            columns.append(builder.select(builder.icmp_signed(">", column, zero), column, zero))
+        return ctx.make_tuple(builder, result, columns)
+
+    return result(types.int64, lanes, count, step, apart), emit
 
 
 @intrinsic
@@ -910,34 +920,106 @@ def first_largest(context, values, places):
     result = types.Tuple((values.dtype, places.dtype))
 
     def emit(ctx, builder, signature, arguments):
-        parts = [cgutils.unpack_tuple(builder, each, values.count) for each in arguments]
-        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, *parts))
+        pairs = list(zip(*(cgutils.unpack_tuple(builder, each, values.count) for each in arguments), strict=True))
+        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, pairs))
 
     return result(values, places), emit
 
 
-def _first_largest(builder, kind, values, places):
-    best, at = values[0], places[0]
-    for value, place in zip(values[1:], places[1:], strict=True):
+def _first_largest(builder, kind, pairs):
+    best, at = pairs[0]
+    for value, place in pairs[1:]:
         wins = _comparison(">")(builder, kind, value, best)
         best, at = builder.select(wins, value, best), builder.select(wins, place, at)
     return best, at
 
 
 @intrinsic
-def any_beyond(context, taps, step, limit):
-    """A mask with some lane set if the taps that `load_window` gave hold a NaN, or more than `limit` of either sign.
+def slide_largest(context, values, places, taps):
+    """As `first_largest` of `taps` neighbours, from each lane of the first of vectors that follow each other.
 
-    Taps that others cover are not read.
+    The distance that is covered doubles with every step, so there are about log2(taps) of them.
     """
-    kind, last, apart = taps.dtype, taps.count - 1, step.literal_value
-    read = {tap for first in range(apart) for tap in range(first, taps.count, apart * kind.lanes)}
-    read |= set(range(max(0, last - apart + 1), last + 1))
+    kind, size = values.dtype, taps.literal_value
+    result = types.Tuple((kind, places.dtype))
+
+    def emit(ctx, builder, signature, arguments):
+        pairs = list(zip(*(cgutils.unpack_tuple(builder, each, values.count) for each in arguments[:2]), strict=True))
+        covered = 1
+        for distance in _doubling(size):
+            covered += distance
+            needed = 1 - (covered - size) // kind.lanes
+            moved = [_moved(builder, pairs, number, distance, kind.lanes) for number in range(needed)]
+            pairs = [_first_largest(builder, kind, both) for both in zip(pairs[:needed], moved, strict=True)]
+        return ctx.make_tuple(builder, result, pairs[0])
+
+    return result(values, places, taps), emit
+
+
+def _doubling(size):
+    """Distances at which a run of 1, 2, 4, ... is put to itself, so that it covers `size` at last."""
+    covered = 1
+    while covered < size:
+        distance = min(covered, size - covered)
+        yield distance
+        covered += distance
+
+
+def _moved(builder, pairs, number, distance, lanes):
+    """Vector `number` of several in a row, a distance further on; behind the last one lanes hold anything."""
+    whole, rest = divmod(distance, lanes)
+    near, far = (pairs[min(number + whole + more, len(pairs) - 1)] for more in (0, 1))
+    order = _indices(range(rest, rest + lanes))
+    return tuple(builder.shuffle_vector(x, y, order) for x, y in zip(near, far, strict=True))
+
+
+@intrinsic
+def tile_roll(context, bests, places, best, place, depth, step):
+    """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
+
+    With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few are left to compare; with step 2,
+    where only every second result is asked for, they hold the pushed vectors themselves.
+    """
+    result = types.Tuple((bests, places, best, place))
+    count, size = bests.count, depth.literal_value
+
+    def emit(ctx, builder, signature, arguments):
+        queue = list(zip(*(cgutils.unpack_tuple(builder, each, count) for each in arguments[:2]), strict=True))
+        pushed = found = (arguments[2], arguments[3])
+        if step.literal_value == 1:
+            after = []
+            for distance in _doubling(size):
+                oldest, *rest = queue[len(after) : len(after) + distance]
+                after += [*rest, found]
+                found = _first_largest(builder, best, [oldest, found])
+            queue = after or queue
+        elif size > 1:
+            found, queue = _first_largest(builder, best, [*queue, pushed]), [*queue[1:], pushed]
+        tuples = [
+            ctx.make_tuple(builder, kind, list(each))
+            for kind, each in zip((bests, places), zip(*queue, strict=True), strict=True)
+        ]
+        return ctx.make_tuple(builder, result, [*tuples, *found])
+
+    return result(bests, places, best, place, depth, step), emit
+
+
+def _uncovered(taps, step):
+    if step == 0:
+        return range(taps.count)
+    read = {tap for first in range(step) for tap in range(first, taps.count, step * taps.dtype.lanes)}
+    return sorted(read | set(range(max(0, taps.count - step), taps.count)))
+
+
+@intrinsic
+def any_beyond(context, taps, step, limit):
+    """A mask with some lane set if taps hold a NaN, or more than `limit` of either sign; see `any_unordered`."""
+    kind, read = taps.dtype, _uncovered(taps, step.literal_value)
 
     def emit(ctx, builder, signature, arguments):
         values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
         found = ir.Constant(_mask_of(kind).llvm, [0] * kind.lanes)
-        for tap in sorted(read):
+        for tap in read:
             size = _call(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [values[tap]])
             found = builder.or_(found, builder.fcmp_unordered(">", size, arguments[2]))
         return found
@@ -947,14 +1029,15 @@ def any_beyond(context, taps, step, limit):
 
 @intrinsic
 def any_unordered(context, taps, step):
-    """A mask with some lane set if the taps that `load_window` gave hold a NaN; taps that others cover are not read."""
-    kind, last, apart = taps.dtype, taps.count - 1, step.literal_value
-    read = {tap for first in range(apart) for tap in range(first, taps.count, apart * kind.lanes)}
-    read |= set(range(max(0, last - apart + 1), last + 1))
+    """A mask with some lane set if taps hold a NaN.
+
+    Those that `load_window` gave for a step are not read where others cover them; step 0 stands for any vectors.
+    """
+    kind, read = taps.dtype, _uncovered(taps, step.literal_value)
 
     def emit(ctx, builder, signature, arguments):
         values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
-        parts = [values[tap] for tap in sorted(read)]
+        parts = [values[tap] for tap in read]
         found = ir.Constant(_mask_of(kind).llvm, [0] * kind.lanes)
         for x, y in zip(parts[::2], parts[1::2] + parts[-1:] * (len(parts) % 2), strict=True):
             found = builder.or_(found, builder.fcmp_unordered("uno", x, y))
