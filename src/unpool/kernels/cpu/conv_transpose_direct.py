@@ -50,10 +50,11 @@ STRIP_BYTES = 1 << 10
 written in order: memory takes up to five times as long where its lines do not follow one another.
 """
 
-SHAPES = {1: (4, 4), 2: (2, 4), 4: (2, 4), 8: (2, 0)}
-"""Per stride: vectors of positions that are summed at once, at least four sums, which do not wait for each other; and
-how many terms of each sum stay in registers while a row is written. The others are loaded for each of its vectors.
-"""
+WIDTH = 2
+"""Vectors of positions that are summed together: with their phases enough not to wait, and few for narrow maps."""
+
+KEPT_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}
+"""Per stride: how many terms of each sum stay in registers while a row is written. The others are loaded each time."""
 
 MOST_STEPS = 2048
 """Positions along the lanes that are laid out at once."""
@@ -82,7 +83,7 @@ def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
     if not channels or not all(axis.small and axis.large for axis in axes):
         return False
-    lanes, steps = 2 * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
+    lanes, steps = WIDTH * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
     return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE) and fits(axes, channels, size)
@@ -122,7 +123,7 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
     lanes = vector_bytes() // size
     taps, left, beyond = _taps(last, lanes)
     steps = -(-last.large // last.window.stride)
-    chunk = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
+    chunk = min(MOST_STEPS, -(-steps // (WIDTH * lanes)) * WIDTH * lanes)
     pieces, pitch = -(-steps // chunk), -(-(chunk + beyond) // lanes) * lanes * size
     rows, reach, kinds = _rows(work.axes[:-1])
     bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
@@ -140,7 +141,7 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
         _kernel(work.dtype), work.batch * work.group * len(bands) * pieces, outputs * (1 + bounds[-1] // len(lists)),
         np.array(numbers), np.array(ending.bounds, work.dtype), bands,
         rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
-        np.concatenate([*lists, np.zeros((SHAPES[last.window.stride][1], 2), np.int64)]),
+        np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
 
 
@@ -307,8 +308,7 @@ def grow_rows(places, count, length, table, bias, ending, lanes, size, step):
 
 @overload(grow_rows, prefer_literal=True)
 def _grow_rows(places, count, length, table, bias, ending, lanes, size, step):
-    wide, kept = SHAPES[step.literal_value]
-    many = wide * step.literal_value
+    wide, many, kept = WIDTH, WIDTH * step.literal_value, KEPT_TERMS[step.literal_value]
 
     def grow(places, count, length, table, bias, ending, lanes, size, step):
         terms, bounds, rows = table
