@@ -50,8 +50,11 @@ STRIP_BYTES = 1 << 10
 written in order: memory takes up to five times as long where its lines do not follow one another.
 """
 
-WIDTH = 2
-"""Vectors of positions that are summed together: with their phases enough not to wait, and few for narrow maps."""
+NARROW = 2
+"""Vectors of positions that are summed together at the end of a row: with their phases enough not to wait."""
+
+WIDE = {1: 4, 2: 4, 4: 2, 8: 2}
+"""The same before that, per stride: more share a weight that is loaded, and fewer fit into registers with it."""
 
 KEPT_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}
 """Per stride: how many terms of each sum stay in registers while a row is written. The others are loaded each time."""
@@ -83,7 +86,7 @@ def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
     if not channels or not all(axis.small and axis.large for axis in axes):
         return False
-    lanes, steps = WIDTH * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
+    lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
     return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE) and fits(axes, channels, size)
@@ -123,7 +126,7 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
     lanes = vector_bytes() // size
     taps, left, beyond = _taps(last, lanes)
     steps = -(-last.large // last.window.stride)
-    chunk = min(MOST_STEPS, -(-steps // (WIDTH * lanes)) * WIDTH * lanes)
+    chunk = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     pieces, pitch = -(-steps // chunk), -(-(chunk + beyond) // lanes) * lanes * size
     rows, reach, kinds = _rows(work.axes[:-1])
     bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
@@ -308,7 +311,12 @@ def grow_rows(places, count, length, table, bias, ending, lanes, size, step):
 
 @overload(grow_rows, prefer_literal=True)
 def _grow_rows(places, count, length, table, bias, ending, lanes, size, step):
-    wide, many, kept = WIDTH, WIDTH * step.literal_value, KEPT_TERMS[step.literal_value]
+    narrow, wide, kept, few = (
+        NARROW,
+        WIDE[step.literal_value],
+        KEPT_TERMS[step.literal_value],
+        step.literal_value * NARROW,
+    )
 
     def grow(places, count, length, table, bias, ending, lanes, size, step):
         terms, bounds, rows = table
@@ -320,16 +328,33 @@ def _grow_rows(places, count, length, table, bias, ending, lanes, size, step):
             if bounds + int64_at(row + 16) != lists:
                 lists = bounds + int64_at(row + 16)
                 near = keep_terms(bias, terms, lists, weight, step, kept)
-            while left > 0:
-                total = tile_alternate(tile_sum_terms(bias, near, terms, lists, weight, source, wide), step)
-                if ending[0]:
-                    total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
-                if left >= many * lanes:
-                    tile_store(total, out, lanes * size, many, 1)
-                else:
-                    tile_store_first(total, out, left)
-                out += many * lanes * size
-                source += wide * lanes * size
-                left -= many * lanes
+            sums = terms, lists, weight
+            while left > few * lanes:
+                done = grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide)
+                out, source, left = out + done * step * size, source + done * size, left - done * step
+            if left > 0:
+                grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, narrow)
+
+    return grow
+
+
+def grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+    """At most `left` neighbours, `wide` vectors of positions; how many positions; exists in compiled code only."""
+
+
+@overload(grow_some, prefer_literal=True, jit_options={"forceinline": True})
+def _grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+    many = wide.literal_value * step.literal_value
+
+    def grow(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+        terms, lists, weight = sums
+        total = tile_alternate(tile_sum_terms(bias, near, terms, lists, weight, source, wide), step)
+        if ending[0]:
+            total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
+        if left >= many * lanes:
+            tile_store(total, out, lanes * size, many, 1)
+        else:
+            tile_store_first(total, out, left)
+        return wide * lanes
 
     return grow
