@@ -6,7 +6,9 @@ from numba import njit, types
 
 from guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
+    int64_at,
     interleave,
+    keep_terms,
     load,
     splat,
     store,
@@ -133,16 +135,18 @@ def test_rows_alternate(name: str, lanes: int, step: int) -> None:
 
 
 @every_float
-def test_sum_terms(name: str, lanes: int) -> None:
-    """Every row adds its own products of a scalar and of whole vectors to what it starts from; none for no terms."""
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_sum_terms(name: str, lanes: int, count: int) -> None:
+    """Every row adds its own products of a scalar and whole vectors to what it starts from, however many are kept."""
     element, size = getattr(types, name), np.dtype(name).itemsize
-    terms = np.array([(0, 1), (2, 0), (1, 3), (1, 1)]) * size
+    terms = np.array([(0, 1), (2, 0), (1, 3), (1, 1)] + [(0, 0)] * count) * size
     bounds = np.array([0, 3, 3, 4])
 
     @njit("void(int64, int64, int64, int64, int64)")
     def add(terms, bounds, a, b, out):
         start = splat(element(5), lanes)
-        tile_store(tile_sum_terms(start, terms, bounds, a, b, 3, 2), out, lanes * size, 6, 1)
+        kept = keep_terms(start, terms, bounds, a, 3, count)
+        tile_store(tile_sum_terms(start, kept, terms, bounds, a, b, 2), out, lanes * size, 6, 1)
 
     a, b = np.arange(1, 4).astype(name), np.arange(2 * lanes + 3).astype(name)
     out = np.empty((3, 2 * lanes), name)
@@ -151,6 +155,17 @@ def test_sum_terms(name: str, lanes: int) -> None:
     np.testing.assert_array_equal(out[0], 5 + parts[0] + 3 * parts[1] + 2 * parts[2])
     np.testing.assert_array_equal(out[1], np.full(2 * lanes, 5))
     np.testing.assert_array_equal(out[2], 5 + 2 * parts[3])
+
+
+def test_int64_at() -> None:
+    """The number at an address."""
+
+    @njit("int64(int64)")
+    def read(address):
+        return int64_at(address)
+
+    numbers = np.array([3, -(1 << 40)])
+    assert read(numbers.ctypes.data + 8) == -(1 << 40)
 
 
 @every_float

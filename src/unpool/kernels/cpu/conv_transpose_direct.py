@@ -18,14 +18,16 @@ from numba.extending import overload
 from unpool.geometry import Axis, growing_walk, tap_spans
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
-from unpool.kernels.cpu.conv_transpose_winograd_tiles import between
 from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.threads import Launch
 from unpool.kernels.cpu.vector import (
     address_of,
-    count_up,
-    load,
+    clear,
+    first_lanes,
+    int64_at,
+    keep_terms,
+    load_like,
     load_masked,
     splat,
     splat_rows,
@@ -40,8 +42,22 @@ from unpool.kernels.cpu.vector import (
 STRIDES = (1, 2, 4, 8)
 """Along the lanes: what is interleaved in registers."""
 
-PANEL_BYTES = 1 << 18
+PANEL_BYTES = 1 << 16
 """Rows of x that are laid out at once: they stay in the second cache."""
+
+STRIP_BYTES = 1 << 10
+"""Rows of y that are written kind by kind, so that short ones seldom load the terms of their kind. Beyond that rows are
+written in order: memory takes up to five times as long where its lines do not follow one another.
+"""
+
+NARROW = 2
+"""Vectors of positions that are summed together at the end of a row: with their phases enough not to wait."""
+
+WIDE = {1: 4, 2: 4, 4: 2, 8: 2}
+"""The same before that, per stride: more share a weight that is loaded, and fewer fit into registers with it."""
+
+KEPT_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}
+"""Per stride: how many terms of each sum stay in registers while a row is written. The others are loaded each time."""
 
 MOST_STEPS = 2048
 """Positions along the lanes that are laid out at once."""
@@ -70,7 +86,7 @@ def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
     if not channels or not all(axis.small and axis.large for axis in axes):
         return False
-    lanes, steps = 2 * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
+    lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
     return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE) and fits(axes, channels, size)
@@ -116,17 +132,19 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
     bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
     height = int((bands[:, 3] - bands[:, 2]).max())
     apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
+    rows = _in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
     lists = [_products(channels, kind, each, apart) for kind in kinds for each in taps]
     bounds = np.cumsum([0, *(len(each) for each in lists)])
     numbers = [
         work.group, channels, work.maps, pieces, chunk, pitch, height, last.small, last.large, last.window.stride,
-        left, beyond, work.small, work.taps * size, len(rows), ending.is_active,
+        left, beyond, work.small, work.taps * size, ending.is_active,
     ]  # fmt: skip
     outputs = work.batch * work.group * work.maps * work.large
     return Launch(
         _kernel(work.dtype), work.batch * work.group * len(bands) * pieces, outputs * (1 + bounds[-1] // len(lists)),
-        np.array(numbers), np.array(ending.bounds, work.dtype), bands, rows * [pitch, last.window.stride], bounds,
-        np.concatenate(lists),
+        np.array(numbers), np.array(ending.bounds, work.dtype), bands,
+        rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
+        np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
 
 
@@ -189,6 +207,12 @@ def _bands(reach, most: int, parts: int):
     return bands
 
 
+def _in_strips(rows, bands, strip: int):
+    """(row of y, input row, kind) in bands, and there in strips of so many rows, kind by kind."""
+    number, band = np.arange(len(rows)), np.repeat(np.arange(len(bands)), bands[:, 1] - bands[:, 0])
+    return np.column_stack([number, rows])[np.lexsort((number, rows[:, 1], number // strip, band))]
+
+
 def _equal_bands(reach, count: int):
     edges = np.arange(count + 1) * len(reach) // count
     low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
@@ -216,7 +240,7 @@ def _make(element, lanes, size, digest):
             numbers: what `prepare` lists: sizes in elements, `pitch` and `window` in bytes.
             ends: slope below 0, lower and upper bound.
             bands: first and last output row, first and last input row.
-            rows: for every output row where it reads the panel, in bytes, and the first of its lists.
+            rows: for every output row where it begins in y and in the panel, and what precedes its bounds, in bytes.
             bounds: where lists begin.
             terms: bytes in the window, bytes in the panel.
             first: job.
@@ -225,91 +249,112 @@ def _make(element, lanes, size, digest):
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         groups, channels, maps, pieces, chunk = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
         pitch, height, small, large, stride = numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]
-        left, beyond, plane, window, high = numbers[10], numbers[11], numbers[12], numbers[13], numbers[14]
-        low, top = splat(ends[1], lanes), splat(ends[2], lanes)
-        ending = numbers[15] != 0, splat(number(0), lanes), splat(ends[0], lanes), low, top
-        tiles = bands.shape[0] * pieces
+        left, beyond, plane, window = numbers[10], numbers[11], numbers[12], numbers[13]
+        low, top, zero = splat(ends[1], lanes), splat(ends[2], lanes), splat(number(0), lanes)
+        ending = numbers[14] != 0, zero, splat(ends[0], lanes), low, top
+        tiles, rows_out = bands.shape[0] * pieces, rows.shape[0]
         memory = np.empty(channels * height * pitch // size + 64, number)
+        panel = -(-address_of(memory) // 64) * 64
         for job in range(first, stop):
             outer, tile = job // tiles, job % tiles
             band, at = tile // pieces, tile % pieces * chunk
-            panel, begin = -(-address_of(memory) // 64) * 64, bands[band, 2]
-            length = min(chunk * stride, large - at * stride)
+            begin, length = bands[band, 2], min(chunk * stride, large - at * stride)
+            start, end = max(0, at - left), min(small, at - left + chunk + beyond)
+            if job == first or pieces > 1:
+                clear(panel, channels * height * pitch)
             for channel in range(channels):
-                source = address_of(x) + ((outer * channels + channel) * plane + begin * small) * size
-                target = panel + channel * height * pitch
+                source = address_of(x) + ((outer * channels + channel) * plane + begin * small + start) * size
+                target = panel + channel * height * pitch + (start - at + left) * size
                 for _row in range(begin, bands[band, 3]):
-                    lay_row(target, source, at - left, -(-length // stride) + beyond, small, element, lanes, size)
+                    lay_row(target, source, end - start, zero, lanes, size)
                     source += small * size
                     target += pitch
             for out_map in range(maps):
                 bias = splat_rows(address_of(b) + (outer % groups * maps + out_map) * size, element, lanes, 1)
                 weight = address_of(w) + (outer % groups * channels * maps + out_map) * window
-                plane_out = address_of(y) + ((outer * maps + out_map) * high * large + at * stride) * size
-                for row in range(bands[band, 0], bands[band, 1]):
-                    out, source = plane_out + row * large * size, panel + rows[row, 0] - begin * pitch
-                    lists = address_of(bounds) + rows[row, 1] * 8
-                    if stride == 1:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 1)
-                    elif stride == 2:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 2)
-                    elif stride == 4:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 4)
-                    else:
-                        grow_row(out, length, address_of(terms), lists, weight, source, bias, ending, lanes, size, 8)
+                out = address_of(y) + ((outer * maps + out_map) * rows_out * large + at * stride) * size
+                table = address_of(terms), address_of(bounds), address_of(rows) + bands[band, 0] * 24
+                places = out, panel - begin * pitch, weight
+                count = bands[band, 1] - bands[band, 0]
+                if stride == 1:
+                    grow_rows(places, count, length, table, bias, ending, lanes, size, 1)
+                elif stride == 2:
+                    grow_rows(places, count, length, table, bias, ending, lanes, size, 2)
+                elif stride == 4:
+                    grow_rows(places, count, length, table, bias, ending, lanes, size, 4)
+                else:
+                    grow_rows(places, count, length, table, bias, ending, lanes, size, 8)
 
     return grow_directly
 
 
-def lay_row(target, source, start, count, small, element, lanes, size):
-    """Elements [start, start + count) of a row, zeros outside of it; exists in compiled code only."""
+def lay_row(target, source, count, zero, lanes, size):
+    """`count` elements, and zeros to the end of their last vector; exists in compiled code only."""
 
 
 @overload(lay_row, prefer_literal=True)
-def _lay_row(target, source, start, count, small, element, lanes, size):
-    number = np.dtype(str(element.dtype)).type
-
-    def lay(target, source, start, count, small, element, lanes, size):
-        zero, ramp = splat(number(0), lanes), count_up(types.int32, lanes, 1)
-        for place in range(start, start + count, lanes):
-            if place >= 0 and place + lanes <= small:
-                store(target, load(source + place * size, element, lanes))
-            else:
-                store(target, load_masked(source + place * size, between(ramp, -place, small - place), zero))
-            target += lanes * size
+def _lay_row(target, source, count, zero, lanes, size):
+    def lay(target, source, count, zero, lanes, size):
+        for place in range(0, count - lanes + 1, lanes):
+            store(target + place * size, load_like(source + place * size, zero))
+        rest = count % lanes
+        if rest > 0 and count > 0:
+            place = (count - rest) * size
+            store(target + place, load_masked(source + place, first_lanes(rest, zero), zero))
 
     return lay
 
 
-def grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
-    """`left` neighbours in one row of y; exists in compiled code only."""
+def grow_rows(places, count, length, table, bias, ending, lanes, size, step):
+    """`length` neighbours in each of `count` rows of y; exists in compiled code only."""
 
 
-@overload(grow_row, prefer_literal=True)
-def _grow_row(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
-    """Four vectors of positions or two at once, as many as are left and as there are registers."""
-    narrow, wide = 2, 4 if step.literal_value < 4 else 2
-    few, many = narrow * step.literal_value, wide * step.literal_value
+@overload(grow_rows, prefer_literal=True)
+def _grow_rows(places, count, length, table, bias, ending, lanes, size, step):
+    narrow, wide, kept, few = (
+        NARROW,
+        WIDE[step.literal_value],
+        KEPT_TERMS[step.literal_value],
+        step.literal_value * NARROW,
+    )
 
-    def grow(out, left, terms, lists, weight, source, bias, ending, lanes, size, step):
-        while left > few * lanes:
-            total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, wide), step)
-            if ending[0]:
-                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
-            if left >= many * lanes:
-                tile_store(total, out, lanes * size, many, 1)
-            else:
-                tile_store_first(total, out, left)
-            out += many * lanes * size
-            source += wide * lanes * size
-            left -= many * lanes
-        if left > 0:
-            total = tile_alternate(tile_sum_terms(bias, terms, lists, weight, source, step, narrow), step)
-            if ending[0]:
-                total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
-            if left >= few * lanes:
-                tile_store(total, out, lanes * size, few, 1)
-            else:
-                tile_store_first(total, out, left)
+    def grow(places, count, length, table, bias, ending, lanes, size, step):
+        terms, bounds, rows = table
+        y, panel, weight = places
+        lists = bounds + int64_at(rows + 16)
+        near = keep_terms(bias, terms, lists, weight, step, kept)
+        for row in range(rows, rows + count * 24, 24):
+            out, source, left = y + int64_at(row), panel + int64_at(row + 8), length
+            if bounds + int64_at(row + 16) != lists:
+                lists = bounds + int64_at(row + 16)
+                near = keep_terms(bias, terms, lists, weight, step, kept)
+            sums = terms, lists, weight
+            while left > few * lanes:
+                done = grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide)
+                out, source, left = out + done * step * size, source + done * size, left - done * step
+            if left > 0:
+                grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, narrow)
+
+    return grow
+
+
+def grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+    """At most `left` neighbours, `wide` vectors of positions; how many positions; exists in compiled code only."""
+
+
+@overload(grow_some, prefer_literal=True, jit_options={"forceinline": True})
+def _grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+    many = wide.literal_value * step.literal_value
+
+    def grow(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
+        terms, lists, weight = sums
+        total = tile_alternate(tile_sum_terms(bias, near, terms, lists, weight, source, wide), step)
+        if ending[0]:
+            total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
+        if left >= many * lanes:
+            tile_store(total, out, lanes * size, many, 1)
+        else:
+            tile_store_first(total, out, left)
+        return wide * lanes
 
     return grow

@@ -10,6 +10,7 @@ operators; shifts of signed integers are arithmetic.
 """
 
 import operator
+from itertools import pairwise
 
 from llvmlite import ir
 from numba import types
@@ -17,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import lower_builtin, models, register_model, type_callable
 
-_I1, _I32 = ir.IntType(1), ir.IntType(32)
+_I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 _BYTE_POINTER = ir.PointerType(ir.IntType(8))
 
 intrinsic = _intrinsic(prefer_literal=True)
@@ -1047,52 +1048,120 @@ def any_unordered(context, taps, step):
 
 
 @intrinsic
-def tile_sum_terms(context, start, terms, bounds, a, b, lists, vectors):
-    """`lists` rows of `vectors` vectors: each is `start` plus a[i] * b[j] over its terms (i, j).
+def int64_at(context, address):
+    """The int64 at an address."""
+    return types.int64(address), lambda ctx, builder, signature, arguments: _number(builder, arguments[0], 0)
 
-    All but `start` are addresses: `terms` of pairs of int64, i and j, in bytes behind the element `a` and the whole
-    vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]).
+
+@intrinsic
+def keep_terms(context, like, terms, bounds, a, lists, count):
+    """What `tile_sum_terms` keeps in registers: of each list the number of terms, and the first `count` of them.
+
+    As many entries of `terms` are read behind each list, and `a` at what they say.
+
+    Returns:
+        Per list its number of terms; per kept term a[i] in all lanes, and j.
     """
-    result = types.UniTuple(start, lists.literal_value * vectors.literal_value)
-    whole, size = ir.IntType(64), _bits(start.element) // 8
+    rows, each = lists.literal_value, count.literal_value
+    whole = types.int64
+    result = types.Tuple(
+        (types.UniTuple(whole, rows), types.UniTuple(like, rows * each), types.UniTuple(whole, rows * each))
+    )
 
-    def number(builder, address, place):
-        return builder.load(builder.gep(builder.inttoptr(address, ir.PointerType(whole)), [place]))
+    def emit(ctx, builder, signature, arguments):
+        edges = [_number(builder, arguments[2], row) for row in range(rows + 1)]
+        sizes = [builder.sub(high, low) for low, high in pairwise(edges)]
+        kept = [
+            _term(builder, arguments[1], builder.add(low, _I64(term)), arguments[3], like)
+            for low in edges[:-1]
+            for term in range(each)
+        ]
+        factors, places = zip(*kept, strict=True) if kept else ((), ())
+        parts = [
+            ctx.make_tuple(builder, kind, found) for kind, found in zip(result, (sizes, factors, places), strict=True)
+        ]
+        return ctx.make_tuple(builder, result, parts)
 
-    def step(builder, term, totals, arguments):
-        places = [builder.add(builder.shl(term, whole(1)), whole(part)) for part in (0, 1)]
-        left, right = (builder.add(arguments[3 + part], number(builder, arguments[1], places[part])) for part in (0, 1))
-        scalar = builder.load(builder.inttoptr(left, ir.PointerType(_llvm_element(start.element))), align=size)
-        many = _splat(builder, scalar, start.lanes)
-        parts = [builder.add(right, whole(part * size * start.lanes)) for part in range(len(totals))]
+    return result(like, terms, bounds, a, lists, count), emit
+
+
+@intrinsic
+def tile_sum_terms(context, start, kept, terms, bounds, a, b, vectors):
+    """Rows of `vectors` vectors, one per list of terms: each is `start` plus a[i] * b[j] over its terms (i, j).
+
+    All but `start` and `kept` are addresses: `terms` of pairs of int64, i and j, in bytes behind the element `a` and
+    the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `kept` is what
+    `keep_terms` gave for them.
+    """
+    lists, width = kept[0].count, vectors.literal_value
+    count, size = kept[1].count // lists, _bits(start.element) // 8 * start.lanes
+    result = types.UniTuple(start, lists * width)
+
+    def added(builder, totals, factor, place):
+        parts = [builder.add(place, _I64(part * size)) for part in range(width)]
         return [
-            _call(builder, f"llvm.fmuladd.{start.suffix}", start.llvm, [many, _load(builder, part, start), total])
+            _call(builder, f"llvm.fmuladd.{start.suffix}", start.llvm, [factor, _load(builder, part, start), total])
             for part, total in zip(parts, totals, strict=True)
         ]
 
+    def others(builder, totals, row, arguments, after):
+        """All terms behind the kept ones, in a loop."""
+        low, high = (_number(builder, arguments[3], row + end) for end in (0, 1))
+        first = [builder.add(low, _I64(count)), *totals]
+        before, body = builder.block, builder.append_basic_block("others")
+        builder.branch(body)
+        builder.position_at_end(body)
+        term, *sums = (builder.phi(kind) for kind in (_I64, *[start.llvm] * width))
+        factor, place = _term(builder, arguments[2], term, arguments[4], start)
+        following = [builder.add(term, _I64(1)), *added(builder, sums, factor, builder.add(arguments[5], place))]
+        builder.cbranch(builder.icmp_signed("<", following[0], high), body, after)
+        for phi, *values in zip((term, *sums), first, following, strict=True):
+            for value, block in zip(values, (before, body), strict=True):
+                phi.add_incoming(value, block)
+        return following[1:]
+
     def emit(ctx, builder, signature, arguments):
+        sizes, factors, places = (
+            cgutils.unpack_tuple(builder, each) for each in cgutils.unpack_tuple(builder, arguments[1])
+        )
         found = []
-        for row in range(lists.literal_value):
-            edges = [number(builder, arguments[2], whole(row + end)) for end in (0, 1)]
-            before = builder.block
-            head, body, after = (builder.append_basic_block(name) for name in ("head", "body", "after"))
-            builder.branch(head)
-            builder.position_at_end(head)
-            term, *totals = (builder.phi(kind) for kind in (whole, *[start.llvm] * vectors.literal_value))
-            builder.cbranch(builder.icmp_signed("<", term, edges[1]), body, after)
-            builder.position_at_end(body)
-            following = [builder.add(term, whole(1)), *step(builder, term, totals, arguments)]
-            builder.branch(head)
-            for phi, first, later in zip(
-                (term, *totals), (edges[0], *[arguments[0]] * len(totals)), following, strict=True
-            ):
-                phi.add_incoming(first, before)
-                phi.add_incoming(later, body)
+        for row in range(lists):
+            after, totals, ends = builder.append_basic_block("after"), [arguments[0]] * width, []
+            for number in range(count + 1):
+                more = builder.append_basic_block("more")
+                ends.append((builder.block, totals))
+                builder.cbranch(builder.icmp_signed(">", sizes[row], _I64(number)), more, after)
+                builder.position_at_end(more)
+                if number < count:
+                    place = builder.add(arguments[5], places[row * count + number])
+                    totals = added(builder, totals, factors[row * count + number], place)
+            totals = others(builder, totals, row, arguments, after)
+            ends.append((builder.block, totals))
             builder.position_at_end(after)
-            found += totals
+            for part in range(width):
+                phi = builder.phi(start.llvm)
+                for block, values in ends:
+                    phi.add_incoming(values[part], block)
+                found.append(phi)
         return ctx.make_tuple(builder, result, found)
 
-    return result(start, terms, bounds, a, b, lists, vectors), emit
+    return result(start, kept, terms, bounds, a, b, vectors), emit
+
+
+def _number(builder, address, place):
+    """The int64 at a place of an array of them."""
+    place = _I64(place) if isinstance(place, int) else place
+    return builder.load(builder.gep(builder.inttoptr(address, ir.PointerType(_I64)), [place]))
+
+
+def _term(builder, terms, term, a, like):
+    """Term number `term` of `terms`: a[i] in all lanes, and j."""
+    first = builder.shl(term, _I64(1))
+    left = builder.add(a, _number(builder, terms, first))
+    scalar = builder.load(
+        builder.inttoptr(left, ir.PointerType(_llvm_element(like.element))), align=_bits(like.element) // 8
+    )
+    return _splat(builder, scalar, like.lanes), _number(builder, terms, builder.add(first, _I64(1)))
 
 
 @intrinsic
