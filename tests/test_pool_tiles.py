@@ -49,7 +49,7 @@ def padded_axis(rng: Rng, rank: int) -> tuple[int, int, int, int, int, int]:
 def lanes_of(rng: Rng, kernel: Kernel) -> int:
     """Outputs in a row: at most half a register for one half of the kernels, more for the others."""
     half = tiles.lanes_of(np.dtype(kernel.kind).itemsize, 1, is_exact=False)
-    if (TYPES.index(kernel.kind) + tiles.STEPS.index(kernel.stride)) % 2:
+    if (TYPES.index(kernel.kind) + tiles.STEPS.index(kernel.stride)) % 2 == 0:
         return int(rng.integers(1, half + 1))
     return max(half + 1, near_block(rng, WIDEST_LANES) if rng.random() < 0.7 else int(rng.integers(1, 20)))
 
