@@ -5,7 +5,7 @@ import time
 import pytest
 from numba.core import event
 
-MOST_SPECIALISATIONS = 170
+MOST_SPECIALISATIONS = 150
 MOST_SECONDS = 300
 
 

@@ -45,7 +45,6 @@ class Kernel(NamedTuple):
     stride: int
     has_indices: bool
     is_separable: bool
-    nan_last: bool = False
     is_wide: bool = False
     by_tiles: bool = False
     rolled: tuple[int, int] | None = None
@@ -56,10 +55,6 @@ ALL_KERNELS = tuple(
     for kind, stride, has_indices, is_separable in itertools.product(TYPES, STRIDES, (True, False), (False, True))
 )
 KERNELS = tuple(each for each in ALL_KERNELS if is_chosen(each.kind, each.stride, each.has_indices))
-NAN_LAST_KERNELS = (
-    Kernel(np.float32, 1, has_indices=True, is_separable=True, nan_last=True),
-    Kernel(np.float16, 2, has_indices=True, is_separable=False, nan_last=True),
-)
 WIDE_KERNELS = tuple(
     Kernel(kind, 1, has_indices=True, is_separable=False, is_wide=True) for kind in (np.float32, np.float16)
 )
@@ -95,6 +90,7 @@ class PoolCase:
         layout: NCHW or NHWC.
         strip_bytes: how much of a plane the separable kernel keeps at once.
         gaps: elements in front of x, y and the indices in their memory.
+        nan_last: whether the last NaN of a window is found.
     """
 
     name: str
@@ -104,10 +100,11 @@ class PoolCase:
     layout: str
     strip_bytes: int
     gaps: tuple[int, int, int]
+    nan_last: bool = False
 
 
 def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WIDEST_LANES) -> PoolCase:
-    """A case for one kernel after the other.
+    """A case for one kernel after the other, then for all of them again with the last NaN of a window.
 
     Args:
         number: seeds everything else.
@@ -115,7 +112,7 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
         widest: most elements along the lanes.
     """
     rng = np.random.default_rng(number)
-    kernel = kernels[number % len(kernels)]
+    kernel, nan_last = kernels[number % len(kernels)], number // len(kernels) % 2 == 1
     layout = "NHWC" if kernel.stride == 1 and not kernel.rolled and rng.random() < 0.5 else "NCHW"
     rank = 2 if kernel.rolled else int(rng.choice((1, 2, 3, 4), p=(0.25, 0.45, 0.2, 0.1)))
     lanes = None if layout == "NHWC" else rank - 1
@@ -138,11 +135,11 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
         "storage_order": int(rng.random() < 0.2),
     }
     kind = np.dtype(kernel.kind)
-    name = f"{number}: {kernel} {layout} {list(shape)} {attributes}"
+    name = f"{number}: {kernel} {nan_last=} {layout} {list(shape)} {attributes}"
     x = pool_values(rng, shape, kind)
     gaps = tuple(int(gap) for gap in rng.integers(0, 64, 3))
     strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, separable_plan.STRIP_BYTES)))
-    return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps)
+    return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps, nan_last)
 
 
 def axis_stride(rng: Rng, kernel: Kernel, is_lanes: bool) -> int:
@@ -185,7 +182,7 @@ def reference(case: PoolCase) -> Outputs:
     x = np.ascontiguousarray(to_channels_first(case.x, case.layout))
     given = {name: value for name, value in case.attributes.items() if name != "storage_order"}
     axes = pool_axes(x.shape, **given, auto_pad="NOTSET", compat="spec")
-    source = sources(x, axes, nan_last=case.kernel.nan_last)
+    source = sources(x, axes, nan_last=case.nan_last)
     lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     y = np.where(source >= 0, bits_of(x).reshape(-1)[source], bits_of(np.array(lowest, x.dtype))).view(x.dtype)
     if not case.kernel.has_indices:
@@ -270,7 +267,7 @@ def run(case: PoolCase, x: np.ndarray, threads: int, out: Sequence[np.ndarray] =
     spec = resolve.spec("MaxPool", case.attributes, domain="com.ms.internal.nhwc" if case.layout == "NHWC" else "")
     outputs = 2 if case.kernel.has_indices else 1
     with forced(case.kernel, case.strip_bytes):
-        return execute.run(spec, [x], outputs=outputs, threads=threads, out=out, nan_last=case.kernel.nan_last)
+        return execute.run(spec, [x], outputs=outputs, threads=threads, out=out, nan_last=case.nan_last)
 
 
 def difference(case: PoolCase, threads: int) -> str | None:

@@ -98,7 +98,7 @@ def test_failures_are_not_kept() -> None:
 def test_few_are_kept() -> None:
     """What is remembered does not grow without end."""
     for size in range(calls.KEPT + 10):
-        unpool.max_pool(np.ones((1, 1, size + 1), np.int8), kernel_shape=[1])
+        unpool.max_pool(np.ones((1, 1, size + 1), np.float32), kernel_shape=[1])
     assert len(calls._known) <= calls.KEPT
 
 

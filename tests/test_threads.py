@@ -38,10 +38,10 @@ def pool(kind: type, threads: int | None) -> list[bytes]:
 
 
 def one_plane(kind: type, threads: int | None) -> list[bytes]:
-    x = large(kind, 1, 1, 601, 907)
-    return [
-        bits(unpool.max_pool(x, kernel_shape=[2, 2], threads=threads, layout=layout)) for layout in ("NCHW", "NHWC")
-    ]
+    planes = large(kind, 1, 1, 601, 907)
+    given = (("NCHW", planes), ("NHWC", planes.reshape(1, 601, 907, 1)))
+    window = {"kernel_shape": [3, 3], "return_indices": True, "threads": threads}
+    return [bits(each) for layout, x in given for each in unpool.max_pool(x, **window, layout=layout)]
 
 
 def unpool_with_duplicates(kind: type, threads: int | None) -> list[bytes]:

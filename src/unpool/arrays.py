@@ -30,13 +30,13 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
+    if _is_torch(x) and x.is_cpu:
+        return _from_torch(x, name)
     if not hasattr(x, "__dlpack__"):
         raise UnpoolError(
             f"{name}: expected a NumPy array or an array with __dlpack__, got {type(x).__name__}. Use np.asarray(...)."
         )
     _check_device(x, name)
-    if _is_torch(x):
-        return _from_torch(x, name)
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError) as cause:

@@ -249,21 +249,7 @@ def prepare_conv_transpose(
 ) -> FixedConvTranspose:
     """A transposed convolution for constant weights, which are copied, and brought into the kernels' order once.
 
-    Args:
-        w: as for `conv_transpose`, like everything else.
-        kernel_shape: as there.
-        strides: as there.
-        pads: as there.
-        dilations: as there.
-        group: as there.
-        auto_pad: as there.
-        output_padding: as there.
-        output_shape: as there.
-        layout: as there.
-        activation: as there.
-        activation_params: as there.
-        opset: as there.
-        compat: as there.
+    All arguments are those of `conv_transpose`.
 
     Returns:
         A function of x, b and, by name, threads and out. The first call on each shape of x brings the weights into

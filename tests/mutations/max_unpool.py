@@ -37,8 +37,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "1.1",
         KERNEL,
-        "if not start <= index % large < start + sizes[axis, 2]:",
-        "if not start <= index % large <= start + sizes[axis, 2]:",
+        "if not start <= np.int64(index % large) < start + sizes[axis, 2]:",
+        "if not start <= np.int64(index % large) <= start + sizes[axis, 2]:",
         "a window holds one cell too many when indices are fitted",
     ),
     Mutation(
@@ -138,7 +138,7 @@ INDICES = (
     Mutation(
         "2.2",
         KERNEL,
-        "y[index] = x[place]",
+        "y[np.uint64(index)] = x[np.uint64(place)]",
         "y[index] = x[place] if y[index] == 0 else y[index]",
         "the first of equal indices wins",
     ),

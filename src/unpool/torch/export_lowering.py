@@ -36,8 +36,6 @@ Source: ONNX, Changelog.md.
 
 LOWEST = {name: opset for opset, names in SAME_FROM.items() for name in names.split()}
 
-SUBGRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-
 
 def lowered(model: ir.Model, opset: int) -> ir.Model:
     """The model in the opset, itself if it is there already.

@@ -48,16 +48,11 @@ def axes_attribute(node: ir.Node, opset: int) -> str | None:
     """Squeeze, Unsqueeze and the reductions: axes as attribute."""
     if opset >= FIRST_AXES_INPUT.get(node.op_type, FIRST_REDUCED_AXES_INPUT):
         return None
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None and node.attributes.get_int("noop_with_empty_axes"):
+    if node.attributes.get_int("noop_with_empty_axes") and _second(node) is None:
         return "noop_with_empty_axes"
     node.attributes.pop("noop_with_empty_axes", None)
-    if given is not None:
-        axes = _numbers(given)
-        if axes is None:
-            return "axes that are not constant"
-        node.attributes["axes"] = ir.AttrInt64s("axes", axes)
-    node.resize_inputs(1)
+    if not _second_becomes(node, "axes"):
+        return "axes that are not constant"
     return _positive(node, "axes", opset)
 
 
@@ -69,12 +64,8 @@ def split(node: ir.Node, opset: int) -> str | None:
         if not isinstance(size, int) or size % len(node.outputs):
             return "parts that may differ"
         node.attributes.pop("num_outputs")
-    if opset < FIRST_AXES_INPUT["Split"] and len(node.inputs) > 1:
-        parts = _numbers(node.inputs[1])
-        if parts is None:
-            return "parts that are not constant"
-        node.attributes["split"] = ir.AttrInt64s("split", parts)
-        node.resize_inputs(1)
+    if opset < FIRST_AXES_INPUT["Split"] and not _second_becomes(node, "split"):
+        return "parts that are not constant"
     return _positive(node, "axis", opset)
 
 
@@ -230,6 +221,22 @@ def _positive(node: ir.Node, name: str, opset: int) -> str | None:
     is_one = isinstance(attribute.value, int)
     node.attributes[name] = ir.AttrInt64(name, axes[0]) if is_one else ir.AttrInt64s(name, axes)
     return None
+
+
+def _second_becomes(node: ir.Node, name: str) -> bool:
+    """Make the second input, if there is one, an attribute of ints; false if it is not constant."""
+    given = _second(node)
+    numbers = _numbers(given)
+    if numbers is not None:
+        node.attributes[name] = ir.AttrInt64s(name, numbers)
+    elif given is not None:
+        return False
+    node.resize_inputs(1)
+    return True
+
+
+def _second(node: ir.Node) -> ir.Value | None:
+    return node.inputs[1] if len(node.inputs) > 1 else None
 
 
 def _numbers(value: ir.Value | None) -> list[int] | None:

@@ -6,34 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
 
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch import ops_tensors as tensors
 from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
+from unpool.torch.ops_register import operator
 
 
-@custom_op("unpool::conv_transpose", mutates_args=(), device_types="cpu")
-def conv_transpose(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
-) -> Tensor:
-    """Every element of a batched tensor spread over a window by the weights, summed; float32 sums for 16-bit types."""
-    _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
-    lists = (tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation))
-    return tensors.run(_spec(tensors.domain_of(x), lists, groups), [x, weight, bias])[0]
-
-
-@conv_transpose.register_fake
-def _(x: Tensor, *others: Any) -> Tensor:
+def _fake(x: Tensor, *others: Any) -> Tensor:
     return tensors.empty(x, _shape(x, *others))
 
 
@@ -85,7 +67,7 @@ def _spec(domain: str, lists: tuple[tuple[int, ...], ...], groups: int) -> Spec:
     return resolve.spec("ConvTranspose", attributes, domain=domain)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
     x, weight, bias, *ctx.settings = inputs
     ctx.save_for_backward(x, weight)
     ctx.bias_sizes = None if bias is None else list(bias.shape)
@@ -101,4 +83,18 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return *found, None, None, None, None, None
 
 
-conv_transpose.register_autograd(_gradient, setup_context=_keep)
+@operator(_fake, _keep, _gradient)
+def conv_transpose(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """Every element of a batched tensor spread over a window by the weights, summed; float32 sums for 16-bit types."""
+    _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    lists = (tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation))
+    return tensors.run(_spec(tensors.domain_of(x), lists, groups), [x, weight, bias])[0]

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
 
 from unpool import per_plane
 from unpool.geometry import Window
@@ -18,64 +17,21 @@ from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch import ops_tensors as tensors
 from unpool.torch.ops_arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
+from unpool.torch.ops_register import operator
 
 _NATIVE = (*FLOATS, torch.int8, torch.uint8)
 
 
-@custom_op("unpool::max_pool", mutates_args=(), device_types="cpu")
-def max_pool(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Tensor:
-    """Largest element of every window of a batched tensor; one int per spatial axis in every list."""
-    _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
-    if x.dtype not in _NATIVE:
-        return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
-    return tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x])[0]
-
-
-@custom_op("unpool::max_pool_with_indices", mutates_args=(), device_types="cpu")
-def max_pool_with_indices(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[Tensor, Tensor]:
-    """As `max_pool`, and where each maximum was found."""
-    _sizes(x, kernel_size, stride, padding, dilation, ceil_mode)
-    if x.dtype not in _NATIVE:
-        return _pool_integers(x, kernel_size, stride, padding, dilation, ceil_mode)
-    y, indices = tensors.run(_spec(x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode), [x], outputs=2)
-    return y, indices
-
-
-@custom_op("unpool::max_pool_backward", mutates_args=(), device_types="cpu")
-def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
-    """Every element of `grad` added to zeros at its index in a plane of the given spatial size."""
-    arrays = tensors.view("grad", grad), tensors.view("indices", indices)
-    found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
-    return tensors.tensor(found, grad)
-
-
-@max_pool.register_fake
-def _(x: Tensor, *settings: Any) -> Tensor:
+def _pool_fake(x: Tensor, *settings: Any) -> Tensor:
     return tensors.empty(x, _sizes(x, *settings))
 
 
-@max_pool_with_indices.register_fake
-def _(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+def _indexed_pool_fake(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     shape = _sizes(x, *settings)
     return tensors.empty(x, shape), tensors.empty(x, shape, torch.int64)
 
 
-@max_pool_backward.register_fake
-def _(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+def _backward_fake(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
     return tensors.empty(indices, [*grad.shape[:2], *size], grad.dtype)
 
 
@@ -95,12 +51,17 @@ def _sizes(
     return [*x.shape[:2], *pooled_sizes(where, x.shape[2:], windows, padding, ceil_mode)]
 
 
-def _spec(x: Tensor, *lists: Sequence[int], ceil_mode: bool) -> Spec:
-    return _cached_spec(tensors.domain_of(x), tuple(map(tuple, lists)), ceil_mode)
+def _pool(x: Tensor, settings: tuple[Any, ...], outputs: int) -> tuple[Tensor, ...]:
+    """Y and, if two outputs are wanted, the indices; for integers that the kernels do not know both at any rate."""
+    _sizes(x, *settings)
+    if x.dtype not in _NATIVE:
+        return _pool_integers(x, *settings)
+    *lists, ceil_mode = settings
+    return tensors.run(_spec(tensors.domain_of(x), tuple(map(tuple, lists)), ceil_mode), [x], outputs=outputs)
 
 
 @lru_cache(maxsize=256)
-def _cached_spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: bool) -> Spec:
+def _spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: bool) -> Spec:
     kernel_size, stride, padding, dilation = lists
     attributes = {
         "kernel_shape": kernel_size,
@@ -122,7 +83,7 @@ def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     return tensors.empty(x, indices.shape).copy_(found), indices
 
 
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+def _keep_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
     ctx.save_for_backward(inputs[0])
     ctx.settings = inputs[1:]
 
@@ -145,7 +106,7 @@ def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, 
     return found, None, None, None, None, None
 
 
-def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch names it
+def _keep_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
     ctx.save_for_backward(inputs[1])
 
 
@@ -154,6 +115,40 @@ def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return torch.ops.unpool.max_unpool_backward(grad, indices), None, None
 
 
-max_pool.register_autograd(_pool_gradient, setup_context=_keep_input)
-max_pool_with_indices.register_autograd(_indexed_pool_gradient, setup_context=_keep_indices)
-max_pool_backward.register_autograd(_transposed, setup_context=_keep_places)
+@operator(_pool_fake, _keep_input, _pool_gradient)
+def max_pool(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """Largest element of every window of a batched tensor; one int per spatial axis in every list."""
+    return _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=1)[0]
+
+
+@operator(_indexed_pool_fake, _keep_indices, _indexed_pool_gradient)
+def max_pool_with_indices(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `max_pool`, and where each maximum was found."""
+    y, indices = _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=2)
+    return y, indices
+
+
+@operator(_backward_fake, _keep_places, _transposed)
+def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+    """Every element of `grad` added to zeros at its index in a plane of the given spatial size.
+
+    16-bit floats are summed in float32; torch widens and rounds them several times faster than NumPy.
+    """
+    wide = grad.float() if grad.dtype.itemsize == 2 else grad
+    arrays = tensors.view("grad", wide), tensors.view("indices", indices)
+    found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
+    return tensors.tensor(found, grad).to(grad.dtype)

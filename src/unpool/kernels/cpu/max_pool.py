@@ -14,7 +14,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -84,8 +84,6 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     axes = tuple(axes)
     if y.size == 0:
         return Launch(None, 0, 0)
-    if mode.nan_last and (indices is None or infinity == 0):
-        mode = replace(mode, nan_last=False)
     channels = x.shape[-1] if mode.channels_last else 0
     plane = Plane(axes, Axis(channels, channels, _POINT), channels) if channels else Plane(axes[:-1], axes[-1], 1)
     tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
@@ -205,12 +203,12 @@ def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices
     lanes = tiles.lanes_of(x.itemsize, small, is_exact=is_past)
     past = [is_past and tiles.is_line_wise(size, small, lanes) for size in sizes]
     is_wide = _is_wide(int(tiling.offsets[..., 1].max()) + window.size, x.itemsize)
-    kernel = tiles.kernel(dtype, window.size, indices is not None, is_wide, mode.nan_last, lanes)
+    kernel = tiles.kernel(dtype, window.size, indices is not None, is_wide, lanes)
     places = 0 if mode.per_plane else x.size // x.shape[0] // plane.unit
     number = float if dtype.startswith("float") else int
     numbers = (
         x.size, x.size // x.shape[0], small, places * plane.unit, places if plane.unit > 1 else 1,
-        tiles.ahead(x, tiling.reach), past[0], past[-1],
+        tiles.ahead(x, tiling.reach), past[0], past[-1], mode.nan_last,
     )  # fmt: skip
     return Launch(
         kernel, y.shape[0] * len(tiling.corners), (x.size + y.size) // VECTORISED,
@@ -230,13 +228,13 @@ def _pool_directly(
     registers = direct.registers_of(x.itemsize, lanes.small)
     reach = lanes.large + lanes.begin + direct.lanes_of(x.itemsize) * window.stride + window.reach
     is_wide = _is_wide(reach + _window_places(plane), x.itemsize)
-    kernel = direct.kernel(dtype, _known_step(window), indices is not None, is_wide, mode.nan_last, registers)
+    kernel = direct.kernel(dtype, _known_step(window), indices is not None, is_wide, registers)
     places = 0 if mode.per_plane else size // plane.unit
     number = float if dtype.startswith("float") else int
     numbers = (
         x.size, size, rows, places * plane.unit, places if plane.unit > 1 else 1,
         lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
-        width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0, first,
+        width, direct.AHEAD if x.nbytes > _CACHE_BYTES else 0, first, mode.nan_last,
     )  # fmt: skip
     return Launch(
         kernel, stop - first, (stop - first) * lanes.small * width * window.size,

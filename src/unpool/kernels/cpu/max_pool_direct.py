@@ -12,11 +12,12 @@ from numba import types
 
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.order import beats, follow, order
+from unpool.kernels.cpu.order import beats, follow, may_be_nan, order
 from unpool.kernels.cpu.rows import list_rows
 from unpool.kernels.cpu.vector import (
     address_of,
     convert,
+    count_set,
     count_up,
     gather,
     load_every,
@@ -25,6 +26,7 @@ from unpool.kernels.cpu.vector import (
     splat,
     store,
     store_masked,
+    total_of,
 )
 
 AHEAD = 4096  # bytes between what is read and what is asked for, where planes outgrow the second cache
@@ -51,7 +53,7 @@ def registers_of(size: int, small: int) -> int:
 
 
 @cache
-def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: bool, registers: int):
+def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, registers: int):
     """The compiled kernel for one element type.
 
     Args:
@@ -60,7 +62,6 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
         stride: of the lanes: 1 or 2; 0 for any.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
-        nan_last: whether the last NaN of a window is found, rather than the first.
         registers: how many hold the outputs of one block.
     """
     return _make(
@@ -70,18 +71,18 @@ def kernel(dtype: str, stride: int, has_indices: bool, is_wide: bool, nan_last: 
         np.dtype(dtype).itemsize,
         stride,
         int(has_indices),
-        int(nan_last),
         source_digest(),
     )
 
 
-def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest):
+def _make(element, place_type, lanes, size, step, has_indices, digest):
     offset_type = getattr(types, f"u{place_type}")
 
     @compiled()
     def pool_rows(x, y, indices, numbers, steps, table, lowest, infinity, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
-        vectors; the others mask what is not. A last block moves back over its neighbour rather than ending short.
+        vectors, and compare without regard to NaN; the others, and blocks in which NaN was noticed, mask and compare
+        in full. A last block moves back over its neighbour rather than ending short.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         elements, plane, rows, outer_weight, lane_weight = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
@@ -112,6 +113,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                 is_whole = is_whole and last <= end
                 if is_whole:
                     best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                    total = splat(element(0), lanes)
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place] - codes[0]
                         if ahead:
@@ -119,14 +121,17 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                                 prefetch(address + ahead + line)
                         for _tap in range(window):
                             value = load_every(address, element, lanes, step, stride * size)
+                            total = total_of(total, value)
                             rank = order(value, limit)
-                            wins = beats(rank, key, nan_last)
+                            wins = rank > key
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size
                             code += dilation * lane_weight
-                else:
+                    is_whole = count_set(may_be_nan(total, key)) == 0
+                if not is_whole:
+                    is_last = splat(numbers[14], lanes) > splat(np.int64(0), lanes)
                     best, key, at = nothing, lowest_key, nowhere
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place] - codes[0]
@@ -138,7 +143,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, digest)
                             else:
                                 value = gather(address, stride * size, is_data, nothing)
                             rank = order(value, limit)
-                            wins = is_data & (beats(rank, key, nan_last) | (at == nowhere))
+                            wins = is_data & (beats(rank, key, is_last) | (at == nowhere))
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code), lanes), at)

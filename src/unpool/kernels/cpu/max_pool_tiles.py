@@ -4,9 +4,9 @@
 
 Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; those that reach
 into padding have a few others. Whole vectors are loaded once and parted into taps. Memory is asked for in its own
-order, since rows that are read side by side, a few lines of each, come at a third of the speed. Floats are compared
-without regard to NaN, which is only noticed by the way, since a sum with NaN is NaN; such a block is done again in
-full. Outputs that no cache holds are written past it: a plain store reads its line, and displaces x.
+order, since rows that are read side by side, a few lines of each, come at a third of the speed. Elements are compared
+without regard to NaN, which is only noticed by the way; such a block is done again in full. Outputs that no cache holds
+are written past it: a plain store reads its line, and displaces x.
 """
 
 import math
@@ -21,7 +21,7 @@ from unpool.geometry import Axis, shrinking_walk
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_direct import place_type
-from unpool.kernels.cpu.order import beats, follow, order
+from unpool.kernels.cpu.order import beats, follow, may_be_nan, order
 from unpool.kernels.cpu.vector import (
     address_of,
     convert,
@@ -38,7 +38,6 @@ from unpool.kernels.cpu.vector import (
     store_masked,
     store_past_cache,
     total_of,
-    unordered,
 )
 
 STEPS = (1, 2, 4)
@@ -139,7 +138,7 @@ def is_line_wise(size: int, small: int, lanes: int) -> bool:
 
 
 @cache
-def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bool, lanes: int):
+def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
     """The compiled kernel for one element type.
 
     Args:
@@ -148,7 +147,6 @@ def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bo
         step: width of a window along the lanes: 1, 2 or 4.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
-        nan_last: whether the last NaN of a window is found, rather than the first.
         lanes: outputs in one block.
     """
     return _make(
@@ -158,13 +156,11 @@ def kernel(dtype: str, step: int, has_indices: bool, is_wide: bool, nan_last: bo
         np.dtype(dtype).itemsize,
         step,
         int(has_indices),
-        int(nan_last),
-        int(dtype.startswith("float") or not nan_last),
         source_digest(),
     )
 
 
-def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plain, digest):
+def _make(element, place_type, lanes, size, step, has_indices, digest):
     @compiled()
     def pool_tiles(x, y, indices, numbers, corners, offsets, lowest, infinity, first, stop):
         """Memory order: outer, row of outputs, block of lanes. A last block moves back over its neighbour rather than
@@ -205,11 +201,12 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plai
                             value = taps[tap]
                             total = total_of(total, value)
                             rank = order(value, limit)
-                            wins = rank > key if is_plain else beats(rank, key, nan_last)
+                            wins = rank > key
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code + tap), lanes), at)
-                if not is_safe or count_set(unordered(total, total) & is_output):
+                if not is_safe or count_set(may_be_nan(total, key) & is_output):
+                    is_last = splat(numbers[8], lanes) > splat(np.int64(0), lanes)
                     best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
                     for place in range(count):
                         for tap in range(step):
@@ -219,7 +216,7 @@ def _make(element, place_type, lanes, size, step, has_indices, nan_last, is_plai
                             else:
                                 value = gather(address, step * size, is_output, nothing)
                             rank = order(value, limit)
-                            wins = beats(rank, key, nan_last)
+                            wins = beats(rank, key, is_last)
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(rows[place, 1] + tap), lanes), at)

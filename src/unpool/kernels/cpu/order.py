@@ -9,7 +9,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.vector import Vector, exceeds, select, splat
+from unpool.kernels.cpu.vector import Vector, select, splat, unordered
+
+_NAN_KEY = np.int16(np.iinfo(np.int16).max)
 
 
 def order(value, infinity):
@@ -24,20 +26,40 @@ def _order(value, infinity):
     return lambda value, infinity: value
 
 
-def beats(x, y, nan_last):
+def beats(x, y, is_last):
     """Lanes of x that take the place of y in a running maximum; exists in compiled code only."""
 
 
-@overload(beats, prefer_literal=True)
-def _beats(x, y, nan_last):
-    """The first of equals stays; of NaN too, unless `nan_last`. The largest integer is the key of NaN."""
+@overload(beats)
+def _beats(x, y, is_last):
+    """The first of equals stays; of NaN too, unless `is_last`."""
     if isinstance(x.element, types.Float):
-        return lambda x, y, nan_last: exceeds(x, y, nan_last)
-    if not nan_last.literal_value or x.element != types.int16:
-        return lambda x, y, nan_last: x > y
-    lanes, dtype = x.lanes, np.dtype(str(x.element)).type
-    largest = dtype(np.iinfo(dtype).max)
-    return lambda x, y, nan_last: (x > y) | (x == splat(largest, lanes))
+        return lambda x, y, is_last: ~(y >= x) & ((y == y) | ((x != x) & is_last))
+    return lambda x, y, is_last: (x > y) | (is_nan_key(x) & is_last)
+
+
+def may_be_nan(total, key):
+    """Lanes that may have seen NaN, by the sum and the largest key of what they saw; exists in compiled code only."""
+
+
+@overload(may_be_nan)
+def _may_be_nan(total, key):
+    """A sum with NaN is NaN."""
+    if isinstance(key.element, types.Float):
+        return lambda total, key: unordered(total, total)
+    return lambda total, key: is_nan_key(key)
+
+
+def is_nan_key(key):
+    """Lanes whose key is that of NaN, none for integers that are no keys; exists in compiled code only."""
+
+
+@overload(is_nan_key)
+def _is_nan_key(key):
+    lanes = key.lanes
+    if key.element != types.int16:
+        return lambda key: unordered(key, key)
+    return lambda key: key == splat(_NAN_KEY, lanes)
 
 
 def follow(wins, value, best, key):

@@ -4,6 +4,7 @@
     collect:  y[n, c, p] = x[n, c, indices[n, c, p]]
 
 Unpooling spreads, and its gradient collects; the gradient of pooling spreads, and the gradient of that collects.
+Positions are unsigned: of a signed one Numba asks every time whether it counts from the end.
 """
 
 from collections.abc import Callable
@@ -93,15 +94,17 @@ def _make_spread(digest):
                 for place in range(outer * large, (outer + 1) * large):
                     clear(address_of(y) + (place * lanes + begin) * size, width * size)
             rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
+            plane = np.uint64(outer * large * lanes + begin)
             for number in range(rows):
-                start = (outer * small + number) * lanes + begin
-                for position in range(start, start + row):
-                    index = indices[position]
-                    if np.uint64(index) < np.uint64(large):
-                        target = np.uint64((outer * large + index) * lanes + begin + (position - start) * step)
-                        y[target] = y[target] + x[position] if sums else x[position]
-                    elif wrong < 0 and not (sums and index == -1):
-                        wrong = position
+                start = np.uint64((outer * small + number) * lanes + begin)
+                for lane in range(np.uint64(row)):
+                    position = start + lane
+                    index = np.uint64(indices[position])
+                    if index < np.uint64(large):
+                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
+                        y[place] = y[place] + x[position] if sums else x[position]
+                    elif wrong < 0 and not (sums and np.int64(index) == -1):
+                        wrong = np.int64(position)
         return wrong
 
     return spread_planes
@@ -113,23 +116,25 @@ def _make_collect(digest):
         """Memory order: outer, place, lane; one pass over indices and y, and about one over x."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         small, large, lanes, blocks = sizes
-        source, size, wrong = address_of(x), x.itemsize, np.int64(-1)
+        ahead, size, wrong = address_of(x) + _AHEAD, x.itemsize, np.int64(-1)
         for job in range(first, stop):
             outer, begin = job // blocks, job % blocks * _BLOCK
             rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
+            plane = np.uint64(outer * large * lanes + begin)
             for number in range(rows):
-                start = (outer * small + number) * lanes + begin
-                for position in range(start, start + row):
-                    index = indices[position]
-                    if np.uint64(index) < np.uint64(large):
-                        place = (outer * large + index) * lanes + begin + (position - start) * step
+                start = np.uint64((outer * small + number) * lanes + begin)
+                for lane in range(np.uint64(row)):
+                    position = start + lane
+                    index = np.uint64(indices[position])
+                    if index < np.uint64(large):
+                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                         if lanes == 1:
-                            prefetch(source + place * size + _AHEAD)
-                        y[position] = x[np.uint64(place)]
+                            prefetch(ahead + np.int64(place) * size)
+                        y[position] = x[place]
                     else:
                         y[position] = 0
-                        if wrong < 0 and index != -1:
-                            wrong = position
+                        if wrong < 0 and np.int64(index) != -1:
+                            wrong = np.int64(position)
         return wrong
 
     return collect_planes

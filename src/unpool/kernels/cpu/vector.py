@@ -318,25 +318,6 @@ def interleave(context, x, y):
 
 
 @intrinsic
-def exceeds(context, x, y, last):
-    """Lanes of x that take the place of y in a running maximum: NaN beats numbers, the first of equals stays.
-
-    With `last` a NaN in x also replaces a NaN in y.
-    """
-    is_last = last.literal_value
-
-    def emit(ctx, builder, signature, arguments):
-        a, b = arguments[:2]
-        if not _is_float(x):
-            return _comparison(">")(builder, x, a, b)
-        if is_last:
-            return builder.or_(builder.fcmp_ordered(">", a, b), builder.fcmp_unordered("uno", a, a))
-        return builder.and_(builder.fcmp_unordered(">", a, b), builder.fcmp_ordered("ord", b, b))
-
-    return _mask_of(x)(x, y, last), emit
-
-
-@intrinsic
 def load_rows(context, address, bytes_between, element, lanes, rows):
     """`rows` times `lanes` neighbouring elements as one vector; rows, a power of two, are `bytes_between` apart."""
     part, count = Vector(element.dtype, lanes.literal_value), rows.literal_value
