@@ -20,6 +20,7 @@ KERNELS = (
     "test_vector.py",
     "test_vector_memory.py",
     "test_vector_rows.py",
+    "test_vector_tiles.py",
     "test_vector_windows.py",
     "test_float16.py",
     "test_pool_kernels.py",
@@ -27,6 +28,8 @@ KERNELS = (
     "test_unpool_kernels.py",
     "test_growth_kernels.py",
     "test_conv_transpose_direct.py",
+    "test_conv_transpose_points.py",
+    "test_conv_transpose_winograd.py",
 )
 ALL = (*KERNELS, "test_semantics.py", "test_random.py")
 ONLY_FUNCTIONS = "not test_example or function"

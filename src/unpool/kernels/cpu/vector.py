@@ -570,9 +570,9 @@ def tile_alternate(context, total, step):
 
 
 def _interleave_half(builder, x, y, lanes, high):
-    """Lanes of x and y in turn, from their first or second half."""
-    first = [lane for number in range(lanes // 2) for lane in (number, lanes + number)]
-    return builder.shuffle_vector(x, y, _indices([lane + high * (lanes // 2) for lane in first]))
+    """Lanes of x and y in turn, the first or the second half of them all."""
+    places = range(high * lanes, (high + 1) * lanes)
+    return builder.shuffle_vector(x, y, _indices([place % 2 * lanes + place // 2 for place in places]))
 
 
 @intrinsic
