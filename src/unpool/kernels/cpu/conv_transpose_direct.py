@@ -254,9 +254,8 @@ def _make(element, lanes, size, digest):
         ending = numbers[14] != 0, zero, splat(ends[0], lanes), low, top
         tiles, rows_out = bands.shape[0] * pieces, rows.shape[0]
         memory = np.empty(channels * height * pitch // size + 64, number)
-        panel = -(-address_of(memory) // 64) * 64
         for job in range(first, stop):
-            outer, tile = job // tiles, job % tiles
+            panel, outer, tile = -(-address_of(memory) // 64) * 64, job // tiles, job % tiles
             band, at = tile // pieces, tile % pieces * chunk
             begin, length = bands[band, 2], min(chunk * stride, large - at * stride)
             start, end = max(0, at - left), min(small, at - left + chunk + beyond)
