@@ -15,7 +15,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.geometry import Axis
+from unpool.kernels.cpu import conv_transpose_direct_tables as tables
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_work import Work
@@ -77,9 +78,6 @@ MOST_PRODUCTS = 10
 MOST_PRODUCTS_ALONE = 25
 """The same for groups of one output channel, which fill no tile."""
 
-FEWEST_JOBS = 8
-"""Planes are cut until there are so many parts, so that threads have equal shares."""
-
 
 @lru_cache(maxsize=1024)
 def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
@@ -107,7 +105,7 @@ def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
     if len(leading) == 1:
         rows = min(rows, leading[0].window.reach // leading[0].window.stride + 1)
     width = min(MOST_STEPS, last.large // last.window.stride) + last.window.reach + 8 * vector_bytes() // size
-    kinds = math.prod(len(_kinds(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
+    kinds = math.prod(len(tables.kinds_of(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
     is_small = channels * rows * width * size <= MOST_PANEL_BYTES
     return is_small and channels * kinds * last.window.size <= MOST_TERMS
 
@@ -124,16 +122,16 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
     """
     last, channels, size = work.axes[-1], work.channels // work.group, work.dtype.itemsize
     lanes = vector_bytes() // size
-    taps, left, beyond = _taps(last, lanes)
+    taps, left, beyond = tables.taps_of(last, lanes)
     steps = -(-last.large // last.window.stride)
     chunk = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     pieces, pitch = -(-steps // chunk), -(-(chunk + beyond) // lanes) * lanes * size
-    rows, reach, kinds = _rows(work.axes[:-1])
-    bands = _bands(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
+    rows, reach, kinds = tables.rows_of(work.axes[:-1])
+    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * pieces)
     height = int((bands[:, 3] - bands[:, 2]).max())
     apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
-    rows = _in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
-    lists = [_products(channels, kind, each, apart) for kind in kinds for each in taps]
+    rows = tables.in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
+    lists = [tables.products_of(channels, kind, each, apart) for kind in kinds for each in taps]
     bounds = np.cumsum([0, *(len(each) for each in lists)])
     numbers = [
         work.group, channels, work.maps, pieces, chunk, pitch, height, last.small, last.large, last.window.stride,
@@ -146,77 +144,6 @@ def prepare(work: Work, ending: Ending = PLAIN) -> Launch:
         rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
         np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
-
-
-def _products(channels: int, kind, taps, apart: list[list[int]]):
-    """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
-    channel, row, tap = np.ix_(range(channels), range(len(kind)), range(len(taps)))
-    parts = np.stack([channel, channel], -1) * apart[0] + kind[row] * apart[1] + taps[tap] * apart[2]
-    return parts.reshape(-1, 2)
-
-
-def _taps(axis: Axis, lanes: int):
-    """Per phase its taps, each with what it reads at step 0; padding; elements that are read beyond the steps."""
-    spans = tap_spans(axis)
-    shift, phase = np.divmod(spans[:, 3], axis.window.stride)
-    left = -(-int(shift.max(initial=0)) // lanes) * lanes
-    taps = np.stack([spans[:, 0], left - shift], 1)
-    return [taps[phase == each] for each in range(axis.window.stride)], left, left - int(shift.min(initial=0))
-
-
-def _kinds(axis: Axis):
-    """Kinds of positions of an axis, each the taps that reach it, first tap and how many; and the kind of each."""
-    walk = growing_walk(axis)
-    return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
-
-
-def _rows(leading: tuple[Axis, ...]):
-    """What the rows of y are tied to.
-
-    Returns:
-        rows: (rows, 2) an input row, and the number of the kind of the row.
-        reach: (rows, 2) the first and the last input row that are read.
-        kinds: per kind its terms (row of the window, input row behind the one that is given).
-    """
-    rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
-    for axis in leading:
-        walk, (found, number), back = growing_walk(axis), _kinds(axis), np.arange(axis.window.size)
-        steps = [walk.tap_step, walk.other_step]
-        one = [[first, 0] + back[:count, None] * steps for first, count in found]
-        kinds = [(old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in one]
-        last = np.clip(walk.other, 0, axis.small - 1)
-        edges = np.stack([last + np.maximum(0, walk.count - 1) * walk.other_step, last], 1)
-        reach = (reach[:, None] * axis.small + edges).reshape(-1, 2)
-        rows = (rows[:, None] * [axis.small, len(found)] + np.stack([last, number.reshape(-1)], 1)).reshape(-1, 2)
-    return rows, reach, kinds
-
-
-def _bands(reach, most: int, parts: int):
-    """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
-
-    So many that they read at most `most` rows each, and that there are FEWEST_JOBS where the rest of the call has
-    `parts`; but fewer if they would read everything more than twice.
-    """
-    count, bands = 1, _equal_bands(reach, 1)
-    while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count * parts < FEWEST_JOBS):
-        count = min(len(reach), 2 * count)
-        finer = _equal_bands(reach, count)
-        if (finer[:, 3] - finer[:, 2]).sum() > 2 * (reach[:, 1].max() + 1):
-            break
-        bands = finer
-    return bands
-
-
-def _in_strips(rows, bands, strip: int):
-    """(row of y, input row, kind) in bands, and there in strips of so many rows, kind by kind."""
-    number, band = np.arange(len(rows)), np.repeat(np.arange(len(bands)), bands[:, 1] - bands[:, 0])
-    return np.column_stack([number, rows])[np.lexsort((number, rows[:, 1], number // strip, band))]
-
-
-def _equal_bands(reach, count: int):
-    edges = np.arange(count + 1) * len(reach) // count
-    low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
-    return np.stack([edges[:-1], edges[1:], low, high], 1)
 
 
 @cache

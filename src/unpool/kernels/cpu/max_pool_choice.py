@@ -8,7 +8,7 @@ from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu.max_pool_separable_plan import chain, padded_size
 
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
-_WORTH_LAYING_OUT = 1 << 15  # taps of all windows below which nothing is laid out: one kernel less to compile or load
+_WORTH_LAYING_OUT = 1 << 13  # taps of all windows below which nothing is laid out: one kernel less to compile or load
 _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
 _SHORT = 2  # so many times more, if a row fills one block only
 _RAGGED = 6  # if it does not fill it
