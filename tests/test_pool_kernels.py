@@ -191,7 +191,7 @@ def test_routing_knows_both_kernels() -> None:
 
     assert max_pool.is_separable_cheaper(plane(13, 1), "float32", 64, is_far=True)
     assert not max_pool.is_separable_cheaper(plane(2, 2), "float32", 1024, is_far=False)
-    assert not max_pool.is_separable_cheaper(plane(13, 1, 16), "float32", 8, is_far=False)
+    assert not max_pool.is_separable_cheaper(plane(13, 1, 16), "float32", 2, is_far=False)
 
 
 UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))
