@@ -251,3 +251,10 @@ def test_channels_last_is_the_transposed_call(kind: type) -> None:
         (last, indices), (expected, expected_indices) = last, expected
         assert bits(indices) == bits(expected_indices)
     assert bits(np.moveaxis(last, -1, 1)) == bits(expected)
+
+
+def test_the_first_of_equals_wins_in_rows_longer_than_a_register() -> None:
+    """Windows of three that tile a long row of equal elements: each takes its first place (3.13)."""
+    x = np.ones((1, 1, 3, 60), np.float32)
+    _, indices = unpool.max_pool(x, kernel_shape=[3, 3], strides=[3, 3], return_indices=True)
+    assert indices.reshape(-1).tolist() == list(range(0, 60, 3))
