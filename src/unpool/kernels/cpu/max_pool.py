@@ -9,7 +9,8 @@
 | channels last, fewer channels than a register holds | direct | its registers may end short |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
 | the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
-| with NaN, or a maximum that padding has too | either of them, then direct where it was noticed | they know neither |
+| with NaN | rolling or separable, then direct where it was noticed | they only notice it |
+| with a maximum that padding has too | separable, then direct where it was noticed | it cannot tell them apart |
 """
 
 import math
