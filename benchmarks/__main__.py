@@ -1,6 +1,7 @@
-"""`python -m benchmarks run | report | check`.
+"""`python -m benchmarks run | pair | report | check`.
 
-Exit codes: 0 done; 1 a goal is missed, or unpool's result differs from its peers'; 2 wrong arguments, or no results.
+Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
+arguments, or no results.
 """
 
 import argparse
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
+from benchmarks.case import Case
 from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.rows import MachineRow, Record, Row, merged, read, write
@@ -20,27 +22,32 @@ from unpool.runtime.timing import Effort
 
 FULL = Effort()
 QUICK = Effort(warmup=1, repetitions=3, seconds=0, limit=0.2)
+PAIRED = Effort(limit=0.4)
 ROUNDS = 3
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run | report | check")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run | pair | report | check")
     measure = commands.add_parser("run", help="measure, and write results")
-    measure.add_argument(
-        "--cases", nargs="+", default=list(SUITES), metavar="PATTERN",
-        help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, such as 'max_pool/VGG*'; all by default",
-    )  # fmt: skip
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
-    measure.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     measure.add_argument("--quick", action="store_true", help="one short round; writes only where --results says")
+    pair = commands.add_parser("pair", help="time another checkout's unpool against this one")
+    pair.add_argument("other", type=Path, metavar="FOLDER", help="that its package lies in, such as ../before/src")
+    for command in (measure, pair):
+        command.add_argument(
+            "--cases", nargs="+", default=list(SUITES), metavar="PATTERN",
+            help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, as 'max_pool/VGG*'; all by default",
+        )  # fmt: skip
+        command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     report = commands.add_parser("report", help="write the README's tables and the pictures from the results")
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--pictures", type=Path, default=ROOT / "docs", metavar="FOLDER")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, report, check):
+    for command in (measure, pair, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
+    for command in (measure, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -51,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.command == "run":
             return _run(given)
+        if given.command == "pair":
+            return _pair(given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -62,9 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    cases = matching(given.cases)
-    if not cases:
-        raise ValueError(f"expected cases, found none for {' '.join(given.cases)}. See benchmarks/shapes.py.")
+    cases = _cases(given)
     effort, rounds = (QUICK, 1) if given.quick else (FULL, given.rounds)
     rows, machines = run(Request(cases, given.engines, given.threads, rounds, effort))
     folder = given.results or (None if given.quick else RESULTS)
@@ -73,6 +80,21 @@ def _run(given: argparse.Namespace) -> int:
             _update(folder / f"{suite}.csv", Row, new)
         _update(folder / "machine.csv", MachineRow, machines)
     return 0
+
+
+def _pair(given: argparse.Namespace) -> int:
+    from benchmarks.pair import pairs, report
+
+    found = pairs(given.other, _cases(given), given.threads, given.rounds, PAIRED)
+    print(report(found))
+    return int(any(pair.is_slower for pair in found))
+
+
+def _cases(given: argparse.Namespace) -> Sequence[Case]:
+    found = matching(given.cases)
+    if not found:
+        raise ValueError(f"expected cases, found none for {' '.join(given.cases)}. See benchmarks/shapes.py.")
+    return found
 
 
 def _report(standings: Standings, given: argparse.Namespace) -> int:

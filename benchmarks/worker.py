@@ -4,6 +4,7 @@ import time
 import zlib
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,11 @@ def start(engine: str, threads: int) -> None:
 def version(engine: str) -> str:
     """The engine's version."""
     return str(import_module(BY_NAME[engine].module).version())
+
+
+def home() -> Path:
+    """The folder that this process has unpool from."""
+    return Path(str(import_module(UNPOOL).__file__)).resolve().parent
 
 
 def answer(engine: str, case: Case, threads: int) -> tuple[np.ndarray, ...] | Refused:

@@ -4,6 +4,7 @@ import csv
 import doctest
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from benchmarks.layers import Layers
 from benchmarks.machine import Machine, measured
 from benchmarks.measure import DisagreementError, Request, run
 from benchmarks.network import NETWORKS
+from benchmarks.pair import TURNS, Pair, pairs, report
 from benchmarks.pictures import draw, drawn
 from benchmarks.rows import MachineRow, Row, best_machine, merged, read, write
 from benchmarks.shapes import CASES, SUITES, matching
@@ -22,7 +24,7 @@ from benchmarks.tables import BEGIN, END, goal_table, markdown, section, write_b
 
 import models
 import unpool
-from unpool.runtime.timing import Effort
+from unpool.runtime.timing import Effort, Timing
 
 TINY = Effort(warmup=0, repetitions=2, seconds=0, limit=0)
 MACHINE = Machine("A CPU", 2, read=4e9, written=2e9, flops=1e9)
@@ -331,6 +333,30 @@ def test_training_agrees(number):
     assert len(answers["unpool"]) == (3 if call.operator == "conv_transpose" else 2)
     assert differences(case, answers, "torch") == {}
     assert case.title == f"{call.operator} {call.title}"
+
+
+def test_a_checkout_is_timed_against_another():
+    """Both sides are timed in every turn, the other one from its own folder."""
+    (found,) = pairs(Path(unpool.__file__).parents[1], matching(["max_pool/tiny*"]), 1, 1, TINY)
+
+    assert len(found.turns) == TURNS
+    assert all(timing.median > 0 for turn in found.turns for timing in turn)
+
+
+def test_a_checkout_without_the_package_is_refused(tmp_path):
+    """What is timed must be there, or a comparison would compare something with itself."""
+    with pytest.raises(ValueError, match="expected a folder with the package unpool"):
+        pairs(tmp_path, (VGG,), 1, 1, TINY)
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(1.05, True), (1.02, False), (0.5, False)])
+def test_slower_rows_are_named(factor, slower):
+    """A row is slower where medians in the same turn and the smallest ones agree on more than the noise."""
+    before = Timing(1.0, 0.9, 1.1, 1.2, 2.0, 5)
+    pair = Pair(VGG, ((before, replace(before, median=factor)),) * 2)
+
+    assert pair.is_slower is slower
+    assert report([pair]).endswith(f"1 cases, {int(slower)} slower by more than 3%")
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):

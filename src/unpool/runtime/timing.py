@@ -37,6 +37,7 @@ class Timing:
         median: of the samples.
         p20: one call in five is faster.
         p80: one call in five is slower.
+        p95: one call in twenty is slower.
         first: the first call, with what it compiles and allocates.
         samples: how many there were.
     """
@@ -44,6 +45,7 @@ class Timing:
     median: float
     p20: float
     p80: float
+    p95: float
     first: float
     samples: int
 
@@ -56,10 +58,10 @@ def summarize(samples: Sequence[float], first: float) -> Timing:
         first: seconds of the first call.
 
     >>> summarize([3.0, 1.0, 2.0, 6.0, 4.0, 5.0], first=9.0)
-    Timing(median=3.5, p20=2.0, p80=5.0, first=9.0, samples=6)
+    Timing(median=3.5, p20=2.0, p80=5.0, p95=5.75, first=9.0, samples=6)
     """
-    p20, median, p80 = (float(value) for value in np.percentile(samples, [20, 50, 80]))
-    return Timing(median, p20, p80, first, len(samples))
+    p20, median, p80, p95 = (float(value) for value in np.percentile(samples, [20, 50, 80, 95]))
+    return Timing(median, p20, p80, p95, first, len(samples))
 
 
 def measure(call: Callable[[], object], effort: Effort) -> Timing:
