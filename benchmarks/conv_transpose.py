@@ -37,10 +37,9 @@ def model(call: Call, given: Arrays) -> onnx.ModelProto:
 
 
 def by_unpool(call: Call, given: Arrays, threads: int) -> Callable[[], Any]:
-    """Our function; read-only weights are packed once, as a session's are."""
-    x, w, keywords = given["X"], given["W"].copy(), attributes(call)
-    w.flags.writeable = False
-    return lambda: unpool.conv_transpose(x, w, **keywords, threads=threads)
+    """Our function for constant weights, which are packed once, as a session's are."""
+    x, grow = given["X"], unpool.prepare_conv_transpose(given["W"], **attributes(call))
+    return lambda: grow(x, threads=threads)
 
 
 def by_torch(call: Call, given: Arrays) -> Callable[[], Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unpool
-from unpool.kernels.cpu import conv_transpose as kernels
+from unpool.kernels.cpu.conv_transpose_weights import KEPT_SHAPES
 
 ATTRIBUTES = {"strides": [2, 2], "pads": [1, 0, 0, 1], "activation": "Relu", "layout": "NHWC"}
 
@@ -41,11 +41,10 @@ def test_many_shapes_keep_few_packed_weights() -> None:
     """A caller with ever new sizes does not collect packed weights; the last ones are found again."""
     w = np.ones((16, 16, 3, 3), np.float32)
     grow = unpool.prepare_conv_transpose(w)
-    before = set(kernels._packed)
     for size in range(8, 20):
         grow(np.ones((1, 16, size, size), np.float32))
-    (known,) = [kernels._packed[key][1] for key in set(kernels._packed) - before]
-    assert len(known) == kernels.KEPT_SHAPES
+    known = grow._w.packings._known
+    assert len(known) == KEPT_SHAPES
     kept = list(known.values())
     grow(np.ones((1, 16, 19, 19), np.float32))
     assert all(a is b for a, b in zip(kept, known.values(), strict=True))

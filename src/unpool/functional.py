@@ -7,7 +7,7 @@ from unpool import indices as flat_indices
 from unpool.arrays import like, to_numpy
 from unpool.calls import How, call, spec_of
 from unpool.dtypes import AnyArray
-from unpool.execute import run
+from unpool.execute import own_weights, run
 from unpool.operators.tensors import index_type
 
 __all__ = [
@@ -268,9 +268,7 @@ def prepare_conv_transpose(
         activation_params,
     )  # fmt: skip
     how = ("ConvTranspose", layout, compat, "auto", 1)
-    constant = to_numpy(w, f"{spec_of(how, values).row.label}: W").copy(order="C")
-    constant.flags.writeable = False
-    return FixedConvTranspose(how, values, constant)
+    return FixedConvTranspose(how, values, own_weights(to_numpy(w, f"{spec_of(how, values).row.label}: W")))
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:

@@ -61,8 +61,7 @@ def _growth(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]
 
     def wide(window: int, stride: int) -> object:
         features, w = np.zeros((1, 32, 32, 32), x.dtype), np.zeros((32, 32, window, window), x.dtype)
-        w.flags.writeable = False
-        return functional.conv_transpose(features, w, strides=[stride] * 2)
+        return functional.prepare_conv_transpose(w, strides=[stride] * 2)(features)
 
     yield f"{name} MaxUnpool", unpool
     yield f"{name} ConvTranspose", dense

@@ -16,6 +16,7 @@ from unpool.execute.arrays import Optional, checked_type, present
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
+from unpool.kernels.cpu.conv_transpose_weights import own_weights
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -23,7 +24,18 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, index_type, text
 
-__all__ = ["KEPT", "Prepared", "available_cores", "check_threads", "forget", "pack", "prepare", "run", "way"]
+__all__ = [
+    "KEPT",
+    "Prepared",
+    "available_cores",
+    "check_threads",
+    "forget",
+    "own_weights",
+    "pack",
+    "prepare",
+    "run",
+    "way",
+]
 
 KEPT = 1024
 """Prepared calls that are kept per operator; the least recently used ones go."""
@@ -100,7 +112,7 @@ def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
-    """Derive from constant weights what calls on inputs of this shape need, so that the first one finds it ready.
+    """Derive from `own_weights` what calls on inputs of this shape need, so that the first one finds it ready.
 
     Raises:
         UnpoolError: the shapes do not fit, or the type is none of ours.

@@ -58,5 +58,5 @@ class PreparedConvTranspose:
         return self._grow.ways(is_kept=True)[0]
 
     def pack(self, w: AnyArray) -> None:
-        """Derive from constant weights what calls need, so that the first one finds it ready."""
+        """Derive from weights that are unpool's own what calls need, so that the first one finds it ready."""
         self._grow.pack(contiguous(w, self.row))

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ModelError
+from unpool.execute import own_weights
 from unpool.operators.resolve import Spec
 from unpool.runtime import plan as planning
 from unpool.runtime import type_names
@@ -184,11 +185,13 @@ def _spec(graph: Graph, node: onnx.NodeProto, meaning: Meaning) -> Spec:
 
 
 def _our_constants(graph: Graph) -> dict[str, AnyArray]:
-    """The constants that nodes of ours read, as arrays that cannot change: kernels may keep what they derive."""
-    names = {name for node in graph.nodes if is_ours(node) for name in node.input}
+    """The constants that nodes of ours read, as arrays that cannot change; weights keep what is derived from them."""
+    ours = [node for node in graph.nodes if is_ours(node)]
+    weights = {node.input[1] for node in ours if node.op_type == "ConvTranspose"}
+    names = {name for node in ours for name in node.input}
     found = {name: numpy_helper.to_array(graph.constants[name]) for name in names & graph.constants.keys()}
     found |= {name: dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
-    return {name: _frozen(array) for name, array in found.items()}
+    return {name: own_weights(array) if name in weights else _frozen(array) for name, array in found.items()}
 
 
 def _frozen(array: AnyArray) -> AnyArray:

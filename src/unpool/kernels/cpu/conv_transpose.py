@@ -13,7 +13,6 @@ it gives takes (x, w, b, y, threads), all C-contiguous, and says whether y is wr
 """
 
 import math
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -29,15 +28,12 @@ from unpool.kernels.cpu import conv_transpose_rows as rows
 from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACK_CALL, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose_weights import packings_of
 from unpool.kernels.cpu.conv_transpose_work import Work
-
-KEPT_SHAPES = 4
-"""So many input shapes find the packed weights of an array again; the oldest one goes first."""
 
 Packed = np.ndarray | None
 Run = Callable[[Any, Any, Any, Any, int | None], bool]
 Way = Literal["points", "direct", "winograd", "phases", "rows"]
-_packed: dict[int, tuple[weakref.ref[np.ndarray], dict[str, Packed]]] = {}
 
 
 class Growth:
@@ -63,15 +59,14 @@ class Growth:
 
         Args:
             x: C-contiguous (N, C, d1..dk), or channels last: any float type.
-            w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept while the array lives if it
-                cannot change: read-only, and not a view of another array.
+            w: C-contiguous (C, M/group, k1..kk), type of x. What is derived from it is kept if it is unpool's own.
             b: C-contiguous (M,), in the type that sums are formed in: that of x, but float32 for 16-bit types.
             y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
             threads: at most so many; None for all cores.
         """
         if self._is_empty:
             return
-        for way in self.ways(is_kept=_is_fixed(w)):
+        for way in self.ways(is_kept=packings_of(w) is not None):
             if self._run(way)(x, w, b, y, threads):
                 return
 
@@ -83,7 +78,7 @@ class Growth:
         return found
 
     def pack(self, w: Any) -> None:
-        """Derive from weights that cannot change what calls need."""
+        """Derive from weights that are unpool's own what calls need."""
         way = self.ways(is_kept=True)[0]
         if way in ("direct", "winograd", "phases") and not self._is_empty:
             _Packing(way, self._work).of(w, None)
@@ -216,33 +211,25 @@ def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size
 
 
 class _Packing:
-    """The weights in the order of a way, kept where they cannot change."""
+    """The weights in the order of a way, kept with those that are unpool's own."""
 
     def __init__(self, way: Way, work: Work) -> None:
-        layout = winograd.layout(work.axes) if way == "winograd" else work.axes
+        layout = () if way == "direct" else winograd.layout(work.axes) if way == "winograd" else work.axes
         self._key = repr((way, work.group, work.dtype.name, layout))
         self._way = way
         self._work = work
 
     def of(self, w: Any, threads: int | None) -> Packed:
         """The packed weights; None if they are not all finite."""
-        if not _is_fixed(w):
+        packings = packings_of(w)
+        if packings is None:
             return _pack(w, self._way, self._work, threads)
-        entry = _packed.get(id(w))
-        if entry is None or entry[0]() is not w:
-            number = id(w)
-            entry = (weakref.ref(w, lambda _: _packed.pop(number, None)), {})
-            _packed[number] = entry
-        known = entry[1]
-        if self._key not in known:
-            while len(known) >= KEPT_SHAPES:
-                known.pop(next(iter(known)), None)
-            known[self._key] = _pack(w, self._way, self._work, threads)
-        return known[self._key]
+        found: Packed = packings.find(self._key, lambda: _pack(w, self._way, self._work, threads))
+        return found
 
 
 def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
-    wide = w.astype(work.dtype, copy=False)
+    wide = np.asarray(w, work.dtype)
     if not np.isfinite(wide).all():
         return None
     if way == "direct":
@@ -253,8 +240,3 @@ def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
         cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases.pack(wide, cut, work.group)
     return packed
-
-
-def _is_fixed(w) -> bool:
-    """Whether an array cannot change while it lives."""
-    return not (w.flags.writeable or isinstance(w.base, np.ndarray))
