@@ -27,8 +27,9 @@ ALLOWED = {
     "runtime": FOUNDATION | {"operators", "execute", "functional", "runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "data": set(),
+    "forks": set(),
     "cli": {"errors", "functional", "warmup", "runtime", "data", "cli"},
-    "": {"errors", "functional", "runtime"},
+    "": {"errors", "forks", "functional", "runtime"},
 }
 HEAVY = ("numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")
 FILES = sorted(SOURCE.rglob("*.py"))

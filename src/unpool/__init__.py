@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unpool import forks as _forks
 from unpool.errors import (
     FileError,
     IndicesError,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from unpool.runtime.session import InferenceSession
 
 __version__ = "0.1.0"
+
+_forks.guard()
 
 __all__ = [
     "FileError",

@@ -2,7 +2,7 @@
 
 import hashlib
 from functools import cache
-from pathlib import Path
+from importlib import resources
 
 from llvmlite import binding
 from numba.core import config
@@ -29,11 +29,17 @@ def vector_bytes() -> int:
 
 @cache
 def source_digest() -> str:
-    """A digest over the sources of the kernels.
+    """A digest over the sources of the kernels, in a folder or an archive, or else of the bytecode that is there.
 
-    Every kernel captures it: Numba's cache notices changes of a kernel's own file only, not of what it calls.
+    Every kernel captures it: Numba's cache notices changes of a kernel's own file only, not of what it calls. It is
+    empty where a loader shows no files, as in a frozen application: nothing may be kept then.
     """
+    try:
+        files = {each.name: each for each in resources.files(__package__).iterdir()}
+    except Exception:  # a loader may lack any part of this
+        return ""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    names = sorted(name for name in files if name.endswith((".py", ".pyc")))
+    for name in names:
+        digest.update(files[name].read_bytes())
+    return digest.hexdigest() if names else ""
