@@ -71,10 +71,18 @@ def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
 def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:
     """Indices of elements of `source` as indices of the same coordinates in `target`, both whole shapes.
 
+    Raises:
+        IndicesError: an index is not one of `source`, as one may become that is changed by someone else.
+
     >>> rebase(np.array([5, 7]), (1, 1, 4, 4), (1, 1, 5, 5))
     array([6, 8])
     """
-    coordinates = np.unravel_index(flat, source)
+    try:
+        coordinates = np.unravel_index(flat, source)
+    except ValueError as cause:
+        raise IndicesError(
+            f"indices: indices of {list(source)} expected, {cause}. Leave them unchanged until the call returns."
+        ) from cause
     return np.ravel_multi_index(coordinates, target).astype(np.int64, copy=False)
 
 

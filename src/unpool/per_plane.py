@@ -146,7 +146,7 @@ class Layout:
 
     def fold(self, x: AnyArray) -> AnyArray:
         """(N, C, D1..Dk) as C-contiguous (outer, places, lanes)."""
-        return self.fold_memory(np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.channels_last else x))
+        return self.fold_memory(np.require(np.moveaxis(x, 1, -1) if self.channels_last else x, None, ["C", "A"]))
 
     def fold_memory(self, x: AnyArray) -> AnyArray:
         """An array in the order of memory as (outer, places, lanes)."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
+from unpool.errors import IndicesError
 from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
 from unpool.execute.outputs import Output
 from unpool.geometry import Axis, element_count
@@ -73,11 +74,20 @@ class PreparedMaxUnpool:
         return positions, is_local
 
     def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
+        """Write y from indices that were right when they were checked.
+
+        Raises:
+            IndicesError: one has been changed since, and is not.
+        """
         from unpool.kernels.cpu import max_unpool as kernel
 
         channels = self._call.small.channels if self.row.is_channels_last else 1
         bits = self._storage.bits
-        kernel.scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads)
+        if not kernel.scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads):
+            raise IndicesError(
+                f"{self.row.label}: indices that stay as they are expected, got some that were changed during the "
+                "call. Pass a copy, or leave them alone until the call returns."
+            )
 
 
 def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:

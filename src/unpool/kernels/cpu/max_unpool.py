@@ -1,4 +1,8 @@
-"""Max unpooling: indices are checked as a whole before anything is written, then elements are scattered as bits."""
+"""Max unpooling: indices are checked as a whole before anything is written, then elements are scattered as bits.
+
+Whoever holds the indices may write to them meanwhile. So each is read once more to be written with, and what was read
+is checked again: an index that has changed is refused, and no memory beside y is touched.
+"""
 
 from collections.abc import Sequence
 from functools import cache
@@ -10,7 +14,7 @@ from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
-from unpool.kernels.cpu.vector import address_of, clear
+from unpool.kernels.cpu.vector import address_of, clear, load_once
 
 
 def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
@@ -45,7 +49,7 @@ def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | Non
     return all(split(_in_windows, planes, indices.size * len(axes), threads, readonly(indices), small, sizes))
 
 
-def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> None:
+def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:
     """Zeros, with element i of x at indices[i] of y; the last of equal indices wins.
 
     Args:
@@ -56,17 +60,21 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
         planes: N * C.
         is_local: whether every index stays in its own plane, so that planes are independent.
         threads: at most so many; None for all cores.
+
+    Returns:
+        Whether all indices were still in range. Where one was not, because it was changed since, y holds anything.
     """
     if x.size == 0 or not is_local or channels != 1:
         y[...] = 0
     if x.size == 0:
-        return
+        return True
     small, large = x.size // planes, y.size // planes
     clears = is_local and channels == 1
-    split(
+    parts = split(
         _scatter(), planes, x.size + y.size, threads if is_local else 1,
         readonly(x), readonly(indices), y.reshape(-1), y.itemsize, small, large, channels, clears,
     )  # fmt: skip
+    return all(parts)
 
 
 @compiled()
@@ -128,15 +136,20 @@ def _make_scatter(digest):
         it is in the cache. Channels-last arrays swap plane and position on both sides.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        low, extent = np.uint64(0), np.uint64(y.size)
         for plane in range(first, stop):
             if clears:
+                low, extent = np.uint64(plane * large), np.uint64(large)
                 clear(address_of(y) + plane * large * size, large * size)
             for position in range(plane * small, (plane + 1) * small):
-                index, place = indices[np.uint64(position)], position
+                index, place = load_once(address_of(indices) + position * 8), position
+                if np.uint64(index) - low >= extent:
+                    return False
                 if channels != 1:
                     index = _channels_last(index, large, channels)
                     place = _channels_last(place, small, channels)
                 y[np.uint64(index)] = x[np.uint64(place)]
+        return True
 
     return scatter_planes
 

@@ -4,7 +4,8 @@
     collect:  y[n, c, p] = x[n, c, indices[n, c, p]]
 
 Unpooling spreads, and its gradient collects; the gradient of pooling spreads, and the gradient of that collects.
-Positions are unsigned: of a signed one Numba asks every time whether it counts from the end.
+Positions are unsigned: of a signed one Numba asks every time whether it counts from the end. An index is read once, so
+that what was checked is what is used, even where someone else writes to the indices meanwhile.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import split
-from unpool.kernels.cpu.vector import address_of, clear, prefetch
+from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 
 _BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
 _AHEAD = 4096  # bytes between what is read and what is asked for
@@ -99,7 +100,7 @@ def _make_spread(digest):
                 start = np.uint64((outer * small + number) * lanes + begin)
                 for lane in range(np.uint64(row)):
                     position = start + lane
-                    index = np.uint64(indices[position])
+                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
                     if index < np.uint64(large):
                         place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                         y[place] = y[place] + x[position] if sums else x[position]
@@ -125,7 +126,7 @@ def _make_collect(digest):
                 start = np.uint64((outer * small + number) * lanes + begin)
                 for lane in range(np.uint64(row)):
                     position = start + lane
-                    index = np.uint64(indices[position])
+                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
                     if index < np.uint64(large):
                         place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                         if lanes == 1:

@@ -192,6 +192,19 @@ def address_of(context, array):
 
 
 @intrinsic
+def load_once(context, address):
+    """The int64 at an address, read a single time: what is checked is what is used, whoever else writes there.
+
+    A plain load may be repeated by the compiler where that saves a register.
+    """
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.load_atomic(builder.inttoptr(arguments[0], ir.PointerType(_I64)), "unordered", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
 def load(context, address, element, lanes):
     """`lanes` neighbouring elements, from any address."""
     result = Vector(element.dtype, lanes.literal_value)
