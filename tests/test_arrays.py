@@ -18,6 +18,7 @@ TYPES = {
 }
 FLOATS = [kind for kind in TYPES if kind.is_floating_point]
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
+LINE = {"kernel_shape": [2], "strides": [2]}
 
 
 class Exported:
@@ -38,6 +39,46 @@ class OnDevice(Exported):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)
+
+
+class Foreign(Exported):
+    """An array of a library of its own, whose bfloat16 DLPack does not carry to NumPy; `__array__` does."""
+
+    def __init__(self, array: np.ndarray, library: object) -> None:
+        super().__init__(array)
+        self.library = library
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.array
+
+    def __array_namespace__(self) -> object:
+        return self.library
+
+
+class Library:
+    """Takes what DLPack carries, and arrays of any type."""
+
+    def __init__(self, known: bool) -> None:
+        self.known = known
+
+    def from_dlpack(self, y: np.ndarray) -> Foreign:
+        y.__dlpack__()
+        return Foreign(y, self)
+
+    def asarray(self, y: np.ndarray) -> Foreign:
+        if not self.known:
+            raise TypeError("no such type")
+        return Foreign(y, self)
+
+
+class Capsule(Exported):
+    """bfloat16 as torch exports it, and no other way to read it."""
+
+    def __dlpack__(self, **kwargs: object) -> object:
+        return torch.from_numpy(self.array.view(np.int16)).view(torch.bfloat16).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
 
 
 def ramp(kind: torch.dtype, *shape: int) -> torch.Tensor:
@@ -145,6 +186,38 @@ def test_dlpack_only() -> None:
     back = unpool.max_unpool(Exported(y), Exported(indices), kernel_shape=[2], strides=[2])
     assert np.array_equal(back, np.where(x % 2 == 1, x, 0))
     assert np.array_equal(unpool.conv_transpose(Exported(x), Exported(np.ones((1, 1, 1), np.float32))), x)
+
+
+def test_bfloat16_of_other_libraries() -> None:
+    """A library that takes bfloat16 gets its own arrays back, one that does not gets NumPy's."""
+    x = np.arange(8).astype(ml_dtypes.bfloat16).reshape(1, 1, 8)
+    y, indices = unpool.max_pool(Foreign(x, Library(known=True)), **LINE, return_indices=True)
+    assert isinstance(y, Foreign)
+    assert isinstance(indices, Foreign)
+    assert y.array.tolist() == [[[1, 3, 5, 7]]]
+    y = unpool.max_pool(Foreign(x, Library(known=False)), **LINE)
+    assert isinstance(y, np.ndarray)
+    assert y.tolist() == [[[1, 3, 5, 7]]]
+
+
+def test_bfloat16_that_numpy_cannot_read_is_refused() -> None:
+    """It is said before anything is computed."""
+    x = Capsule(np.zeros((1, 1, 8), ml_dtypes.bfloat16))
+    with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: X: expected an array that NumPy can view, got "):
+        unpool.max_pool(x, **LINE)
+
+
+@pytest.mark.parametrize("kind", [ValueError, OSError, RuntimeError, KeyError])
+def test_a_producer_that_fails_is_refused(kind: type[Exception]) -> None:
+    """Whatever an array's own methods raise, the caller gets an error of ours with its cause."""
+
+    class Broken(Exported):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise kind("broken")
+
+    with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: X: expected an array .*broken") as caught:
+        unpool.max_pool(Broken(np.zeros((1, 1, 8))), **LINE)
+    assert isinstance(caught.value.__cause__, kind)
 
 
 def test_kinds_may_be_mixed() -> None:

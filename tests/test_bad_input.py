@@ -108,7 +108,18 @@ WORDS: list[tuple[str, dict[str, Any], str]] = [
     *((name, {"activation": "Clip"}, r"Clip takes activation_params \[min, max\], got \[\]") for name in CALLS),
     *((name, {"activation_params": [1.0]}, r"activation_params needs activation, got") for name in CALLS),
     *((name, {"strides": "22"}, r"strides expects a list of integers, got '22'") for name in CALLS),
-    *((name, {"strides": 2}, r"strides expects a list of integers, got 2") for name in CALLS),
+    *((name, {"strides": {2}}, r"strides expects a list of integers, got \{2\}") for name in CALLS),
+    *((name, {"strides": 2.0}, r"strides expects a list of integers, got 2.0") for name in CALLS),
+    *((name, {"strides": True}, r"strides expects a list of integers, got True") for name in CALLS),
+    *((name, {"strides": 0}, r"strides needs values from 1 .*, got \[0, 0\]") for name in CALLS),
+    *(
+        (name, {word: []}, r"layout, compat and index_space are strings, got .*\[\]")
+        for name in CALLS
+        for word in ("layout", "compat")
+    ),
+    ("MaxUnpool", {"index_space": np.zeros(2)}, r"layout, compat and index_space are strings, got .*array"),
+    ("MaxPool", {"activation": "LeakyRelu", "activation_params": [10**400]}, r"activation_params expects numbers that"),
+    ("MaxPool", {"return_indices": np.zeros(2)}, r"return_indices is True or False, got array"),
     *((name, {"strides": [1.5, 2]}, r"strides expects integers, got 1.5") for name in CALLS),
     *((name, {"strides": [True, 2]}, r"strides expects integers, got True") for name in CALLS),
     ("ConvTranspose", {"group": 1.0}, r"group expects integers, got 1.0"),

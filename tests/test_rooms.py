@@ -9,14 +9,15 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unpool"
 
-FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory"}
+FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance"}
 ALLOWED = {
     "errors": set(),
     "geometry": {"errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},
-    "memory": {"errors", "geometry", "dtypes"},
+    "allowance": set(),
+    "memory": {"errors", "geometry", "dtypes", "allowance"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "kernels": {"geometry", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},

@@ -30,29 +30,46 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
-    if _is_torch(x) and x.is_cpu:
-        return _from_torch(x, name)
     if not hasattr(x, "__dlpack__"):
         raise UnpoolError(
             f"{name}: expected a NumPy array or an array with __dlpack__, got {type(x).__name__}. Use np.asarray(...)."
         )
-    _check_device(x, name)
     try:
-        return np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError) as cause:
-        if hasattr(x, "__array__"):
-            return np.asarray(x)
+        if _is_torch(x) and x.is_cpu:
+            return _from_torch(x, name)
+        _check_device(x, name)
+        return _from_dlpack(x)
+    except UnpoolError:
+        raise
+    except Exception as cause:
         raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
 
 
 def like(y: AnyArray, model: Any) -> Any:
-    """`y` as the kind of array that `model` is, sharing its memory."""
+    """`y` as the kind of array that `model` is, sharing its memory where the library can.
+
+    A library that does not take arrays of this type, as few do bfloat16, leaves it a NumPy array.
+    """
     if isinstance(model, (np.ndarray, np.generic)):
         return y
     if _is_torch(model):
         return _to_torch(y)
-    convert = _converter(model)
-    return y if convert is None else convert(y)
+    for convert in _converters(model):
+        try:
+            return convert(y)
+        except Exception:
+            continue
+    return y
+
+
+def _from_dlpack(x: Any) -> AnyArray:
+    """What DLPack hands over, or, of a type that it has no word for in NumPy, what the array makes of itself."""
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError):
+        if not hasattr(x, "__array__"):
+            raise
+        return np.asarray(x)
 
 
 def _check_device(x: Any, name: str) -> None:
@@ -85,8 +102,9 @@ def _to_torch(y: AnyArray) -> Any:
     return torch.from_numpy(y)
 
 
-def _converter(model: Any) -> Callable[[AnyArray], Any] | None:
-    """The function that makes an array of the model's library out of a NumPy array, if the library has one."""
+def _converters(model: Any) -> list[Callable[[AnyArray], Any]]:
+    """The functions that may make an array of the model's library out of a NumPy array, if the library has any."""
     namespace = getattr(model, "__array_namespace__", None)
     library = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
-    return getattr(library, "from_dlpack", None) or getattr(library, "asarray", None)
+    found = (getattr(library, name, None) for name in ("from_dlpack", "asarray"))
+    return [each for each in found if each is not None]

@@ -8,8 +8,10 @@ from unpool.arrays import like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import KEPT, Prepared, check_threads, prepare
+from unpool.memory import out_of_memory
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
+from unpool.operators.arguments import for_all_axes, is_plain, plain
 from unpool.operators.contract import Row
 from unpool.operators.resolve import Spec
 
@@ -47,20 +49,23 @@ def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: in
         What the function returns.
     """
     try:
-        prepared = _known[how, dumps(values, 2), *map(_signature, inputs)]
-    except (KeyError, ValueError, AttributeError, TypeError):
-        arrays, prepared = _prepare(how, values, inputs)
-    else:
-        arrays = inputs
-    if threads is not None and (type(threads) is not int or threads < 1):
-        check_threads(prepared.row, threads)
-    if out is not None:
-        prepared.run(arrays, _targets(prepared.row, how, out), threads)
-        return out
-    made = prepared.run(arrays, _NEW, threads)
-    if arrays is not inputs:
-        made = tuple(like(each, inputs[0]) for each in made)
-    return made if how[4] == 2 else made[0]
+        try:
+            prepared = _known[how, dumps(values, 2), *map(_signature, inputs)]
+        except (KeyError, ValueError, AttributeError, TypeError):
+            arrays, prepared = _prepare(how, values, inputs)
+        else:
+            arrays = inputs
+        if threads is not None and (type(threads) is not int or threads < 1):
+            check_threads(prepared.row, threads)
+        if out is not None:
+            prepared.run(arrays, _targets(prepared.row, how, out), threads)
+            return out
+        made = prepared.run(arrays, _NEW, threads)
+        if arrays is not inputs:
+            made = tuple(like(each, inputs[0]) for each in made)
+        return made if how[4] == 2 else made[0]
+    except MemoryError as cause:
+        raise out_of_memory(how[0], inputs, cause) from cause
 
 
 def _prepare(
@@ -70,13 +75,14 @@ def _prepare(
 
     Values are compared by their bytes: unlike a tuple, those tell 1 from 1.0 and from True.
     """
-    key = None
-    if all(map(_is_plain, values)):
-        arrays = _viewed(inputs)
+    _check_words(how)
+    key, arrays = None, viewed(inputs)
+    values = values if all(map(is_plain, values)) else tuple(map(plain, values))
+    if all(map(is_plain, values)):
         key = (how, dumps(values, 2), *map(_signature, arrays))
         if key in _known:
             return arrays, _known[key]
-    spec = spec_of(how, values)
+    spec = spec_of(how, values, arrays)
     label = spec.row.label
     given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
     names = zip(_INPUTS[how[0]], given, strict=False)
@@ -89,7 +95,7 @@ def _prepare(
     return arrays, prepared
 
 
-def _viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
+def viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
     """The inputs as NumPy arrays; none at all where one is no array, for `_prepare` to say so by its name."""
     try:
         return tuple(to_numpy(x, "") for x in inputs)
@@ -97,11 +103,18 @@ def _viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
         return ()
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether equal bytes of `marshal` mean equal values: not so for arrays."""
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return type(value) in (type(None), int, float, bool, str)
+def _check_words(how: How) -> None:
+    """Layout, compat and index_space are strings, which ones is for others to say.
+
+    Raises:
+        UnpoolError: one is not.
+    """
+    operator, layout, compat, index_space, _ = how
+    if not isinstance(layout, str) or not isinstance(compat, str) or not isinstance(index_space, str):
+        raise UnpoolError(
+            f"{operator}: layout, compat and index_space are strings, got {layout!r}, {compat!r} and {index_space!r}. "
+            "Correct them."
+        )
 
 
 def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
@@ -110,13 +123,15 @@ def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
     return tuple(to_numpy(each, f"{row.label}: out") for each in (out if how[4] == 2 else (out,)))
 
 
-def spec_of(how: How, values: tuple[Any, ...]) -> Spec:
-    """What the arguments of a public function mean, whatever its tensors are.
+def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[AnyArray | None, ...]) -> Spec:
+    """What the arguments of a public function mean; of its tensors only the first one's rank counts, if it is an array.
 
     Raises:
         UnpoolError: they break the contract.
     """
+    _check_words(how)
     operator, layout, compat, index_space, _ = how
+    rank = max(1, arrays[0].ndim - 2) if arrays and arrays[0] is not None else 1
     if layout not in _LAYOUTS:
         raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")
     given = dict(zip(_VALUES[operator], values, strict=True))
@@ -125,7 +140,7 @@ def spec_of(how: How, values: tuple[Any, ...]) -> Spec:
         del given["output_shape"]
     attributes = {
         name: _unless(int(value) if isinstance(value, bool) and name in _FLAGS else value, _DEFAULTS.get(name))
-        for name, value in given.items()
+        for name, value in ((name, for_all_axes(name, plain(value), rank)) for name, value in given.items())
     }
     return resolve.spec(
         operator, attributes, domain=_LAYOUTS[layout], opset=opset, compat=compat, index_space=index_space

@@ -1,14 +1,18 @@
 """The public functions: ONNX attribute names, any CPU array in, the same kind of array out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unpool import indices as flat_indices
 from unpool.arrays import like, to_numpy
-from unpool.calls import How, call, spec_of
+from unpool.calls import How, call, spec_of, viewed
 from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
 from unpool.execute import own_weights, run
-from unpool.operators.tensors import index_type
+from unpool.geometry import element_count
+from unpool.memory import check, sized
+from unpool.operators import attributes as read
+from unpool.operators.tensors import index_type, text
 
 __all__ = [
     "FixedConvTranspose",
@@ -25,10 +29,10 @@ __all__ = [
 def max_pool(
     x: Any,
     *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | int,
+    strides: Sequence[int] | int | None = None,
+    pads: Sequence[int] | int | None = None,
+    dilations: Sequence[int] | int | None = None,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     storage_order: int = 0,
@@ -86,7 +90,16 @@ def max_pool(
     values = (
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
-    return call(("MaxPool", layout, compat, "auto", 2 if return_indices else 1), values, (x,), threads, out)
+    outputs = 2 if return_indices is True else _outputs(return_indices)
+    return call(("MaxPool", layout, compat, "auto", outputs), values, (x,), threads, out)
+
+
+def _outputs(return_indices: object) -> int:
+    """How many outputs a pool has."""
+    try:
+        return 2 if return_indices else 1
+    except Exception as cause:
+        raise UnpoolError(f"MaxPool: return_indices is True or False, got {return_indices!r}. Correct it.") from cause
 
 
 def max_unpool(
@@ -94,9 +107,9 @@ def max_unpool(
     indices: Any,
     output_shape: Any = None,
     *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | int,
+    strides: Sequence[int] | int | None = None,
+    pads: Sequence[int] | int | None = None,
     index_space: str = "auto",
     layout: str = "NCHW",
     activation: str | None = None,
@@ -155,14 +168,14 @@ def conv_transpose(
     w: Any,
     b: Any = None,
     *,
-    kernel_shape: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | int | None = None,
+    strides: Sequence[int] | int | None = None,
+    pads: Sequence[int] | int | None = None,
+    dilations: Sequence[int] | int | None = None,
     group: int = 1,
     auto_pad: str = "NOTSET",
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | int | None = None,
+    output_shape: Sequence[int] | int | None = None,
     layout: str = "NCHW",
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
@@ -233,14 +246,14 @@ class FixedConvTranspose:
 def prepare_conv_transpose(
     w: Any,
     *,
-    kernel_shape: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | int | None = None,
+    strides: Sequence[int] | int | None = None,
+    pads: Sequence[int] | int | None = None,
+    dilations: Sequence[int] | int | None = None,
     group: int = 1,
     auto_pad: str = "NOTSET",
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | int | None = None,
+    output_shape: Sequence[int] | int | None = None,
     layout: str = "NCHW",
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
@@ -268,10 +281,14 @@ def prepare_conv_transpose(
         activation_params,
     )  # fmt: skip
     how = ("ConvTranspose", layout, compat, "auto", 1)
-    return FixedConvTranspose(how, values, own_weights(to_numpy(w, f"{spec_of(how, values).row.label}: W")))
+    array = to_numpy(w, f"{spec_of(how, values, viewed((w,))).row.label}: W")
+    check(array.shape, array.dtype, "ConvTranspose")
+    with sized("ConvTranspose", array):
+        constant = own_weights(array)
+    return FixedConvTranspose(how, values, constant)
 
 
-def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
+def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
     """Indices that count inside their own (n, c) plane, as PyTorch's do, as indices into the whole tensor.
 
         whole = per_plane + (n * C + c) * D1 * .. * Dk
@@ -291,10 +308,10 @@ def to_onnx_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
     >>> to_onnx_indices(np.array([[[3], [0]]]), [4]).ravel()
     array([3, 4])
     """
-    return like(flat_indices.to_onnx(_index_array("to_onnx_indices", i), tuple(spatial_shape)), i)
+    return _renumbered("to_onnx_indices", flat_indices.to_onnx, i, spatial_shape)
 
 
-def to_torch_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
+def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
     """Indices into the whole tensor as indices inside their own (n, c) plane: `to_onnx_indices` undone.
 
     Args:
@@ -312,10 +329,16 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int]) -> Any:
     >>> to_torch_indices(np.array([[[3], [4]]]), [4]).ravel()
     array([3, 0])
     """
-    return like(flat_indices.to_torch(_index_array("to_torch_indices", i), tuple(spatial_shape)), i)
+    return _renumbered("to_torch_indices", flat_indices.to_torch, i, spatial_shape)
 
 
-def _index_array(where: str, i: Any) -> AnyArray:
+def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
+    """Indices that count elsewhere, once they and the shape are known to be right."""
     array = to_numpy(i, f"{where}: i")
     index_type(where, "i", array.dtype)
-    return array
+    if array.ndim < 3:
+        raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(array.shape)}. Reshape it.")
+    spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, array.ndim - 2)
+    element_count((*array.shape[:2], *spatial), where)
+    with sized(where, array):
+        return like(renumber(array, spatial), i)

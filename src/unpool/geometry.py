@@ -168,11 +168,11 @@ def element_count(sizes: Iterable[int], where: str) -> int:
     """Product of the sizes.
 
     Raises:
-        ShapeError: the product does not fit a signed 64-bit integer.
+        ShapeError: the product does not fit a signed 64-bit integer, sizes of 0 left out, as no array has such sizes.
     """
     sizes = tuple(sizes)
     count = math.prod(sizes)
-    if count > INT64_MAX:
+    if count > INT64_MAX or (count == 0 and math.prod(size for size in sizes if size) > INT64_MAX):
         shape = "x".join(map(str, sizes))
         raise ShapeError(
             f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {shape}. Reduce sizes or strides."

@@ -62,10 +62,8 @@ def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
     if plane == 0:
         return row_major
     base, inside = np.divmod(row_major, plane)
-    coordinates = np.unravel_index(inside, spatial)
-    weights = np.cumprod((1, *spatial[:-1]))
-    column: Indices = sum(place * weight for place, weight in zip(coordinates, weights, strict=True))
-    return base * plane + column
+    weights = [math.prod(spatial[:number]) for number in range(len(spatial))]
+    return base * plane + _weighed(inside, spatial, weights)
 
 
 def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:
@@ -77,13 +75,22 @@ def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> I
     >>> rebase(np.array([5, 7]), (1, 1, 4, 4), (1, 1, 5, 5))
     array([6, 8])
     """
-    try:
-        coordinates = np.unravel_index(flat, source)
-    except ValueError as cause:
-        raise IndicesError(
-            f"indices: indices of {list(source)} expected, {cause}. Leave them unchanged until the call returns."
-        ) from cause
-    return np.ravel_multi_index(coordinates, target).astype(np.int64, copy=False)
+    return _weighed(flat, source, [math.prod(target[number + 1 :]) for number in range(len(target))])
+
+
+def _weighed(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> Indices:
+    """Row-major indices in `shape` as the sum of their coordinates, each times the weight of its axis.
+
+    One axis at a time: coordinates of all axes at once would take as many times the memory, and NumPy's functions for
+    them stop below the ranks that its arrays have.
+    """
+    axes = [(size, weight) for size, weight in zip(shape, weights, strict=True) if size > 1] or [(1, 1)]
+    total, rest = None, flat
+    for size, weight in reversed(axes[1:]):
+        quotient = rest // size
+        place = (rest - quotient * size) * weight
+        total, rest = place if total is None else total + place, quotient
+    return rest * axes[0][1] if total is None else total + rest * axes[0][1]
 
 
 def out_of_range(indices: Indices, position: int, limit: int, where: str) -> IndicesError:

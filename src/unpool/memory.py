@@ -7,11 +7,13 @@ UNPOOL_RECYCLE_BYTES in the environment, or by `limit_recycling`; 0 keeps nothin
 
 import os
 from collections import deque
-from functools import cache
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from unpool.allowance import allowance, at_hand
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
@@ -24,6 +26,9 @@ MOST_BLOCKS = 64
 
 DEFAULT_LIMIT = 1 << 29
 """Bytes kept at most, unless the environment says otherwise."""
+
+LARGE = 1 << 30
+"""Bytes from which on an array is compared with the memory that is free at the moment, which takes 50 microseconds."""
 
 _LINE = 64  # bytes; blocks start at a line of the cache
 
@@ -99,12 +104,15 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArr
     """Uninitialised memory for an output.
 
     Raises:
-        ShapeError: more bytes than this machine has memory; nothing is allocated then.
+        ShapeError: more bytes than this process can have.
     """
     size = check(shape, dtype, where)
-    if size < RECYCLED_FROM or size > _kept.limit:
-        return np.empty(shape, dtype)
-    return np.asarray(_Owner(*_kept.take(size))).view(dtype).reshape(shape)
+    try:
+        if size < RECYCLED_FROM or size > _kept.limit:
+            return np.empty(shape, dtype)
+        return np.asarray(_Owner(*_kept.take(size))).view(dtype).reshape(shape)
+    except MemoryError as cause:
+        raise _too_large(size, _array(shape, dtype), where, "has less left") from cause
 
 
 def was_written(array: AnyArray) -> bool:
@@ -120,25 +128,63 @@ def was_written(array: AnyArray) -> bool:
 
 
 def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
-    """The bytes of an array, refused where this machine cannot hold them.
+    """The bytes of an array, refused where this process cannot hold them.
 
     Raises:
-        ShapeError: more bytes than this machine has memory.
+        ShapeError: more bytes than this process may take, or for large arrays, than there are at hand.
     """
     needed = element_count((*shape, dtype.itemsize), where)
-    limit = _physical_memory()
-    if needed > limit:
-        raise ShapeError(
-            f"{where}: an array of {'x'.join(map(str, shape))} {dtype.name} needs {needed / 2**30:.1f} GiB, "
-            f"this machine has {limit / 2**30:.1f} GiB. Reduce sizes or work in tiles."
-        )
+    check_bytes(needed, _array(shape, dtype), where)
     return needed
 
 
-@cache
-def _physical_memory() -> int:
-    """Bytes of memory of this machine; 2**47, the usual address space, where the system does not tell."""
+def _array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"an array of {'x'.join(map(str, shape))} {dtype.name}"
+
+
+def check_bytes(needed: int, what: str, where: str) -> None:
+    """Refuse what this process cannot hold.
+
+    Args:
+        needed: bytes.
+        what: how the error calls it.
+        where: who asks for it.
+
+    Raises:
+        ShapeError: as `check`.
+    """
+    limit = allowance()
+    if needed > limit:
+        raise _too_large(needed, what, where, f"may take {_gib(limit)}")
+    if needed >= LARGE and needed > (left := at_hand()):
+        raise _too_large(needed, what, where, f"has {_gib(left)} left")
+
+
+def _too_large(needed: int, what: str, where: str, limit: str) -> ShapeError:
+    return ShapeError(f"{where}: {what} needs {_gib(needed)}, this process {limit}. Reduce sizes or work in tiles.")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
+
+
+@contextmanager
+def sized(where: str, *arrays: Any) -> Iterator[None]:
+    """Memory that runs out inside becomes an error of ours, which says how large the arrays are that were worked on.
+
+    Raises:
+        ShapeError: instead of MemoryError.
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**47
+        yield
+    except MemoryError as cause:
+        raise out_of_memory(where, arrays, cause) from cause
+
+
+def out_of_memory(where: str, arrays: Iterable[Any], cause: MemoryError) -> ShapeError:
+    """The error of a call that ran out of memory while it worked on these arrays."""
+    shapes = ", ".join("x".join(map(str, each.shape)) for each in arrays if hasattr(each, "shape"))
+    said = f" ({cause})" if str(cause) else ""
+    return ShapeError(
+        f"{where}: expected memory for a call on {shapes}, got none{said}. Reduce sizes or work in tiles."
+    )

@@ -17,6 +17,7 @@ from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.kernels.cpu.conv_transpose_weights import own_weights
+from unpool.memory import out_of_memory
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -75,7 +76,10 @@ def run(
     """
     row = spec.row
     check_threads(row, threads)
-    return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
+    try:
+        return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
+    except MemoryError as cause:
+        raise out_of_memory(row.label, inputs, cause) from cause
 
 
 def prepare(

@@ -8,8 +8,8 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.geometry import element_count
 from unpool.memory import RECYCLED_FROM, allocate
+from unpool.memory import check as check_memory
 from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, text
 
@@ -20,8 +20,12 @@ class Output:
     """One output of a prepared call.
 
     Attributes:
+        size: bytes.
         is_small: whether its memory never comes from a block that was in use before.
-        new: makes uninitialised memory of its own, or raises ShapeError where this machine has not as much.
+        new: makes uninitialised memory of its own, or raises ShapeError where this process cannot have as much.
+
+    Raises:
+        ShapeError: this process cannot have so much memory: known before anything else of the call is worked out.
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -29,7 +33,8 @@ class Output:
         self._name = name
         self._shape = shape
         self._dtype = dtype
-        self.is_small = element_count((*shape, dtype.itemsize), row.label) < RECYCLED_FROM
+        self.size = check_memory(shape, dtype, row.label)
+        self.is_small = self.size < RECYCLED_FROM
         self.new: Callable[[], AnyArray] = (
             partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
         )
@@ -60,6 +65,11 @@ class Output:
             )
         if not target.flags.writeable:
             raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
+        if _overlaps_itself(target):
+            raise UnpoolError(
+                f"{where} needs a place of its own for every element, got strides {target.strides} of bytes for shape "
+                f"{text(target.shape)}, by which elements share memory. Pass a new array."
+            )
         if any(_overlap(target, other) for other in others):
             raise UnpoolError(
                 f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
@@ -73,3 +83,29 @@ def _overlap(target: AnyArray, other: AnyArray) -> bool:
         return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
     except np.exceptions.TooHardError:
         return True
+
+
+def _overlaps_itself(target: AnyArray) -> bool:
+    """Whether two elements of an array share a byte.
+
+    None do where every step is as long as all that shorter ones reach; where one is not, all places are compared.
+    """
+    if target.flags.c_contiguous or target.size < 2:
+        return False
+    steps = sorted((abs(step), size) for step, size in zip(target.strides, target.shape, strict=True) if size > 1)
+    reach = target.itemsize
+    for step, size in steps:
+        if step < reach:
+            return _is_any_shared(steps, target.itemsize)
+        reach += step * (size - 1)
+    return False
+
+
+def _is_any_shared(steps: list[tuple[int, int]], width: int) -> bool:
+    if steps[0][0] < width:
+        return True
+    places = np.zeros(1, np.int64)
+    for step, size in steps:
+        places = (places[:, None] + np.arange(size) * step).reshape(-1)
+    places.sort()
+    return bool((np.diff(places) < width).any())

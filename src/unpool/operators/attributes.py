@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.operators.arguments import for_all_axes, listed, plain
 from unpool.operators.contract import AttributeType, Row, row_with
 
 COMPAT = ("spec", "ort")
@@ -66,7 +67,10 @@ def _int(where: str, value: Any) -> int:
 def _float(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise UnpoolError(f"{where} expects numbers, got {value!r}. Pass Python floats.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as cause:
+        raise UnpoolError(f"{where} expects numbers that a float holds, got {value!r}. Reduce it.") from cause
 
 
 def _string(where: str, value: Any) -> str:
@@ -78,8 +82,7 @@ def _string(where: str, value: Any) -> str:
 
 
 def _items(where: str, value: Any, expected: AttributeType) -> Sequence[Any]:
-    is_array = hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1
-    items = value.tolist() if is_array else value
+    items = listed(value)
     if isinstance(items, (str, bytes)) or not isinstance(items, Sequence):
         kind = "integers" if expected is AttributeType.INTS else "numbers"
         raise UnpoolError(f"{where} expects a list of {kind}, got {value!r}. Write one value per spatial axis.")
@@ -169,6 +172,19 @@ def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise UnpoolError(f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. Correct it.")
     return value
+
+
+def sizes(where: str, values: Any, rank: int) -> tuple[int, ...]:
+    """Sizes of `rank` axes, as one integer for all of them or a list.
+
+    Raises:
+        UnpoolError: not integers of 0 or more.
+    """
+    given = for_all_axes("output_shape", plain(values), rank)
+    found = tuple(_int(where, item) for item in _items(where, given, AttributeType.INTS))
+    if min(found) < 0:
+        raise UnpoolError(f"{where} needs values of 0 or more, got {list(found)}. Correct it.")
+    return found
 
 
 def shape_tensor(row: Row, sizes: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
