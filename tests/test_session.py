@@ -301,7 +301,7 @@ def test_what_is_no_ort_value():
     """A sequence has no OrtValue here, and a session has nothing to bind to; both say what to use."""
     model = models.model("s (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x) }")
     session = unpool.InferenceSession(model)
-    with pytest.raises(unpool.UnsupportedError, match=r"expected outputs that are tensors, got 'y', a list. Use run\."):
+    with pytest.raises(unpool.UnsupportedError, match=r"tensors of numbers, got 'y', a list. Use run\."):
         session.run_with_ort_values(None, {"x": to_ort_value(models.random(2))})
     with pytest.raises(unpool.UnsupportedError, match="expected run or run_with_ort_values"):
         session.io_binding()

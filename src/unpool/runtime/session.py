@@ -168,14 +168,15 @@ class InferenceSession:
         """As `run`, from and to `onnxruntime.OrtValue` on the CPU.
 
         Raises:
-            UnpoolError: as `run`; or an output is no tensor.
+            UnpoolError: as `run`; or an output is no tensor of numbers.
         """
         names = self._signature.choose(output_names)
         made = self.run(names, input_dict_ort_values, run_options)
         for name, value in zip(names, made, strict=True):
-            if not isinstance(value, np.ndarray):
+            if not isinstance(value, np.ndarray) or value.dtype == object:
+                found = "tensor of strings" if isinstance(value, np.ndarray) else type(value).__name__
                 raise UnsupportedError(
-                    f"run_with_ort_values: expected outputs that are tensors, got {name!r}, a {type(value).__name__}. "
+                    f"run_with_ort_values: expected outputs that are tensors of numbers, got {name!r}, a {found}. "
                     "Use run."
                 )
         return [to_ort_value(value) for value in made]

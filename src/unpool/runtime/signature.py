@@ -67,7 +67,7 @@ class Slot:
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, onnxruntime.OrtValue):
-            value = from_ort_value(value)
+            value = self._tensor_of(value)
         if isinstance(value, (list, tuple, int, float, str)):
             try:
                 return np.asarray(value, self.dtype)
@@ -77,6 +77,13 @@ class Slot:
                 ) from error
         array = to_numpy(value, f"input {self.info.name!r}")
         return array.astype(object) if self.dtype == _STRING and array.dtype.kind in "US" else array
+
+    def _tensor_of(self, value: onnxruntime.OrtValue) -> Any:
+        if not value.is_tensor():
+            raise UnpoolError(
+                f"input {self.info.name!r}: expected {self.info.type}, got {value.data_type()}. Pass a tensor."
+            )
+        return from_ort_value(value)
 
 
 class Signature:
