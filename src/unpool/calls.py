@@ -74,8 +74,9 @@ def _prepare(
     if all(map(_is_plain, values)):
         arrays = _viewed(inputs)
         key = (how, dumps(values, 2), *map(_signature, arrays))
-        if key in _known:
-            return arrays, _known[key]
+        known = _known.get(key)
+        if known is not None:
+            return arrays, known
     spec = spec_of(how, values)
     label = spec.row.label
     given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
