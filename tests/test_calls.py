@@ -109,3 +109,15 @@ def test_handles_lead_to_the_data() -> None:
     where = njit(lambda handle: address_of(handle))
     for x in (np.ones(3), np.ones((4, 5), np.int8)[1:, 2:], np.empty((0, 3))):
         assert where(id(x)) == x.ctypes.data
+
+
+def test_what_is_known_may_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may forget everything between any two lines: the call is prepared again."""
+
+    class Vanishing(dict):
+        def __contains__(self, key: object) -> bool:
+            return True
+
+    monkeypatch.setattr(calls, "_known", Vanishing())
+    for _ in range(2):
+        assert unpool.max_pool(torch.ones(1, 1, 4, 4), **POOL).tolist() == [[[[1, 1], [1, 1]]]]

@@ -1,8 +1,11 @@
 """Large outputs are made of memory that is used again, and never while somebody still sees it."""
 
+import _thread
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -76,6 +79,76 @@ def test_limits():
     made.clear()
 
     assert 0 < sum(block.nbytes for block in memory._kept.blocks) <= 3 * memory.RECYCLED_FROM
+
+
+def test_those_used_longest_ago_go_first():
+    """Taking a block out of the middle leaves the order of the others as it was."""
+    for number in range(4):
+        del (made := [memory.allocate((LARGE[0] + 1000 * number,), FLOAT, "test")])[:]
+    del made
+    first, second, third, fourth = sizes = [block.nbytes for block in memory._kept.blocks]
+    assert sizes == sorted(sizes)
+    used = memory.allocate((second // 4,), FLOAT, "test")
+    assert [block.nbytes for block in memory._kept.blocks] == [first, third, fourth]
+    memory.limit_recycling(third + fourth)
+    assert [block.nbytes for block in memory._kept.blocks] == [third, fourth]
+    del used
+    assert [block.nbytes for block in memory._kept.blocks] == [fourth, second]
+
+
+def test_an_interrupt_while_an_output_ends(monkeypatch):
+    """Ctrl-C that arrives while memory is given back is raised in the caller's lines, not lost."""
+
+    def give(block):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(memory._kept, "give", give)
+    made = memory.allocate(LARGE, FLOAT, "test")
+
+    def end():
+        nonlocal made
+        made = None
+        for _ in range(1000):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        end()
+
+
+def test_interrupts_at_any_moment(monkeypatch):
+    """Ctrl-C again and again while outputs come and go: none is lost, and no two outputs share memory."""
+    lost, caught, is_over, is_armed = [], 0, False, False
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: lost.append(event.exc_type))
+
+    def handle(number, frame):
+        if is_armed:
+            raise KeyboardInterrupt
+
+    def interrupt():
+        while not is_over:
+            time.sleep(0.001)
+            _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, handle)
+    interrupter.start()
+    try:
+        while caught + len(lost) < 100:
+            try:
+                is_armed = True
+                while True:
+                    first = memory.allocate(LARGE, FLOAT, "test")
+                    second = memory.allocate(LARGE, FLOAT, "test")
+                    assert address(first) != address(second)
+            except KeyboardInterrupt:
+                is_armed = False
+                caught += 1
+    finally:
+        is_over, is_armed = True, False
+        interrupter.join()
+        signal.signal(signal.SIGINT, before)
+
+    assert not lost
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, None])

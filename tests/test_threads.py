@@ -16,7 +16,7 @@ import pytest
 import unpool
 from runners import bits
 from unpool.kernels.cpu import threads as splitter
-from unpool.kernels.cpu.board import pause, read
+from unpool.kernels.cpu.board import nap, pause, read
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.vector import address_of
 
@@ -87,7 +87,18 @@ def test_concurrent_callers(work: Work) -> None:
     assert all(result == alone for result in results)
 
 
-LARGE = 1 << 30
+LARGE = 1 << 24
+"""Work that is worth any number of threads, and no interruption."""
+
+LONG = 1 << 40
+"""Work that is done in rounds."""
+
+
+@pytest.fixture(autouse=True)
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine this is, calls get as many threads as they ask for."""
+    monkeypatch.setattr(splitter, "available", lambda: 40)
+    monkeypatch.setattr(splitter, "_cores", lambda: 40)
 
 
 @compiled()
@@ -112,6 +123,15 @@ def wait_for(go, seen, first, stop):
     while read(address_of(go)) == 0:
         pause()
     for job in range(first, stop):
+        seen[job] += 1
+
+
+@compiled()
+def dawdle(seen, first, stop):
+    """Add one to the number of times that each job was computed, after some milliseconds."""
+    for job in range(first, stop):
+        for _ in range(100):
+            nap()
         seen[job] += 1
 
 
@@ -172,6 +192,110 @@ def test_no_interrupt_leaves_parts_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         call_until_interrupted()
     assert seen.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupts_end_long_calls(threads: int) -> None:
+    """Ctrl-C in a long call ends it before all is computed; nobody writes any more, and the next call is right."""
+    seen = np.zeros(1000, np.int64)
+
+    def interrupt() -> None:
+        while not seen.any():
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        splitter.split(dawdle, 1000, LONG, threads, seen)
+    done = seen.copy()
+    interrupter.join()
+    assert 0 < done.sum() < 1000
+    time.sleep(0.05)
+    assert seen.tolist() == done.tolist()
+    again = np.zeros(90, np.int64)
+    splitter.split(count, 90, LONG, threads, again)
+    assert again.tolist() == [1] * 90
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 50, 1001])
+@pytest.mark.parametrize("pieces", [1, 4])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_rounds_compute_every_job_once(jobs: int, pieces: int, threads: int) -> None:
+    """However long a call seems to take: no job is left out, none is done twice, and results come in order."""
+    seen = np.zeros(jobs, np.int64)
+    firsts = splitter.split(count, jobs, LONG, threads, seen, pieces=pieces)
+    assert seen.tolist() == [1] * jobs
+    assert firsts[0] == 0
+    assert firsts == sorted(set(firsts))
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_rounds_change_no_bit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in many short rounds gives the same bytes."""
+    alone = work(np.float32, 1)
+    monkeypatch.setattr(splitter, "_WORTH_A_ROUND", 1 << 12)
+    monkeypatch.setattr(splitter, "ROUND", 1e-5)
+    assert work(np.float32, 1) == alone
+    assert work(np.float32, 2) == alone
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Workers as in a process that has just started, and how many of them live."""
+    monkeypatch.setattr(splitter, "_workers", workers := splitter._Workers())
+    return lambda: sum(each._thread is not None for each in workers._all)
+
+
+def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller who asks for more threads than there are cores gets as many as there are cores."""
+    living = fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "available", lambda: 3)
+    monkeypatch.setattr(splitter, "_cores", lambda: 3)
+    for threads in (64, None):
+        seen = np.zeros(90, np.int64)
+        splitter.split(count, 90, LARGE, threads, seen)
+        assert seen.tolist() == [1] * 90
+        assert living() == 2
+
+
+def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that nobody has wanted for long end, and come back for the next call."""
+    living = fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "IDLE", 0.02)
+    for _ in range(3):
+        seen = np.zeros(90, np.int64)
+        splitter.split(count, 90, LARGE, 3, seen)
+        assert seen.tolist() == [1] * 90
+        deadline = time.monotonic() + 30
+        while living():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_calls_while_threads_end_and_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ends at the moment when it is wanted: every job is computed, and none twice."""
+    fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "IDLE", 1e-5)
+    seen = np.zeros(90, np.int64)
+    for number in range(300):
+        splitter.split(count, 90, LARGE, 2 + number % 3, seen)
+        time.sleep(0.0003 * (number % 4))
+    assert seen.tolist() == [300] * 90
+
+
+def test_no_threads_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system gives no more threads, callers compute everything."""
+    living = fresh(monkeypatch)
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    seen = np.zeros(90, np.int64)
+    for _ in range(2):
+        splitter.split(count, 90, LARGE, 3, seen)
+    assert seen.tolist() == [2] * 90
+    assert living() == 0
 
 
 def test_a_part_takes_as_long_as_it_likes() -> None:

@@ -80,8 +80,9 @@ def _prepare(
     values = values if all(map(is_plain, values)) else tuple(map(plain, values))
     if all(map(is_plain, values)):
         key = (how, dumps(values, 2), *map(_signature, arrays))
-        if key in _known:
-            return arrays, _known[key]
+        known = _known.get(key)
+        if known is not None:
+            return arrays, known
     spec = spec_of(how, values, arrays)
     label = spec.row.label
     given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs

@@ -5,10 +5,12 @@ when the last array on them is gone, and given to the next output of the same si
 UNPOOL_RECYCLE_BYTES in the environment, or by `limit_recycling`; 0 keeps nothing.
 """
 
+import _thread
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,14 @@ LARGE = 1 << 30
 _LINE = 64  # bytes; blocks start at a line of the cache
 
 
+_size = attrgetter("nbytes")
+
+
 class _Kept:
-    """Blocks without owner. Single operations on a deque are atomic, so no lock is held, at exit and in forks too."""
+    """Blocks without owner, the one used last at the end.
+
+    Single operations on a deque are atomic, so no lock is held, at exit and in forks too.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -42,22 +50,30 @@ class _Kept:
 
     def take(self, size: int) -> tuple[AnyArray, bool]:
         """The kept block of exactly this size that was used last, or a new one; and whether it was kept."""
-        for _ in range(len(self.blocks)):
-            try:
+        others: list[AnyArray] = []
+        try:
+            while True:
                 block = self.blocks.pop()
-            except IndexError:
-                break
-            if block.nbytes == size:
-                return block, True
-            self.blocks.appendleft(block)
+                if block.nbytes == size:
+                    return block, True
+                others.append(block)
+        except IndexError:
+            pass
+        finally:
+            if others:
+                self.blocks.extend(reversed(others))
         fresh = np.empty(size + _LINE, np.uint8)
         start = -fresh.ctypes.data % _LINE
         return fresh[start : start + size], False
 
     def give(self, block: AnyArray) -> None:
-        """Keep a block; others go when there are too many, or too many bytes."""
+        """Keep a block; those used longest ago go when there are too many, or too many bytes."""
         self.blocks.append(block)
-        while len(self.blocks) > MOST_BLOCKS or sum(each.nbytes for each in list(self.blocks)) > self.limit:
+        self.trim()
+
+    def trim(self) -> None:
+        """Free what is beyond the limits."""
+        while len(self.blocks) > MOST_BLOCKS or sum(map(_size, self.blocks.copy())) > self.limit:
             try:
                 self.blocks.popleft()
             except IndexError:
@@ -65,15 +81,34 @@ class _Kept:
 
 
 class _Owner:
-    """What an output's array is based on; its end of life is that of the last view."""
+    """What an output's array is based on; it is gone when the last view is."""
 
     def __init__(self, block: AnyArray, was_written: bool) -> None:
-        self._block = block
         self.was_written = was_written
         self.__array_interface__ = block.__array_interface__
+        self._life = _life(block, _kept.give)
+        next(self._life)
 
-    def __del__(self) -> None:
-        _kept.give(self._block)
+
+def _life(block: AnyArray, give: Callable[[AnyArray], None]) -> Iterator[None]:
+    """Hold a block, and give it back when nobody holds this any more.
+
+    A signal's handler may run in any line of Python, and what it raises in a destructor is lost. The end of a generator
+    begins inside its `try`: Ctrl-C is caught, and comes again as soon as this has ended.
+    """
+    try:
+        try:
+            yield
+        finally:
+            give(block)
+    except KeyboardInterrupt:
+        _again = _Interrupt()
+
+
+class _Interrupt:
+    """Ctrl-C, when it is freed, which runs no line of Python."""
+
+    __del__ = _thread.interrupt_main
 
 
 def _limit_from_environment() -> int:
@@ -96,8 +131,7 @@ def limit_recycling(size: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise UnpoolError(f"limit_recycling: size is a number of bytes, 0 or more; got {size!r}. Correct it.")
     _kept.limit = size
-    while _kept.blocks and sum(each.nbytes for each in list(_kept.blocks)) > size:
-        _kept.blocks.popleft()
+    _kept.trim()
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:

@@ -136,7 +136,7 @@ def check_threads(row: Row, threads: int | None) -> None:
 
 def available_cores() -> int:
     """Cores that this process may use: what `threads=None` means."""
-    from unpool.kernels.cpu.threads import available
+    from unpool.kernels.cpu.cores import available
 
     return available()
 

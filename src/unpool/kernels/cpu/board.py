@@ -34,8 +34,8 @@ SPIN = 100e-6
 NAP = 1 if platform.system() == "Windows" else 30
 """Of a caller, again and again, until workers have ended: milliseconds on Windows, microseconds elsewhere."""
 
-THREADS, PIECES, DONE, PAUSES, BOXES = range(7, 12)
-"""Words of a board: threads, parts of each, workers that have helped, looks before a nap, the first box."""
+THREADS, PIECES, DONE, PAUSES, FIRST, BOXES = range(7, 13)
+"""Words of a board: threads, parts of each, workers that have helped, looks before a nap, the first job and box."""
 
 _STOP = 8  # bytes from a box to the word that asks its worker to end
 _LINE = 8  # words
@@ -148,6 +148,7 @@ def watch(left):
 def help_with(board, me):
     """Compute parts until none is left to take: first those of thread `me`, then those of the others."""
     threads, pieces, jobs = read(board + 8 * THREADS), read(board + 8 * PIECES), read(board + 8 * JOBS)
+    first = read(board + 8 * FIRST)
     taken = board + 8 * (BOXES + 2 * (threads - 1) + _LINE)
     parts = threads * pieces
     for number in range(me, me + threads):
@@ -155,7 +156,8 @@ def help_with(board, me):
         piece = add(taken + 8 * _LINE * owner, 1)
         while piece < pieces:
             part = owner * pieces + piece
-            call(read(board + 8 * ENTRY), board, jobs * part // parts, jobs * (part + 1) // parts, part)
+            start, stop = first + jobs * part // parts, first + jobs * (part + 1) // parts
+            call(read(board + 8 * ENTRY), board, start, stop, part)
             piece = add(taken + 8 * _LINE * owner, 1)
 
 
@@ -216,8 +218,10 @@ _lead, _serve = _make_lead(source_digest()), _make_serve(source_digest())
 
 
 def new_box():
-    """A box, IDLE: an int64 array that begins with it and fills a line of the cache."""
-    return np.zeros(_LINE, np.int64)
+    """A box, PARKED: an int64 array that begins with it and fills a line of the cache."""
+    box = np.zeros(_LINE, np.int64)
+    box[0] = PARKED
+    return box
 
 
 def serve(box, me: int, pauses: int) -> None:

@@ -7,17 +7,20 @@ code whoever runs it: results do not depend on the number of threads.
 A caller offers its parts to workers and works through them itself: what nobody took it does alone, so that no call ever
 waits for a thread that has not begun. Workers are Python threads that watch for work in compiled code, without the
 interpreter lock, and compute it there (`board.py`): a hand-over takes about a microsecond. After SPIN seconds without
-work they park, in Python; waking a parked thread takes about 50.
+work they park, in Python; waking a parked thread takes about 50. After IDLE seconds they end.
 """
 
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from unpool.kernels.cpu import board
+from unpool.kernels.cpu.cores import available
 
 VECTORISED = 4
 """So many elements of a pool that moves whole vectors take the time of one, as `split` counts work."""
@@ -25,87 +28,109 @@ VECTORISED = 4
 PIECES = 4
 """Parts of each thread in a `Launch`: a thread that is done early takes over what others have not begun."""
 
+IDLE = 60.0
+"""Seconds without work after which a thread ends; the next call that wants it starts it again."""
+
+ROUND = 0.05
+"""Seconds for which a call stays in compiled code, about: Python handles signals, such as Ctrl-C, in between."""
+
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
-
-
-def available() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+_WORTH_A_ROUND = 1 << 26
 
 
 class _Worker:
-    """A thread that helps with the parts of any caller."""
+    """A helper with the parts of any caller: a box, and a thread where one has been wanted lately."""
 
     def __init__(self, number: int) -> None:
         self.box = board.new_box()
-        self.pauses = 0
         self._number = number
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="unpool", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # whether there is a thread
 
     def wake(self) -> None:
-        """Have it look into its box if it is parked."""
-        if self.box[0] == board.PARKED and self._bell.empty():
-            self._bell.put(True)
+        """Have its thread look into its box if that is parked."""
+        if self.box[0] == board.PARKED and self._bell.empty() and self._lock.acquire(blocking=False):
+            try:
+                if self._thread is None:
+                    self._thread = self._started()
+                self._bell.put(True)
+            except RuntimeError:  # no more threads, or the interpreter is ending: the caller does it all
+                pass
+            finally:
+                self._lock.release()
 
     def stop(self) -> None:
         """End it, once it has finished what it has begun."""
         self.box[1] = 1
         self._bell.put(False)
-        self._thread.join()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _started(self) -> threading.Thread:
+        thread = threading.Thread(target=self._serve, name="unpool", daemon=True)
+        thread.start()
+        return thread
 
     def _serve(self) -> None:
-        is_open = True
-        while is_open:
-            board.serve(self.box, self._number, self.pauses)
-            is_open = self._bell.get()
+        while self._is_wanted():
+            board.serve(self.box, self._number, board.pauses_in(board.SPIN))
+
+    def _is_wanted(self) -> bool:
+        """Wait for the bell, but not for ever."""
+        try:
+            return self._bell.get(timeout=IDLE)
+        except Empty:
+            with self._lock:
+                if self._bell.empty():
+                    self._thread = None
+                    return False
+            return self._bell.get()
 
 
 class _Workers:
-    """As many as were ever wanted at once."""
+    """As many as were ever wanted at once. No call waits for a lock: it does without whom another call is adding."""
 
     def __init__(self) -> None:
         self._all: list[_Worker] = []
         self._blank: dict[tuple[int, int], Any] = {}
         self._is_open = True
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # the list
 
-    def compute(self, kernel: Callable[..., Any], jobs: int, threads: int, pieces: int, args: tuple[Any, ...]) -> Any:
-        """Have all jobs computed; what each part gives, in order."""
+    def compute(
+        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, args: tuple[Any, ...]
+    ) -> Any:
+        """Have the jobs computed; what each part gives, in order."""
         if len(self._all) < threads - 1:
             self._grow(threads - 1)
         helpers = self._all[: threads - 1]
         for worker in helpers:
             worker.wake()
-        size = len(helpers) + 1, min(pieces, jobs // threads)
-        if size not in self._blank:
-            pauses = helpers[0].pauses if helpers else 0
-            self._blank[size] = board.blank(*size, [worker.box for worker in helpers], pauses)
-        notes = self._blank[size].copy()
-        kernel(*args, -id(notes), jobs)
+        size = len(helpers) + 1, min(pieces, (stop - first) // threads)
+        blank = self._blank.get(size)
+        if blank is None:
+            boxes = [worker.box for worker in helpers]
+            blank = self._blank[size] = board.blank(*size, boxes, board.pauses_in(board.SPIN))
+        notes = blank.copy()
+        if first:
+            notes[board.FIRST] = first
+        kernel(*args, -id(notes), stop - first)
         return board.results(notes)
 
     def stop(self) -> None:
         """End all threads, once they have finished what they have begun."""
-        with self._lock:
-            self._is_open = False
+        self._is_open = False
         for worker in self._all:
             worker.stop()
 
     def _grow(self, size: int) -> None:
-        with self._lock:
-            while self._is_open and len(self._all) < size:
-                try:
+        if self._lock.acquire(blocking=False):
+            try:
+                while self._is_open and len(self._all) < size:
                     self._all.append(_Worker(len(self._all) + 1))
-                except RuntimeError:  # no more threads, or the interpreter is ending: the caller does it all
-                    break
-            pauses = board.pauses_in(board.SPIN) if len(self._all) < available() else 0
-            for worker in self._all:
-                worker.pauses = pauses
-            self._blank = {}
+            finally:
+                self._lock.release()
 
 
 _workers = _Workers()
@@ -120,7 +145,7 @@ def split(
         kernel: from `compiled`; returns a bool, an int or nothing.
         jobs: how many independent jobs there are.
         work: elements that all jobs visit together; decides whether threads are worth their hand-over.
-        threads: at most so many threads; None for all available cores.
+        threads: at most so many threads, and never more than cores that are available; None for all of these.
         args: what the kernel takes before `first` and `stop`.
         pieces: at most so many parts for each thread; more than one where little is done once for a part.
 
@@ -129,8 +154,34 @@ def split(
     """
     most = min(jobs, work // _WORTH_A_THREAD)
     if most > 1:
-        most = min(most, available() if threads is None else threads)
-    return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, jobs, most, pieces, args)
+        most = min(most, available() if threads is None else min(threads, _cores()))
+    if work > _WORTH_A_ROUND:
+        return _in_rounds(kernel, jobs, work, most, pieces, args)
+    return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, 0, jobs, most, pieces, args)
+
+
+@cache
+def _cores() -> int:
+    return available()
+
+
+def _in_rounds(
+    kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
+) -> list[Any]:
+    """A long call, some jobs after others: nobody is at work when a signal's handler runs, which may raise."""
+    results: list[Any] = []
+    first, count = 0, threads * (jobs * _WORTH_A_ROUND // work)
+    while first < jobs:
+        count = max(count - count % threads, threads)
+        stop = min(first + count, jobs)
+        start = time.perf_counter()
+        if threads <= 1 or stop - first < threads:
+            results.append(kernel(*args, first, stop))
+        else:
+            results += _workers.compute(kernel, first, stop, threads, pieces, args)
+        count = int(count * min(4.0, ROUND / (time.perf_counter() - start)))
+        first = stop
+    return results
 
 
 class Launch:
