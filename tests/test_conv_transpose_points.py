@@ -35,6 +35,17 @@ def test_pads_cut_and_output_padding_holds_the_bias():
     assert np.array_equal(y[:, :, 2], np.broadcast_to(b[:, None], (1, 5, 2)))
 
 
+@pytest.mark.parametrize("shape", [[1, 1], [2, 3], [40, 1], [0, 2]])
+def test_many_images_of_which_little_is_wanted(shape):
+    """Windows are not made where y is a small part of them: the weights are cut instead, with the same result."""
+    x, w, b = models.random(64, 2, 1, 1), models.random(2, 3, 31, 33), models.random(3)
+    y = unpool.conv_transpose(x, w, b, output_shape=shape)
+    begins = [max(0, size - wanted) - max(0, size - wanted) // 2 for size, wanted in zip((31, 33), shape, strict=True)]
+    part = expected(x, w, b)[:, :, begins[0] :, begins[1] :][:, :, : shape[0], : shape[1]]
+    np.testing.assert_allclose(y[:, :, :31], part, rtol=0, atol=1e-5)
+    assert np.array_equal(y[:, :, 31:], np.broadcast_to(b[:, None, None], y[:, :, 31:].shape))
+
+
 def test_threads_do_not_change_a_bit():
     """Output channels are split over threads; no sum is."""
     x, w, b = models.random(1, 33, 1, 1), models.random(33, 67, 5, 7), models.random(67)

@@ -208,6 +208,33 @@ def growing_walk(axis: Axis) -> Walk:
     return Walk(tap, other, np.where(remainder % common == 0, np.maximum(0, count), 0), tap_step, -back)
 
 
+def met_taps(axis: Axis) -> tuple[int, int]:
+    """The first tap that falls on data at any position, and the one after the last; equal where none does.
+
+    >>> met_taps(Axis(8, 8, Window(101), 50)), met_taps(Axis(8, 2, Window(3), 50))
+    ((43, 58), (0, 0))
+    """
+    window = axis.window
+    first = max(0, -(((axis.small - 1) * window.stride - axis.begin) // window.dilation))
+    stop = min(window.size, -(-(axis.large + axis.begin) // window.dilation))
+    return (first, stop) if first < stop else (0, 0)
+
+
+def clipped(axis: Axis) -> Axis:
+    """The same windows without the taps at their ends that fall on data nowhere: they read the same, and are as few.
+
+    >>> clipped(Axis(8, 8, Window(101), 50))
+    Axis(large=8, small=8, window=Window(size=15, stride=1, dilation=1), begin=7)
+    """
+    (first, stop), window = met_taps(axis), axis.window
+    if stop - first == window.size:
+        return axis
+    size = max(1, stop - first)
+    return Axis(
+        axis.large, axis.small, Window(size, window.stride, window.dilation), axis.begin - first * window.dilation
+    )
+
+
 def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:
     """For every tap that can fall on data, its small positions [low, high) and its offset on the large axis.
 
@@ -215,9 +242,7 @@ def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:
         (taps, 4) int64: tap, low, high, offset; position p reads large position p * stride + offset.
     """
     window = axis.window
-    first = max(0, -(((axis.small - 1) * window.stride - axis.begin) // window.dilation))
-    stop = min(window.size, -(-(axis.large + axis.begin) // window.dilation))
-    tap = np.arange(first, max(first, stop), dtype=np.int64)
+    tap = np.arange(*met_taps(axis), dtype=np.int64)
     offset = tap * window.dilation - axis.begin
     low = np.maximum(0, -(offset // window.stride))
     high = np.minimum(axis.small, -((offset - axis.large) // window.stride))

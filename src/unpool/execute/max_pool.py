@@ -8,7 +8,7 @@ from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, like, present
 from unpool.execute.outputs import Output
-from unpool.memory import RECYCLED_FROM, allocate, was_written
+from unpool.memory import RECYCLED_FROM, allocate, check_bytes, was_written
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
 from unpool.operators.tensors import Shape
@@ -29,6 +29,7 @@ class PreparedMaxPool:
         self._call = call = max_pool.call(spec, shape)
         self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
         self._indices = Output(row, "Indices", call.small.in_onnx_order(), NO_INDICES.dtype) if has_indices else None
+        check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", row.label)
         self._is_in_place = not row.is_channels_last and not spec.is_column_major
         planes = (call.small.batch * call.small.channels,)
         keep = row.is_channels_last

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -151,21 +150,31 @@ def line_fills(axes: tuple[Axis, ...], plan: Grid, block: int, lanes: int):
     smalls = [axis.small for axis in axes]
     inner = [math.prod(smalls[number + 1 :]) for number in range(len(axes) - 1)]
     starts = padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
-    fills: list[Any] = []
-    edges = [0]
-    for at in range(0, plan.length, block):
-        end = at + block + plan.margin
-        rows = np.arange(at // padded, -(-end // padded))
-        first = np.maximum(rows * padded, at)[:, None] + np.arange(0, padded, lanes)
-        is_row = first < np.minimum((rows + 1) * padded, end)[:, None]
-        start = np.where(rows < starts.size, starts[np.minimum(rows, starts.size - 1)], -1)[:, None]
-        for number, begin in enumerate(plan.copies):
-            column = first - rows[:, None] * padded - begin
-            stop = np.where(start < 0, 0, np.clip(small - column, 0, lanes))
-            each = np.stack([number * line + first - at, start + column, np.clip(-column, 0, lanes), stop], axis=-1)
-            fills.extend((each[is_row], [[number * line + end - at, 0, 0, 0]]))
-        edges.append(edges[-1] + sum(len(each) for each in fills[-2 * len(plan.copies) :]))
-    return np.array(edges), np.concatenate(fills).astype(np.int64)
+    at = np.arange(0, plan.length, block)
+    end = at + block + plan.margin
+    size = -(-end // padded) - at // padded
+    part, row = np.repeat(np.arange(at.size), size), _counted(size) + np.repeat(at // padded, size)
+    low, high = np.maximum(row * padded, at[part]), np.minimum((row + 1) * padded, end[part])
+    size = -(-(high - low) // lanes)
+    first = np.repeat(low, size) + _counted(size) * lanes
+    part, row = np.repeat(part, size), np.repeat(row, size)
+    vectors = np.bincount(part, minlength=at.size) + 1
+    edges = np.concatenate([[0], np.cumsum(vectors * len(plan.copies))])
+    fills = np.zeros((edges[-1], 4), np.int64)
+    place = edges[part] + _counted(vectors - 1)
+    start = np.where(row < starts.size, starts[np.minimum(row, starts.size - 1)], -1)
+    for number, begin in enumerate(plan.copies):
+        column = first - row * padded - begin
+        stop = np.where(start < 0, 0, np.clip(small - column, 0, lanes))
+        each = np.stack([number * line + first - at[part], start + column, np.clip(-column, 0, lanes), stop], axis=-1)
+        fills[place + number * vectors[part]] = each
+        fills[edges[:-1] + (number + 1) * vectors - 1, 0] = number * line + block + plan.margin
+    return edges, fills
+
+
+def _counted(sizes):
+    """0, 1, 2, .. for each of the sizes, one after the other."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def row_targets(axes: tuple[Axis, ...], plan: Grid):

@@ -8,6 +8,7 @@ split it over threads of its own, which then watch for more work for millisecond
 else.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -27,6 +28,9 @@ from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product,
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
 """Images, and vectors of columns."""
 
+_MOST_UNCUT = 2
+"""Times the elements of y and w, up to which windows are cut after they are made: else the weights are cut, a copy."""
+
 TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)
 """The same for one image."""
 
@@ -37,16 +41,20 @@ def prepare(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
     Args:
         work: with one element per channel of x, and no dilation.
     """
-    grow = _prepare_whole(work)
     if all(axis.begin == 0 and axis.large == axis.window.size for axis in work.axes):
-        return grow
+        return _prepare_whole(work, work.taps)
+    target, source = zip(*(_shared(axis) for axis in work.axes), strict=True)
+    before, after = (slice(None),) * len(source), source
+    if work.batch * work.taps > _MOST_UNCUT * (work.batch * work.large + work.channels * work.taps):
+        before, after = after, before
+    sizes = [len(range(axis.window.size)[part]) for axis, part in zip(work.axes, before, strict=True)]
+    grow = _prepare_whole(work, math.prod(sizes))
 
     def grow_and_cut(x, w, b, y, threads):
-        windows = np.empty((len(x), *w.shape[1:]), y.dtype)
-        grow(x, w, b, windows, threads)
+        windows = np.empty((len(x), w.shape[1], *sizes), y.dtype)
+        grow(x, np.ascontiguousarray(w[..., *before]), b, windows, threads)
         y[...] = b.reshape(-1, *[1] * len(work.axes))
-        target, source = zip(*(_shared(axis) for axis in work.axes), strict=True)
-        y[..., *target] = windows[..., *source]
+        y[..., *target] = windows[..., *after]
 
     return grow_and_cut
 
@@ -57,13 +65,13 @@ def _shared(axis: Axis) -> tuple[slice, slice]:
     return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
 
 
-def _prepare_whole(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
-    """Writes all windows, uncut."""
-    columns, tile = work.maps * work.taps, TILE_OF_ONE if work.batch == 1 else TILE
+def _prepare_whole(work: Work, taps: int) -> Callable[[Any, Any, Any, Any, int | None], object]:
+    """Writes all windows of so many taps, uncut."""
+    columns, tile = work.maps * taps, TILE_OF_ONE if work.batch == 1 else TILE
     wide = tile[1] * (vector_bytes() // work.dtype.itemsize)
     if columns < wide:
         return _weigh_each
-    numbers = np.array([work.batch, work.channels, columns, work.taps])
+    numbers = np.array([work.batch, work.channels, columns, taps])
     cost = work.batch * work.channels * columns // VECTORISED
     launch = Launch(_kernel(work.dtype, tile), -(-columns // wide), cost, numbers)
     return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)

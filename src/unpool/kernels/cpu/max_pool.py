@@ -1,4 +1,4 @@
-"""Max pooling: routes a call to one of four kernels, and cuts it into independent jobs.
+"""Max pooling: routes a call to one of five ways, and cuts it into independent jobs.
 
 | windows | kernel | why |
 |---|---|---|
@@ -9,6 +9,7 @@
 | channels last, fewer channels than a register holds | direct | its registers may end short |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
 | the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
+| that share so much that walking them takes forever | doubling | as separable, for planes of any size and layout |
 | with NaN | rolling or separable, then direct where it was noticed | they only notice it |
 | with a maximum that padding has too | separable, then direct where it was noticed | it cannot tell them apart |
 """
@@ -21,8 +22,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unpool.geometry import Axis, Window, shrinking_walk
+from unpool.geometry import Axis, Window, clipped, shrinking_walk
 from unpool.kernels.cpu import max_pool_direct as direct
+from unpool.kernels.cpu import max_pool_doubling as doubling
 from unpool.kernels.cpu import max_pool_rolling as rolling
 from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu import max_pool_tiles as tiles
@@ -82,7 +84,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
         lowest: what such a window gives, as bits.
         mode: layout, NaN, and what indices count in.
     """
-    axes = tuple(axes)
+    axes = tuple(map(clipped, axes))
     if y.size == 0:
         return Launch(None, 0, 0)
     channels = x.shape[-1] if mode.channels_last else 0
@@ -90,11 +92,13 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     tiling = tiles.tiling(plane.leading, plane.lanes, plane.unit)
     if tiling is not None and tiling.is_disjoint:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
-    directly = partial(_pool_directly, x, plane, infinity, y, indices, lowest, mode)
+    is_shared = doubling.is_worthwhile(plane, x.size // x.shape[0], y.size // y.shape[0])
+    one_by_one = doubling.prepare if is_shared else _pool_directly
+    directly = partial(one_by_one, x, plane, infinity, y, indices, lowest, mode)
     if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size):
         return _pool_rolling(x, plane, infinity, y, indices, mode, directly)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
-    if found is None and tiling is not None:
+    if found is None and tiling is not None and not is_shared:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
     if found is None:
         return directly(0, y.size // plane.lanes.small)
@@ -112,7 +116,7 @@ class _Watched:
     """Pools bands of planes, and directly again those that have NaN, or padding as their maximum."""
 
     def __init__(
-        self, launch: Launch, jobs: int, bands: tuple[int, int, int], directly: Callable[[int, int], Launch]
+        self, launch: Launch, jobs: int, bands: tuple[int, int, int], directly: Callable[[int, int], Run]
     ) -> None:
         """A plane has so many bands, of so many rows of outputs, and so many rows of outputs altogether."""
         self._launch = launch
@@ -182,7 +186,7 @@ def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int) -> bool:
 
 
 def _pool_rolling(
-    x, plane: Plane, infinity: int, y, indices, mode: Mode, directly: Callable[[int, int], Launch]
+    x, plane: Plane, infinity: int, y, indices, mode: Mode, directly: Callable[[int, int], Run]
 ) -> _Watched:
     rows, columns = plane.axes
     cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None

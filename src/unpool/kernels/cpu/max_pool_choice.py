@@ -8,6 +8,7 @@ from unpool.kernels.cpu import max_pool_separable as separable
 from unpool.kernels.cpu.max_pool_separable_plan import chain, padded_size
 
 _LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
+_MOST_PADDING = 16  # times the elements and results of a plane, with which padding is laid out
 _WORTH_LAYING_OUT = 1 << 13  # taps of all windows below which nothing is laid out: one kernel less to compile or load
 _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
 _SHORT = 2  # so many times more, if a row fills one block only
@@ -42,8 +43,10 @@ class Plane:
 
 
 def is_separable_possible(plane: Plane, dtype: str, plane_size: int) -> bool:
-    """Whether places fit their type, channels fill a register, and what is laid out at once is not too long."""
+    """Whether places fit their type, channels fill a register, and what is laid out, at once and in all, is short."""
     padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
+    if math.prod(padded) > _MOST_PADDING * (plane_size + math.prod(axis.small for axis in plane.axes)):
+        return False
     window = plane.spatial[0].window.reach if len(padded) > 1 else 1
     longest = max(padded[-1], window * math.prod(padded[1:]))
     return 0 < plane_size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < separable.lanes_of(dtype)

@@ -23,10 +23,14 @@ PLANES_BYTES = 1 << 15
 LINE_BYTES = 1 << 14
 """So much is laid out at a time, to stay in the first cache."""
 
+MOST_PLACES = 2**31 - 1
+"""Elements of planes that are pooled together: places are counted with 32 bits."""
+
 ALIGNMENT = 64
 """Bytes of a line of the caches; rows start at a multiple of it."""
 
 _MOST_TAPS = 5  # of one move, at stride 1
+_MOST_STRIDE = 64  # for which a move has so many times more
 
 Table = npt.NDArray[np.signedinteger]
 
@@ -114,7 +118,7 @@ def chain(window: Window) -> list[list[int]]:
     ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
     """
     found, covered = [], 1
-    while -(-window.size // covered) > _MOST_TAPS * window.stride:
+    while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
         found.append([tap * covered for tap in range(4)])
         covered *= 4
     taps = -(-window.size // covered)
@@ -204,7 +208,8 @@ def plan(
     if len(spatial) == 2 and spatial[0].window.stride > 1:
         pooled = _round_up(pooled, whole)
     row_bytes = pooled * (width + place_width)
-    planes = 1 if inner > 1 else _planes(outer, row_bytes * prod(padded_size(axis) for axis in spatial[:-1]))
+    rows, size = prod(padded_size(axis) for axis in spatial[:-1]), prod(axis.large for axis in spatial)
+    planes = 1 if inner > 1 else _planes(outer, row_bytes * rows, size)
     axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
     padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
     weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
@@ -239,9 +244,12 @@ def plan(
     )  # fmt: skip
 
 
-def _planes(outer: int, plane_bytes: int) -> int:
-    """How many small planes are pooled together; there remain some parts for threads to share."""
-    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8))
+def _planes(outer: int, plane_bytes: int, size: int) -> int:
+    """How many small planes, of so many elements, are pooled together, such that places fit their type.
+
+    There remain some parts for threads to share.
+    """
+    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
 
 
 def _round_up(size: int, unit: int) -> int:

@@ -88,10 +88,10 @@ def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
         return None
     corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
     for number, axis in enumerate(leading):
-        starts, lists = _rows(axis)
-        weight = math.prod(each.large for each in axes[number + 1 :])
-        if len(offsets) * len(lists) * offsets.shape[1] * lists.shape[1] > MOST_OFFSETS:
+        found = _rows(axis, MOST_OFFSETS // offsets.size)
+        if found is None:
             return None
+        (starts, lists), weight = found, math.prod(each.large for each in axes[number + 1 :])
         corners = corners[:, np.newaxis] * (1, len(lists)) + starts * (weight, 1)
         offsets = offsets[:, np.newaxis, :, np.newaxis] + lists[:, np.newaxis] * weight
         corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
@@ -100,16 +100,20 @@ def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
     return Tiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
 
 
-def _rows(axis: Axis) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """For every position the first of its taps on data and the number of its list; and the lists, from there on.
 
     Taps in padding are moved to the nearest one on data: a maximum, and the first of equals, stay what they are.
+
+    Returns:
+        None where the lists have more than `most` taps.
     """
     walk = shrinking_walk(axis)
-    taps = np.arange(axis.window.size) - walk.tap[:, np.newaxis]
-    taps = np.clip(taps, 0, walk.count[:, np.newaxis] - 1) * axis.window.dilation
-    lists, number = np.unique(taps, axis=0, return_inverse=True)
-    return np.stack([walk.other, number.reshape(-1)], axis=1), lists
+    kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
+    if len(kinds) * axis.window.size > most:
+        return None
+    taps = np.clip(np.arange(axis.window.size) - kinds[:, :1], 0, kinds[:, 1:] - 1) * axis.window.dilation
+    return np.stack([walk.other, number.reshape(-1)], axis=1), taps
 
 
 def lanes_of(size: int, small: int, *, is_exact: bool) -> int:

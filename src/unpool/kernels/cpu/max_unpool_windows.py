@@ -51,9 +51,9 @@ def prepare(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool
     Returns:
         None where windows cannot be streamed.
     """
-    slabs = _slabs(axes)
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
-    if slabs is None or planes * small == 0:
+    slabs = _slabs(axes) if planes * small * large else None
+    if slabs is None:
         return None
     cuts, sources = slabs
     count, row = len(cuts) - 1, axes[-1].large
