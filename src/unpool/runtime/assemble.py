@@ -28,6 +28,9 @@ from unpool.runtime.plan import Plan, Step
 from unpool.runtime.reference import ReferencePiece
 from unpool.runtime.shapes import Types, sizes
 
+MOST_POOLS = 64
+"""Pieces with threads of their own; further ones run in the caller's, for threads are no endless supply."""
+
 AS_RAISED = Meaning("spec", "output")  # a ScatterND counts in its output, however the model is read
 
 
@@ -46,6 +49,7 @@ class Settings:
     exact: bool
     threads: int | None
     options: onnxruntime.SessionOptions
+    one_thread: onnxruntime.SessionOptions
     providers: Providers
 
 
@@ -82,6 +86,7 @@ class _Assembly:
         self._known = certain(graph, types)
         self._loaded: dict[Step, Runner] = {}
         self._refused: dict[int, str] = {}
+        self._pools = 0
 
     def program(self) -> Program:
         """Plan and load, again and again until nothing more is refused."""
@@ -124,32 +129,34 @@ class _Assembly:
             words = f"the type of {', '.join(sorted(unknown))} is unknown before it runs"
             self._refused |= {one: words for one in step.nodes if unknown & set(reads(self._graph.nodes[one]))}
             return
+        is_early = self._pools < MOST_POOLS
         try:
-            piece = self._onnxruntime(step)
+            piece = self._onnxruntime(step, self._settings.options if is_early else self._settings.one_thread)
         except RefusedError as error:
             self._refuse(step, error)
             return
+        self._pools += 1
         for name, words in piece.output_types.items():
             type_ = type_names.parse(words)
             if type_ is not None:
                 self._known.setdefault(name, type_)
         self._loaded[step] = piece
 
-    def _onnxruntime(self, step: Step) -> OrtPiece:
+    def _onnxruntime(self, step: Step, options: onnxruntime.SessionOptions) -> OrtPiece:
         model = cut(self._graph, step, self._known)
         try:
-            return self._piece(step, model)
+            return self._piece(step, model, options)
         except RefusedError as error:
             refusal = error
         older = at_oldest_opset(model)
         if refusal.may_be_invalid and older != model:
             with suppress(RefusedError):
-                return self._piece(step, older)
+                return self._piece(step, older, options)
         raise refusal
 
-    def _piece(self, step: Step, model: onnx.ModelProto) -> OrtPiece:
+    def _piece(self, step: Step, model: onnx.ModelProto, options: onnxruntime.SessionOptions) -> OrtPiece:
         where = self._where(step)
-        return OrtPiece(serialize(model, where), where, self._settings.options, self._settings.providers)
+        return OrtPiece(serialize(model, where), where, options, self._settings.providers)
 
     def _refuse(self, step: Step, error: RefusedError) -> None:
         """Find the nodes of a refused piece that are to blame; all of them when none is alone."""
@@ -160,7 +167,7 @@ class _Assembly:
             probe = alone(self._graph, position)
             if len(step.nodes) > 1 and all(name in self._known for name in probe.inputs):
                 try:
-                    self._onnxruntime(probe)
+                    self._onnxruntime(probe, self._settings.one_thread)
                 except RefusedError as own_error:
                     found[position] = str(own_error)
         self._refused |= found or dict.fromkeys(step.nodes, str(error))

@@ -2,29 +2,38 @@
 
 onnx's is wrong for ceil_mode, for SAME with a window below the stride, for ConvTranspose under auto_pad or output_shape
 and for pads beside auto_pad, and does not know the channels-last domain. It therefore sees each output of our nodes as
-an Identity of an input of the graph, whose type is what we know so far. Both take turns until nothing new is found: as
-often as the data passes through our nodes.
+an Identity of an input of the graph, whose type is what we know so far. Both take turns from level to level, so that
+every node is looked at once; only for the bodies of one node they do until nothing new is found.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, chain, count
+from typing import TypeAlias
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from unpool.errors import ModelError
+from unpool.errors import ModelError, UnsupportedError
 from unpool.operators.resolve import Spec
 from unpool.runtime import shapes
 from unpool.runtime.bound import Meaning, bind
-from unpool.runtime.graph import Graph
-from unpool.runtime.light import as_input, is_large
-from unpool.runtime.nodes import attributes, bodies, domain, is_ours, with_inner
+from unpool.runtime.boundary import brief
+from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.light import LARGE, as_input, is_large
+from unpool.runtime.nodes import attributes, bodies, domain, is_ours, label, reads, with_inner, writes
+from unpool.runtime.passes.constants import lift
 from unpool.runtime.shapes import Types
 from unpool.runtime.symbolic import Dims, output_dims
 
 MADE = "unpool.made."
 INVENTED = "unk__"  # how onnx's inference names a size that it does not know
+
+MOST_INNER = 200_000
+"""Nodes that onnx may look at for the bodies of one node, every time counted."""
+
+Vectors: TypeAlias = Mapping[str, Dims | None]
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Inference:
 
     types: Types
     ours: tuple[OurNode, ...]
-    inner: tuple[Types, ...]
+    inner: tuple[Mapping[str, onnx.TypeProto], ...]
 
 
 def infer(graph: Graph, meaning: Meaning) -> Inference:
@@ -58,64 +67,176 @@ def infer(graph: Graph, meaning: Meaning) -> Inference:
         ModelError: onnx's inference fails on the model.
         UnpoolError: a node of ours breaks its contract.
     """
-    ours = tuple(OurNode(node, bind(node, graph.opsets, meaning)) for node in with_inner(graph.nodes) if is_ours(node))
-    skeleton = _skeleton(graph)
-    known: Types = {}
-    while True:
-        inferred = _by_onnx(skeleton, known)
-        turn = _Turn(graph, ours)
-        types = turn.visit(inferred, stated_types(graph))
-        if turn.made == known:
-            inner = tuple(map(_only_known, turn.inner))
-            return Inference(_only_known(types), tuple(turn.ours), inner)
-        known = turn.made
+    graph = lift(graph)  # onnx reads what a Constant holds, wherever the node that needs it is
+    walk = _Walk(graph, meaning)
+    for plain, crossing in _levels(graph):
+        walk.visit_plain(plain)
+        for position in crossing:
+            if is_ours(graph.nodes[position]):
+                walk.visit_ours(position)
+            else:
+                walk.visit_holder(position)
+    return walk.done()
 
 
-class _Turn:
-    """One walk over what onnx inferred: our nodes' inputs are read off, and their outputs are made."""
+def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
+    """Positions of nodes by how many nodes of ours are before them: those of onnx, and those that are or hold ours."""
+    made_at: dict[str, int] = {}
+    levels: dict[int, tuple[list[int], list[int]]] = {}
+    for position, node in enumerate(graph.nodes):
+        level = max((made_at.get(name, 0) for name in reads(node)), default=0)
+        crosses = any(map(is_ours, with_inner([node])))
+        levels.setdefault(level, ([], []))[crosses].append(position)
+        made_at |= dict.fromkeys(writes(node), level + crosses)
+    return [levels[level] for level in sorted(levels)]
 
-    def __init__(self, graph: Graph, ours: tuple[OurNode, ...]) -> None:
-        self._nodes = ours
-        self._declared = graph.declared
-        self._vectors = _vectors_of(graph.constants.items())
-        self.ours: list[OurNode] = []
-        self.inner: list[Types] = []
-        self.made: Types = {}
 
-    def visit(self, body: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) -> Types:
-        """Walk a graph or body; `outer` holds the types that it sees around it, the result its own as well."""
+class _Walk:
+    """A graph, level by level: onnx infers what is between our nodes, and each of ours is computed once."""
+
+    def __init__(self, graph: Graph, meaning: Meaning) -> None:
+        self._graph = graph
+        self._nodes = [node for node in with_inner(graph.nodes) if is_ours(node)]
+        self._specs = [bind(node, graph.opsets, meaning) for node in self._nodes]
+        self._first = list(accumulate((_count_ours(node) for node in graph.nodes), initial=0))
+        self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
+        stated = {**graph.declared, **{value.name: value.type for value in graph.outputs}}
+        self._stated = {name: shapes.without_shape(one) for name, one in stated.items()}
+        self._types: Types = self._stated | stated_types(graph)
+        self._vectors: MutableMapping[str, Dims | None] = dict(_vectors_of(graph.constants.items()))
+        self._ours: dict[int, OurNode] = {}
+        self._inner: dict[int, list[tuple[Types, ...]]] = {}
+        self._imports = [helper.make_opsetid(name, version) for name, version in graph.opsets.items()]
+
+    def done(self) -> Inference:
+        """Everything that was found."""
+        types = _only_known(self._types)
+        bodies_in_order = chain.from_iterable(self._inner[position] for position in sorted(self._inner))
+        inner = tuple(ChainMap(*own, types) for own in bodies_in_order)
+        return Inference(types, tuple(self._ours[number] for number in sorted(self._ours)), inner)
+
+    def visit_plain(self, positions: Sequence[int]) -> None:
+        """Nodes without ours, all at once."""
+        if not positions:
+            return
+        inferred = self._by_onnx([self._graph.nodes[position] for position in positions], {})
+        found = _plain_types((*inferred.value_info, *inferred.output))
+        self._types |= found
+        visit = _Visit(self, self._vectors, {})
+        for position, node in zip(positions, inferred.node, strict=True):
+            self._inner[position] = visit.node(node, self._types, ())
+
+    def visit_ours(self, position: int) -> None:
+        """One of ours."""
+        number = self._first[position]
+        made = self.made_by(number, self._types, self._vectors)
+        self._types |= {self._nodes[number].output[place]: type_ for place, type_ in made.items()}
+        for name in self._nodes[number].output:
+            self._vectors[name] = None
+
+    def visit_holder(self, position: int) -> None:
+        """A node with bodies that hold ours: again and again, as often as the data passes through ours in there."""
+        numbers = count(self._first[position])
+        (stand_in,) = _stand_ins(self._graph.nodes[position], numbers.__next__)
+        size = sum(1 for _ in with_inner([stand_in]))
+        known: Types = {}
+        for turns in count(1):
+            inferred = self._by_onnx([stand_in], known)
+            visit = _Visit(self, ChainMap({}, self._vectors), {})
+            own: Types = _plain_types((*inferred.value_info, *inferred.output))
+            inner = visit.node(inferred.node[0], ChainMap(own, self._types), ())
+            if visit.made == known:
+                break
+            if turns * size > MOST_INNER:
+                raise UnsupportedError(
+                    f"{stand_in.op_type} node {label(stand_in)!r}: expected bodies in which few nodes of unpool follow "
+                    f"each other, got {size} nodes, gone through {turns} times. Move them out of the body."
+                )
+            known = visit.made
+        self._types |= own
+        self._inner[position] = inner
+
+    def made_by(self, number: int, types: Mapping[str, onnx.TypeProto], vectors: Vectors) -> dict[int, onnx.TypeProto]:
+        """The types of the outputs of one of ours, by place; its inputs are noted."""
+        node, spec = self._nodes[number], self._specs[number]
+        inputs = tuple(shapes.dims(types.get(name)) if name else None for name in node.input)
+        self._ours[number] = OurNode(node, spec, inputs)
+        asked = node.input[2] if node.op_type == "MaxUnpool" and len(node.input) > 2 else ""
+        found = output_dims(spec, inputs, (vectors.get(asked) or ()) if asked else None)
+        made = {}
+        for place, name in enumerate(node.output):
+            element = TensorProto.INT64 if place else shapes.element(types.get(node.input[0]))
+            element = element or shapes.element(self._graph.declared.get(name))
+            if name and element > 0:
+                made[place] = shapes.tensor_type(element, found[place])
+        return made
+
+    def _by_onnx(self, nodes: Sequence[onnx.NodeProto], made: Types) -> onnx.GraphProto:
+        """What onnx infers of some nodes, given what is known of all that they read."""
+        own = [name for node in nodes for name in writes(node)]
+        read = dict.fromkeys(name for node in nodes for name in reads(node))
+        given = self._types | made if made else self._types
+        outside = [name for name in read if name not in self._small and name in given]
+        inner = set(own)
+        body = helper.make_graph(
+            nodes,
+            "nodes",
+            [helper.make_value_info(name, given[name]) for name in outside if name not in inner],
+            [],
+            [_renamed(name, self._small[name]) for name in read if name in self._small],
+            value_info=[helper.make_value_info(name, self._stated[name]) for name in own if name in self._stated],
+        )
+        version = max(self._graph.ir_version, FIRST_IR_WITH_DEFAULTS)
+        model = helper.make_model(body, opset_imports=self._imports, ir_version=version)
+        try:
+            return onnx.shape_inference.infer_shapes(model).graph
+        except Exception as error:
+            raise ModelError(
+                f"model: expected a graph whose types can be inferred, got: {brief(error)}. Export it again."
+            ) from error
+
+
+class _Visit:
+    """One walk over what onnx inferred of some nodes: what it says of bodies, and in them the outputs of ours."""
+
+    def __init__(self, walk: _Walk, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
+        self._walk = walk
+        self._vectors = vectors
+        self.made = made
+
+    def node(
+        self, node: onnx.NodeProto, types: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
+    ) -> list[tuple[Types, ...]]:
+        """The types that each body of a node sees, innermost first, in the order in which the bodies end."""
+        for name in node.output:
+            self._vectors[name] = None
+        self._follow_vector(node, types)
+        return [one for _, body in bodies(node) for one in self._body(body, types, around)]
+
+    def _body(
+        self, body: onnx.GraphProto, outer: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
+    ) -> list[tuple[Types, ...]]:
         for one in body.input:
-            self._vectors.pop(one.name, None)
-        self._vectors |= _vectors_of((one.name, one) for one in body.initializer)
-        types = {one.name: as_input(one).type for one in body.initializer}
-        types |= {one.name: _plain(one.type) for one in (*body.input, *body.value_info, *body.output)}
-        types |= outer
+            self._vectors[one.name] = None
+        self._vectors.update(_vectors_of((one.name, one) for one in body.initializer))
+        own = {one.name: as_input(one).type for one in body.initializer}
+        own |= _plain_types((*body.input, *body.value_info, *body.output))
+        types, found = ChainMap(own, outer), []
         for node in body.node:
             if node.input and node.input[0].startswith(MADE):
                 self._our_output(node, types)
-            for name in node.output:
-                self._vectors.pop(name, None)
-            self._follow_vector(node, types)
-            for _, inner in bodies(node):
-                self.inner.append(self.visit(inner, types))
-        return types
+            found += self.node(node, types, (own, *around))
+        for name in [name for name, one in own.items() if not _is_known(name, one)]:
+            del own[name]
+        return [*found, (own, *around)]
 
-    def _our_output(self, identity: onnx.NodeProto, types: Types) -> None:
-        number, position = map(int, identity.input[0].removeprefix(MADE).split("."))
-        if number == len(self.ours):
-            node = self._nodes[number].node
-            inputs = tuple(shapes.dims(types.get(name)) if name else None for name in node.input)
-            self.ours.append(OurNode(node, self._nodes[number].spec, inputs))
-        ours = self.ours[number]
-        name = ours.node.output[position]
-        asked = ours.node.input[2] if ours.node.op_type == "MaxUnpool" and len(ours.node.input) > 2 else ""
-        found = output_dims(ours.spec, ours.inputs, self._vectors.get(asked, ()) if asked else None)[position]
-        element = TensorProto.INT64 if position else shapes.element(types.get(ours.node.input[0]))
-        element = element or shapes.element(self._declared.get(name))
-        if element > 0:
-            types[name] = self.made[identity.input[0]] = shapes.tensor_type(element, found)
+    def _our_output(self, identity: onnx.NodeProto, types: MutableMapping[str, onnx.TypeProto]) -> None:
+        number, place = map(int, identity.input[0].removeprefix(MADE).split("."))
+        made = self._walk.made_by(number, types, self._vectors)
+        if place in made:
+            types[identity.output[0]] = self.made[identity.input[0]] = made[place]
 
-    def _follow_vector(self, node: onnx.NodeProto, types: Types) -> None:
+    def _follow_vector(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
         """Note what is known of the integers in a vector that a Constant, a Shape or a Concat makes."""
         if domain(node) != "":
             return
@@ -126,8 +247,11 @@ class _Turn:
         elif node.op_type == "Shape":
             known = shapes.dims(types.get(node.input[0]))
             values = None if known is None else known[given.get("start", 0) : given.get("end")]
-        elif node.op_type == "Concat" and all(name in self._vectors for name in node.input):
-            values = [size for name in node.input for size in self._vectors[name]]
+        elif node.op_type == "Concat":
+            parts = [self._vectors.get(name) for name in node.input]
+            known_parts = [part for part in parts if part is not None]
+            fits = len(known_parts) == len(parts) and sum(map(len, known_parts)) <= LARGE
+            values = tuple(chain.from_iterable(known_parts)) if fits else None
         else:
             values = None
         if values is not None:
@@ -153,6 +277,14 @@ def stated_types(graph: Graph) -> Types:
     return known | {value.name: value.type for value in graph.inputs}
 
 
+def _count_ours(node: onnx.NodeProto) -> int:
+    return sum(map(is_ours, with_inner([node])))
+
+
+def _plain_types(values: Iterable[onnx.ValueInfoProto]) -> Types:
+    return {one.name: _plain(one.type) for one in values}
+
+
 def _only_known(types: Types) -> Types:
     return {name: one for name, one in types.items() if _is_known(name, one)}
 
@@ -168,43 +300,6 @@ def _plain(type_: onnx.TypeProto) -> onnx.TypeProto:
         return type_
     kept = [None if isinstance(dim, str) and dim.startswith(INVENTED) else dim for dim in known]
     return shapes.tensor_type(shapes.element(type_), kept)
-
-
-def _by_onnx(skeleton: onnx.ModelProto, made: Types) -> onnx.GraphProto:
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
-    model.graph.input.extend(helper.make_value_info(name, type_) for name, type_ in made.items())
-    try:
-        return onnx.shape_inference.infer_shapes(model).graph
-    except Exception as error:
-        raise ModelError(
-            f"model: expected a graph whose types can be inferred, got: {error}. Export it again."
-        ) from error
-
-
-def _skeleton(graph: Graph) -> onnx.ModelProto:
-    numbers = count()
-    nodes = [stand_in for node in graph.nodes for stand_in in _stand_ins(node, numbers.__next__)]
-    small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
-    fed = {value.name for value in graph.inputs}
-    given = [
-        helper.make_value_info(name, one) for name, one in stated_types(graph).items() if name not in {*small, *fed}
-    ]
-    known = {*graph.constants, *graph.sparse_constants, *fed}
-    body = helper.make_graph(
-        nodes,
-        "skeleton",
-        [*graph.inputs, *given],
-        list(map(_without_shape, graph.outputs)),
-        [_renamed(name, tensor) for name, tensor in small.items()],
-        value_info=[
-            helper.make_value_info(name, shapes.without_shape(one))
-            for name, one in graph.declared.items()
-            if name not in known
-        ],
-    )
-    imports = [helper.make_opsetid(name, version) for name, version in graph.opsets.items()]
-    return helper.make_model(body, opset_imports=imports, ir_version=max(graph.ir_version, 4))
 
 
 def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator[onnx.NodeProto]:

@@ -17,6 +17,7 @@ import onnx
 
 from unpool.errors import UnpoolError
 from unpool.runtime.bound import Meaning
+from unpool.runtime.boundary import reading
 from unpool.runtime.finding import Finding
 from unpool.runtime.inference import infer
 from unpool.runtime.lint_indices import INDEX_RULES
@@ -42,8 +43,9 @@ def lint(source: Source, *, sizes: Mapping[str, int] | None = None) -> tuple[Fin
     Raises:
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
     """
-    opened, meaning = _opened(_with_sizes(load(source), sizes or {}))
-    return tuple(_findings(opened, meaning))
+    with reading(source):
+        opened, meaning = _opened(_with_sizes(load(source), sizes or {}))
+        return tuple(_findings(opened, meaning))
 
 
 def _opened(model: onnx.ModelProto) -> tuple[Opened, Meaning]:

@@ -61,13 +61,19 @@ def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Nodes, and the nodes in their bodies at any depth."""
     for node in nodes:
         yield node
-        yield from inner_nodes(node)
+        if has_bodies(node):
+            yield from inner_nodes(node)
+
+
+def has_bodies(node: onnx.NodeProto) -> bool:
+    """Whether the node may have sub-graphs."""
+    return any(one.type == onnx.AttributeProto.GRAPH or one.graphs for one in node.attribute)
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Names that a node reads from its graph: its inputs, and what its bodies capture. Each once, in order."""
     names = [name for name in node.input if name]
-    for _, body in bodies(node):
+    for _, body in bodies(node) if node.attribute else ():
         names.extend(_captured(body))
     return tuple(dict.fromkeys(names))
 

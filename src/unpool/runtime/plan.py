@@ -10,7 +10,7 @@ Add behind it, and keeps its own layout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -145,6 +145,7 @@ def _readers(graph: Graph) -> Mapping[str, set[int]]:
 
 def _levels(graph: Graph, choices: Sequence[Choice], readers: Mapping[str, set[int]]) -> list[int]:
     made_at: dict[str, tuple[int, Runner]] = {}
+    asked = frozenset(graph.output_names)
     levels = []
     for node, choice in zip(graph.nodes, choices, strict=True):
         producers = [made_at[name] for name in reads(node) if name in made_at]
@@ -154,7 +155,7 @@ def _levels(graph: Graph, choices: Sequence[Choice], readers: Mapping[str, set[i
     for position in reversed(range(len(levels))):
         made = writes(graph.nodes[position])
         behind = {reader for name in made for reader in readers.get(name, ())}
-        is_inner = behind and set(made).isdisjoint(graph.output_names)
+        is_inner = behind and asked.isdisjoint(made)
         if is_inner and all(choices[one].runner == "onnxruntime" for one in (position, *behind)):
             levels[position] = min(levels[one] for one in behind)
     return levels
@@ -171,15 +172,23 @@ def _steps(
     for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
         alone = position if choice.runner == "unpool" else -1
         groups.setdefault((level, _ORDER.index(choice.runner), alone), []).append(position)
-    return [_step(graph, readers, choices[nodes[0]].runner, key[0], nodes) for key, nodes in sorted(groups.items())]
+    asked = frozenset(graph.output_names)
+    return [
+        _step(graph, readers, asked, Step(choices[nodes[0]].runner, key[0], tuple(nodes), (), ()))
+        for key, nodes in sorted(groups.items())
+    ]
 
 
-def _step(graph: Graph, readers: Mapping[str, set[int]], runner: Runner, level: int, nodes: Sequence[int]) -> Step:
-    made = [name for position in nodes for name in writes(graph.nodes[position])]
-    read = dict.fromkeys(name for position in nodes for name in reads(graph.nodes[position]))
-    known = {*made, *graph.constants, *graph.sparse_constants}
-    outputs = [name for name in made if name in graph.output_names or readers.get(name, set()).difference(nodes)]
-    return Step(runner, level, tuple(nodes), tuple(name for name in read if name not in known), tuple(outputs))
+def _step(graph: Graph, readers: Mapping[str, set[int]], asked: frozenset[str], step: Step) -> Step:
+    """The step with its inputs and outputs."""
+    nodes = frozenset(step.nodes)
+    made = [name for position in step.nodes for name in writes(graph.nodes[position])]
+    own = frozenset(made)
+    read = dict.fromkeys(name for position in step.nodes for name in reads(graph.nodes[position]))
+    constants = (graph.constants, graph.sparse_constants)
+    inputs = [name for name in read if name not in own and not any(name in one for one in constants)]
+    outputs = [name for name in made if name in asked or not nodes.issuperset(readers.get(name, ()))]
+    return replace(step, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def _records(graph: Graph, position: int, choice: Choice, step: int, level: int) -> Iterator[Record]:

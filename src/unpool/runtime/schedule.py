@@ -41,7 +41,7 @@ class Schedules:
         alive = set(wanted)
         needed = set(wanted)
         entries = []
-        plan = self._program.plan
+        plan, names = self._program.plan, _names(self._program.plan)
         for number in reversed(range(len(plan.steps))):
             step = plan.steps[number]
             if needed.isdisjoint(step.outputs):
@@ -49,10 +49,13 @@ class Schedules:
             needed.update(step.inputs)
             last = tuple(name for name in (*step.inputs, *step.outputs) if name not in alive)
             alive.update(step.inputs, step.outputs)
-            entries.append(Entry(step, self._program.runners[number], _name(plan, number), last))
+            entries.append(Entry(step, self._program.runners[number], names[number], last))
         return entries[::-1]
 
 
-def _name(plan: Plan, number: int) -> str:
-    names = [record.node for record in plan.records if record.step == number]
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+def _names(plan: Plan) -> list[str]:
+    """How profiles call each step."""
+    nodes: list[list[str]] = [[] for _ in plan.steps]
+    for record in plan.records:
+        nodes[record.step].append(record.node)
+    return [names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}" for names in nodes]

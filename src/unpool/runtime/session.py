@@ -18,10 +18,12 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime import bound
 from unpool.runtime.assemble import Settings, assemble
 from unpool.runtime.bound import Meaning
+from unpool.runtime.boundary import reading
 from unpool.runtime.check import check as check_model
 from unpool.runtime.graph import Graph, dense, read
 from unpool.runtime.inference import infer, stated_types
 from unpool.runtime.load import Source, load
+from unpool.runtime.ort_initializers import require_none
 from unpool.runtime.ort_options import OURS, Provider, providers_of, session_options, thread_budget
 from unpool.runtime.ort_values import to_ort_value
 from unpool.runtime.passes.constants import lift, prune
@@ -114,16 +116,20 @@ class InferenceSession:
         budget = thread_budget(sess_options, threads)
         self._providers = providers_of(providers, provider_options)
         self._options = sess_options or onnxruntime.SessionOptions()
-        settings = Settings(meaning, exact, budget, session_options(sess_options, budget), self._providers)
-        model = load(path_or_bytes)
-        self._metadata = _metadata(model)
+        options, one_thread = session_options(sess_options, budget), session_options(sess_options, 1)
+        settings = Settings(meaning, exact, budget, options, one_thread, self._providers)
         turns = self._options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        graph, types = _prepare(model, meaning, raises=self._raises, turns=turns)
-        self._signature = Signature(graph, types)
-        program = assemble(graph, types, settings)
+        with reading(path_or_bytes):
+            model = load(path_or_bytes)
+            self._metadata = _metadata(model)
+            if sess_options is not None and model.graph.initializer:
+                require_none(sess_options, [tensor.name for tensor in model.graph.initializer])
+            graph, types = _prepare(model, meaning, raises=self._raises, turns=turns)
+            self._signature = Signature(graph, types)
+            program = assemble(graph, types, settings)
+            self._fixed = _constant_outputs(graph)
         self._plan = program.plan
         self._schedules = Schedules(program)
-        self._fixed = _constant_outputs(graph)
         self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
         if program.refused:
             warnings.warn(_fallback_text(program.refused), FallbackWarning, stacklevel=2)

@@ -37,7 +37,7 @@ def sizes(type_: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
 
 def dtype(type_: onnx.TypeProto | None) -> np.dtype[Any] | None:
     """NumPy type of a tensor type; None when it is unknown or not a tensor of numbers."""
-    if type_ is None or not type_.HasField("tensor_type"):
+    if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.elem_type:
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type))
 

@@ -15,6 +15,7 @@ from unpool.runtime import shapes, type_names
 from unpool.runtime.graph import Graph
 from unpool.runtime.ort_values import from_ort_value
 from unpool.runtime.shapes import Types
+from unpool.runtime.text import strings
 
 _STRING = np.dtype(object)
 
@@ -68,15 +69,16 @@ class Slot:
     def _array(self, value: Any) -> Any:
         if isinstance(value, onnxruntime.OrtValue):
             value = self._tensor_of(value)
-        if isinstance(value, (list, tuple, int, float, str)):
+        if isinstance(value, (list, tuple, int, float, str, bytes)):
             try:
-                return np.asarray(value, self.dtype)
+                value = np.asarray(value, self.dtype)
             except (TypeError, ValueError, OverflowError) as error:
                 raise UnpoolError(
                     f"input {self.info.name!r}: expected {self.info.type}, got {error}. Pass an array."
                 ) from error
         array = to_numpy(value, f"input {self.info.name!r}")
-        return array.astype(object) if self.dtype == _STRING and array.dtype.kind in "US" else array
+        is_text = self.dtype == _STRING and array.dtype.kind in "USTO"
+        return strings(array, f"input {self.info.name!r}") if is_text else array
 
     def _tensor_of(self, value: onnxruntime.OrtValue) -> Any:
         if not value.is_tensor():

@@ -17,6 +17,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.bound import Meaning, naming
+from unpool.runtime.boundary import reading
 from unpool.runtime.inference import OurNode
 from unpool.runtime.load import Source, load
 from unpool.runtime.passes.forms import Form, explicit, in_row
@@ -45,16 +46,17 @@ def canonicalise(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     meaning = Meaning(compat, index_space)
-    opened = open_model(source, meaning)
-    forms = [_form(opened, ours) for ours in opened.inference.ours]
-    put(opened.model, forms)
-    verify(load(source), opened.model, meaning, sizes or {})
-    changes = [
-        change(ours, ours.spec.row, form)
-        for ours, form in zip(opened.inference.ours, forms, strict=True)
-        if form is not None
-    ]
-    return Rewritten(opened.model, tuple(one for one in changes if one is not None))
+    with reading(source):
+        opened = open_model(source, meaning)
+        forms = [_form(opened, ours) for ours in opened.inference.ours]
+        put(opened.model, forms)
+        verify(load(source), opened.model, meaning, sizes or {})
+        changes = [
+            change(ours, ours.spec.row, form)
+            for ours, form in zip(opened.inference.ours, forms, strict=True)
+            if form is not None
+        ]
+        return Rewritten(opened.model, tuple(one for one in changes if one is not None))
 
 
 def _form(opened: Opened, ours: OurNode) -> Form | None:

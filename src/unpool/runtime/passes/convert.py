@@ -59,6 +59,7 @@ def raise_ir(model: onnx.ModelProto) -> None:
 def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     """The model without large and sparse tensors, every known type written down."""
     light = lighten(model)
+    light.ir_version = max(light.ir_version, FIRST_IR_WITH_DEFAULTS)  # so that an initializer need be no input
     graph = light.graph
     for sparse in graph.sparse_initializer:
         graph.input.append(helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, sparse.dims))

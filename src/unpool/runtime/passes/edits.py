@@ -8,7 +8,8 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.graph import Graph
+from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.light import as_input
 from unpool.runtime.nodes import bodies, reads, with_inner, writes
 from unpool.runtime.passes.rewrite import Change
 
@@ -71,8 +72,12 @@ def into_model(model: onnx.ModelProto, edits: Iterable[Edit]) -> None:
     nodes = list(chain.from_iterable(_in_place(node, by_output) for node in graph.node))
     del graph.node[:]
     graph.node.extend(nodes)
-    for edit in by_output.values():
-        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in edit.constants.items())
+    made = [
+        numpy_helper.from_array(array, name) for edit in by_output.values() for name, array in edit.constants.items()
+    ]
+    graph.initializer.extend(made)
+    if model.ir_version < FIRST_IR_WITH_DEFAULTS:
+        graph.input.extend(map(as_input, made))
     _drop(graph, needed - _needed(graph))
 
 

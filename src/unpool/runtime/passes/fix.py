@@ -22,6 +22,7 @@ import onnx
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.bound import Meaning
+from unpool.runtime.boundary import reading
 from unpool.runtime.check import check
 from unpool.runtime.graph import Graph
 from unpool.runtime.inference import infer
@@ -69,11 +70,12 @@ def fix(
             computes something else; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    work = _Work(load(source), Meaning(compat, index_space), sizes or {})
-    work.add_offsets()
-    work.raise_nodes()
-    work.fit_windows()
-    return work.done()
+    with reading(source):
+        work = _Work(load(source), Meaning(compat, index_space), sizes or {})
+        work.add_offsets()
+        work.raise_nodes()
+        work.fit_windows()
+        return work.done()
 
 
 class _Work:

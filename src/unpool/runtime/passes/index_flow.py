@@ -68,7 +68,8 @@ def trace(flow: SizeFlow, name: str) -> Indices | None:
     if is_ours(node) and node.op_type == "MaxPool" and name == node.output[1]:
         return _pooled(flow, node)
     rule = _RULES.get(node.op_type) if domain(node) == "" else None
-    return None if rule is None else rule(flow, node)
+    with flow.deeper() as is_near:
+        return rule(flow, node) if rule is not None and is_near else None
 
 
 def offsets(flow: SizeFlow, name: str) -> Offsets | None:

@@ -11,6 +11,9 @@ from unpool.runtime.passes.raise_unpool import unpool_edits
 from unpool.runtime.passes.size_flow import SizeFlow
 from unpool.runtime.shapes import Types
 
+MOST_ROUNDS = 64
+"""Each round looks at the whole graph; what is decomposed deeper stays as it is."""
+
 
 class Raised(NamedTuple):
     """A graph with single nodes, what is known of its values, and the rounds of edits that led there."""
@@ -38,7 +41,7 @@ def raise_all(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> Ra
     """
     rounds: list[tuple[Edit, ...]] = []
     finders = [unpool_edits, pool_edits]
-    while finders:
+    while finders and len(rounds) < MOST_ROUNDS:
         edits = tuple(finders[0](SizeFlow(graph, types), Names(graph)))
         if edits:
             rounds.append(edits)

@@ -1,6 +1,6 @@
 """The bodies of If, Loop and Scan as graphs of their own, with everything that they see around them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -9,7 +9,6 @@ from unpool.runtime.graph import Graph
 from unpool.runtime.inference import Inference
 from unpool.runtime.nodes import bodies
 from unpool.runtime.passes.constants import lift
-from unpool.runtime.shapes import Types
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Scope:
     """
 
     graph: Graph
-    types: Types
+    types: Mapping[str, onnx.TypeProto]
     own: frozenset[str]
 
 
@@ -32,7 +31,9 @@ def scopes(graph: Graph, inference: Inference) -> Iterator[Scope]:
     return _scopes(graph, graph.nodes, iter(inference.inner))
 
 
-def _scopes(around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Types]) -> Iterator[Scope]:
+def _scopes(
+    around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Mapping[str, onnx.TypeProto]]
+) -> Iterator[Scope]:
     for node in nodes:
         for _, body in bodies(node):
             graph = lift(_inside(around, body))

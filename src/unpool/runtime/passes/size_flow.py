@@ -5,8 +5,10 @@ one axis of one value, so that two equal sizes are equal in every call.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,9 +18,8 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.runtime import shapes
 from unpool.runtime.graph import Graph
-from unpool.runtime.light import is_large
+from unpool.runtime.light import LARGE, is_large
 from unpool.runtime.nodes import attributes, domain
-from unpool.runtime.shapes import Types
 from unpool.runtime.symbolic import Dim
 
 RESHAPING = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
@@ -27,6 +28,12 @@ RESHAPING = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
 
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MOST_OPAQUE = 8
+MOST_NAMES = 32
+MOST_BITS = 128
+"""Names, and bits of the factor, in a product: what multiplies itself again and again would double each time."""
+
+DEEPEST = 100
+"""Nodes that are followed back from a value; no exporter writes more before a shape."""
 
 
 class Size(NamedTuple):
@@ -51,7 +58,10 @@ def product(sizes: Sequence[Size | None]) -> Size | None:
     Size(factor=6, names=('n',))
     """
     known = [size for size in sizes if size is not None]
-    return reduce(lambda one, other: one * other, known, Size(1)) if len(known) == len(sizes) else None
+    is_long = sum(len(size.names) for size in known) > MOST_NAMES
+    if len(known) < len(sizes) or is_long or sum(size.factor.bit_length() for size in known) > MOST_BITS:
+        return None
+    return reduce(lambda one, other: one * other, known, Size(1))
 
 
 def number(size: Size | None) -> int | None:
@@ -68,11 +78,12 @@ def numbers(sizes: Sequence[Size | None]) -> tuple[int, ...] | None:
 class SizeFlow:
     """Sizes in a graph whose types are known as far as `types` says."""
 
-    def __init__(self, graph: Graph, types: Types) -> None:
+    def __init__(self, graph: Graph, types: Mapping[str, onnx.TypeProto]) -> None:
         self.graph = graph
         self.types = types
         self.makers = {name: node for node in graph.nodes for name in node.output if name}
         self._values: dict[str, Sizes | None] = {}
+        self.depth = 0
 
     def dims(self, name: str) -> Sizes | None:
         """Sizes of a value along its axes, an unknown one under a name of its own; None where the rank is unknown."""
@@ -88,8 +99,18 @@ class SizeFlow:
         """The integers in a value, in row-major order; None where not even their number is known."""
         if name not in self._values:
             self._values[name] = None
-            self._values[name] = self._follow(name)
+            with self.deeper() as is_near:
+                self._values[name] = self._follow(name) if is_near else None
         return self._values[name]
+
+    @contextmanager
+    def deeper(self) -> Iterator[bool]:
+        """One node further back; whether that is near enough to go on."""
+        self.depth += 1
+        try:
+            yield self.depth <= DEEPEST
+        finally:
+            self.depth -= 1
 
     def constant(self, name: str) -> AnyArray | None:
         """A constant of the graph that is not large."""
@@ -104,12 +125,14 @@ class SizeFlow:
     def unshaped(self, name: str, rank: int | None = None) -> str:
         """The value before what only reshapes it; the nearest of a rank, if that is given and there is one."""
         now = name
-        while rank is None or self.rank(now) != rank:
+        for _ in range(DEEPEST):
+            if rank is not None and self.rank(now) == rank:
+                return now
             node = self.maker(now, *RESHAPING)
             if node is None:
-                return now if rank is None else name
+                break
             now = node.input[0]
-        return now
+        return now if rank is None else name
 
     def _follow(self, name: str) -> Sizes | None:
         array = self.constant(name)
@@ -141,7 +164,9 @@ class SizeFlow:
     def concat(self, node: onnx.NodeProto) -> Sizes | None:
         """What a Concat of vectors makes."""
         parts = [self.values(name) for name in node.input]
-        return None if None in parts else tuple(size for part in parts if part is not None for size in part)
+        known = [part for part in parts if part is not None]
+        fits = len(known) == len(parts) and sum(map(len, known)) <= LARGE
+        return tuple(chain.from_iterable(known)) if fits else None
 
     def gather(self, node: onnx.NodeProto) -> Sizes | None:
         """What a Gather from a vector makes."""

@@ -22,6 +22,7 @@ from unpool.operators import contract
 from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.bound import Meaning, naming
+from unpool.runtime.boundary import reading
 from unpool.runtime.check import check
 from unpool.runtime.inference import OurNode
 from unpool.runtime.load import Source, load
@@ -62,20 +63,21 @@ def upgrade(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     meaning = Meaning(compat, index_space)
-    opened = open_model(source, meaning)
-    _check_opset(opened.graph.opsets, opset)
-    rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in opened.inference.ours]
-    forms = [_form(opened, ours, row) for ours, row in zip(opened.inference.ours, rows, strict=True)]
-    model = _converted(opened, opset, meaning)
-    for one in model.opset_import:
-        if one.domain in contract.DOMAINS:
-            one.version = opset
-    put(model, forms)
-    raise_ir(model)
-    check(model)
-    verify(load(source), model, meaning, sizes or {})
-    ours = map(change, opened.inference.ours, rows, forms)
-    return Rewritten(model, (*filter(None, ours), *_other_changes(opened, opset)))
+    with reading(source):
+        opened = open_model(source, meaning)
+        _check_opset(opened.graph.opsets, opset)
+        rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in opened.inference.ours]
+        forms = [_form(opened, ours, row) for ours, row in zip(opened.inference.ours, rows, strict=True)]
+        model = _converted(opened, opset, meaning)
+        for one in model.opset_import:
+            if one.domain in contract.DOMAINS:
+                one.version = opset
+        put(model, forms)
+        raise_ir(model)
+        check(model)
+        verify(load(source), model, meaning, sizes or {})
+        ours = map(change, opened.inference.ours, rows, forms)
+        return Rewritten(model, (*filter(None, ours), *_other_changes(opened, opset)))
 
 
 def _check_opset(opsets: Mapping[str, int], opset: int) -> None:

@@ -1,0 +1,60 @@
+"""The boundary around a model: whatever else goes wrong while it is read leaves as an error of ours with its place."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unpool.errors import ModelError, ShapeError, UnpoolError
+
+LONGEST = 300  # characters of somebody else's words
+
+
+@contextmanager
+def reading(source: object) -> Iterator[None]:
+    """Exceptions that are not of ours become one of ours that says which model was read.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto.
+
+    Raises:
+        ShapeError: in place of MemoryError.
+        ModelError: in place of any other exception; the first one is its cause.
+
+    >>> with reading("a.onnx"):
+    ...     {}["x"]
+    Traceback (most recent call last):
+        ...
+    unpool.errors.ModelError: a.onnx: expected a valid ONNX model, got KeyError: 'x'. Export it again.
+    """
+    try:
+        yield
+    except UnpoolError:
+        raise
+    except MemoryError as error:
+        raise ShapeError(
+            f"{place(source)}: expected a model that fits into memory, got too little of it. Split the model."
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"{place(source)}: expected a valid ONNX model, got {type(error).__name__}: {brief(error)}. "
+            "Export it again."
+        ) from error
+
+
+def place(source: object) -> str:
+    """How errors call the source of a model.
+
+    >>> place(b"0123"), place("a.onnx")
+    ('the 4 bytes', 'a.onnx')
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return str(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return f"the {len(source)} bytes"
+    return f"the {type(source).__name__}"
+
+
+def brief(error: Exception) -> str:
+    """The words of an error on one line, cut where they are many; its type where it has none."""
+    words = " ".join(str(error).split()).rstrip(".")
+    return (words if len(words) <= LONGEST else f"{words[:LONGEST]}...") or type(error).__name__
