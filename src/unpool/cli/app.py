@@ -31,6 +31,7 @@ IndexWord = Annotated[
     typer.Option("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
 ]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Let -o replace the model that is read, and its data files.")]
 Size = Annotated[
     list[str] | None,
     typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for comparing."),
@@ -151,6 +152,7 @@ def upgrade(
     model: ModelPath,
     opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
     output: ModelOutput,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -163,10 +165,10 @@ def upgrade(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.upgrade import report, sizes_of, to_json, upgrade_file
+        from unpool.cli.upgrade import place_for, report, sizes_of, to_json, upgrade_file
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = upgrade_file(model, opset, output, meaning)
+        done = upgrade_file(model, opset, place_for(model, output, force), meaning)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
@@ -174,6 +176,7 @@ def upgrade(
 def canonicalise(
     model: ModelPath,
     output: ModelOutput,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -186,10 +189,10 @@ def canonicalise(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.upgrade import canonicalise_file, report, sizes_of, to_json
+        from unpool.cli.upgrade import canonicalise_file, place_for, report, sizes_of, to_json
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = canonicalise_file(model, output, meaning)
+        done = canonicalise_file(model, place_for(model, output, force), meaning)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
@@ -258,6 +261,7 @@ def fix(
         Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do and verify everything, write nothing.")] = False,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -274,8 +278,9 @@ def fix(
         from unpool.cli.upgrade import sizes_of
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = fix_file(model, output, dry_run, meaning)
-        console.say_report(report(done, output, dry_run), to_json(done, model, output, dry_run), as_json, quiet)
+        done, data = fix_file(model, output, dry_run, force, meaning)
+        document = to_json(done, model, output, data, dry_run)
+        console.say_report(report(done, output, data, dry_run), document, as_json, quiet)
 
 
 @app.command()

@@ -83,6 +83,12 @@ def targets(output: Path, stems: Sequence[str], suffix: str) -> dict[str, Path]:
     return {stems[0]: output}
 
 
+def refuse_stdout(output: Path) -> None:
+    """Refuse `-`: results are files that appear when they are complete."""
+    if str(output) == "-":
+        raise UsageError("-o -: results go into files, not to standard output. Name a file or folder.")
+
+
 def is_folder(output: Path) -> bool:
     """Whether results go into this path as a folder: it is one, or it is free and has no suffix."""
     return output.is_dir() or (not output.suffix and not output.exists())
