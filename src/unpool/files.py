@@ -160,6 +160,10 @@ def place_of(target: Path) -> Path:
         except (FileNotFoundError, NotADirectoryError):
             if not place.parent.is_dir():
                 raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.") from None
+            if not os.access(place.parent, os.W_OK):
+                raise WriteError(
+                    f"{target}: cannot be written (its folder is write-protected). Choose another place."
+                ) from None
             return place
     if stat.S_ISDIR(mode):
         raise WriteError(f"{target}: expected a place for a file, got a folder. Move it, or choose another place.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import FINDINGS, guard
+from unpool.cli.exits import FINDINGS, UNFIT, guard
 from unpool.cli.words import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
 
 app = typer.Typer(
@@ -62,6 +62,14 @@ def run(
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
     output_name: Annotated[str | None, typer.Option(metavar="NAME", help="Which output of the model.")] = None,
+    white: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Pixel value of white, read as 255; 255 keeps numbers.",
+            show_default="by the file",
+        ),
+    ] = None,
     scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
     mean: Annotated[
         str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
@@ -107,6 +115,7 @@ def run(
             inputs=tuple(inputs),
             output=output,
             rule=PixelRule(
+                white=None if white is None else positive_numbers("--white", white)[0],
                 scale=None if scale is None else number("--scale", scale),
                 mean=None if mean is None else numbers("--mean", mean),
                 std=None if std is None else positive_numbers("--std", std),
@@ -120,8 +129,10 @@ def run(
             alpha=alpha,
             form=form,
         )
-        results = run_request(request, console.progress(quiet))
-        console.print_results(results, model, as_json, quiet)
+        outcome = run_request(request, console.progress(quiet))
+        console.print_outcome(outcome, model, as_json, quiet)
+    if outcome.failed:
+        raise typer.Exit(UNFIT)
 
 
 @app.command()
