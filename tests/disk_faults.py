@@ -65,7 +65,7 @@ def is_of_the_writer(frame):
     """Whether a function is called by `unpool.files`, itself or through a Path."""
     while frame.f_globals["__name__"] == "pathlib":
         frame = frame.f_back
-    return frame.f_globals["__name__"] == "unpool.files"
+    return frame.f_globals["__name__"].startswith("unpool.files")
 
 
 def raising(number):

@@ -207,6 +207,44 @@ def test_two_names_of_one_file_are_refused(tmp_path):
     assert list((tmp_path / "one").iterdir()) == []
 
 
+def gather(folder: Path) -> None:
+    """Two files that somebody else writes."""
+    with FileSet() as files, files.gather(folder, "c.bin") as scratch:
+        for name in ("a.bin", "c.bin"):
+            (scratch / name).write_bytes(NEW[name])
+
+
+def test_files_of_other_writers_appear_together(tmp_path, monkeypatch):
+    """What a writer of its own puts into a folder appears as a set, whatever the disk does."""
+    at, count = 0, 1
+    while count > at:
+        earlier(tmp_path)
+        before = contents(tmp_path)
+        with failing(monkeypatch, at, raising(errno.EIO)) as disk:
+            try:
+                gather(tmp_path)
+                expected = {name: NEW[name] for name in before}
+            except FileError:
+                expected = before
+        assert contents(tmp_path) == expected, disk.asked[-1]
+        at, count = at + 1, disk.count + 1
+    assert expected != before
+
+
+@POSIX
+def test_the_wish_to_end_leaves_nothing(tmp_path):
+    """A command that is told to end in the middle of its files takes them away, and says so by its exit code."""
+    script = (
+        "import os, signal, sys, time\nfrom pathlib import Path\nfrom unpool.cli.entry import end_cleanly\n"
+        "from unpool.files import FileSet\nend_cleanly()\n"
+        "with FileSet() as files, files.open(Path(sys.argv[1]) / 'a.bin') as stream:\n"
+        "    stream.write(b'a'); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert contents(tmp_path) == {}
+
+
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     """The message names the file, the reason and what to do."""
     with failing(monkeypatch, 1, raising(errno.ENOSPC)), pytest.raises(WriteError) as caught:

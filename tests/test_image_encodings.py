@@ -289,6 +289,16 @@ def test_pages_that_are_turned_differently_are_refused(here):
     fails(UNSUPPORTED, "run", "copy.onnx", "-i", "a.tif", "-o", "y.npy", says="of one orientation, got [1, 3]")
 
 
+def test_a_claim_is_no_picture(here):
+    """A TIFF of a few bytes that claims more pixels than they can hold is refused before memory is taken."""
+    tifffile.imwrite("a.tif", np.zeros((5, 7), np.uint8), rowsperstrip=5)
+    with tifffile.TiffFile("a.tif", mode="r+") as file:
+        for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
+            file.pages[0].tags[name].overwrite(60000)
+    copy_model(here / "copy.onnx", [1, 1, "H", "W"])
+    fails(UNFIT, "run", "copy.onnx", "-i", "a.tif", "-o", "y.npy", says="claims 3600000000 bytes of pixels")
+
+
 def test_broken_tiffs_are_errors_of_ours(here):
     """Any byte of a TIFF may be another one: the command reads it, or says in one line that it cannot."""
     tifffile.imwrite("a.tif", GREY, photometric="palette", colormap=COLOURS.T.astype(np.uint16), compression="zlib")

@@ -17,7 +17,7 @@ ALLOWED = {
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},
     "memory": {"errors", "geometry", "dtypes"},
-    "files": {"errors"},
+    "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "kernels": {"geometry", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},

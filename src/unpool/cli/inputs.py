@@ -1,7 +1,6 @@
 """`-i` arguments -> items: which file fills which input of the model, once per run."""
 
 import logging
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +158,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
     try:
         with np.load(path, allow_pickle=False) as archive:
             members = list(archive.files)
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a broken archive leads zipfile and NumPy to many
         raise FileError(f"{path}: expected a .npz file, could not read it ({error}).") from error
     meant = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
     extra = [member for member in members if member not in meant]

@@ -21,6 +21,8 @@ from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK = 1
+MOST_DEFLATED = 1100  # bytes out of one; deflate reaches 1032
+NEVER_TOO_LARGE = 2**26  # bytes
 ASSOCIATED = 1
 SMALLEST_WHITE, MOST_BITS = 255, 16
 
@@ -46,6 +48,7 @@ def read_tiff(path: Path, spatial_rank: int, channels: int | None) -> Picture:
             page = series.keyframe
             if _is_for_pillow(page, path):
                 return _read_with_pillow(path, spatial_rank)
+            _refuse_claims(series, path)
             orientation = _orientation(series, path)
             try:
                 raw = series.asarray()
@@ -114,6 +117,12 @@ def _only_series(file: Any, path: Path) -> Any:
     if len(whole) > 1:
         raise ShapeError(f"{path}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
     return whole[0] if whole else file.series[0]
+
+
+def _refuse_claims(series: Any, path: Path) -> None:
+    """A few bytes can claim a picture that fills the memory of any machine."""
+    if series.nbytes > max(path.stat().st_size * MOST_DEFLATED, NEVER_TOO_LARGE):
+        raise FileError(f"{path}: claims {series.nbytes} bytes of pixels, more than its size can hold. Save it again.")
 
 
 def _orientation(series: Any, path: Path) -> int:
