@@ -1,12 +1,14 @@
 """Results as CSV: one row per engine, case, kind of outputs and round; seconds."""
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.machine import Machine
+from unpool import files
 
 Record = TypeVar("Record", bound="Row | MachineRow")
 
@@ -90,10 +92,11 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
 def write(path: Path, records: Sequence[Record]) -> None:
     """Write a file of records; numbers keep six digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([field.name for field in fields(type(records[0]))])
-        writer.writerows([_written(value) for value in asdict(record).values()] for record in records)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(type(records[0]))])
+    writer.writerows([_written(value) for value in asdict(record).values()] for record in records)
+    files.write(path, text.getvalue().encode())
 
 
 def merged(old: Iterable[Record], new: Sequence[Record]) -> list[Record]:

@@ -9,6 +9,7 @@ from benchmarks.case import FRESH
 from benchmarks.engines import BY_NAME, ENGINES
 from benchmarks.pictures import drawn
 from benchmarks.standings import Standing, Standings
+from unpool.files import write
 from unpool.runtime.table import table
 
 BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
@@ -107,7 +108,7 @@ def write_between(readme: Path, text: str) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end) or BEGIN in rest or END in after:
         raise ValueError(f"{readme}: expected {BEGIN} and, behind it, {END}, once each. Put them where tables belong.")
-    readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    write(readme, f"{before}{BEGIN}\n{text}\n{END}{after}".encode())
 
 
 def goal_table(standings: Standings) -> str:

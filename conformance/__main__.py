@@ -15,6 +15,7 @@ from conformance.render import page
 from conformance.run import FINE, Report, ask, say
 from conformance.runtimes import BY_NAME, RUNTIMES
 from conformance.worker import WorkerError
+from unpool.files import write
 
 JSON = ROOT / "conformance" / "results.json"
 MARKDOWN = ROOT / "docs" / "differences.md"
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (given.markdown or (MARKDOWN if whole else None), page(results)),
     ):
         if path is not None:
-            path.write_text(text, encoding="utf-8")
+            write(path, text.encode())
             say(f"wrote {path}")
     wrong = [name for report in reports for name in wrong_names(report, [question.name for question in asked])]
     for name in wrong:

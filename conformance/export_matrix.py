@@ -21,6 +21,7 @@ from conformance import ROOT
 from conformance.run import say
 from export_cases import CASES
 from export_judge import EXPORTERS, Verdict, judge
+from unpool.files import write
 
 PAGE = ROOT / "docs" / "export.md"
 OPSETS = (9, 11, 13, 17, 20, 22, 25)
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.only:
         sys.stdout.write(text)
     else:
-        PAGE.write_text(text, encoding="utf-8")
+        write(PAGE, text.encode())
         say(f"wrote {PAGE}")
     return int(any(verdict.outcome == "wrong" for verdict in matrix.values()))
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from unpool.files import write
 from unpool.operators.contract import DOMAINS, OPERATORS, Row, rows_of
 
 PAGE = Path(__file__).with_name("versions.md")
@@ -60,4 +61,4 @@ def _count(least: int, most: int) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    write(PAGE, page().encode())

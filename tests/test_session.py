@@ -426,6 +426,15 @@ def test_profile_is_a_chrome_trace(tmp_path):
     assert all(one["ph"] == "X" and one["dur"] >= 0 for one in events)
 
 
+def test_profiles_of_one_second_are_several_files(tmp_path):
+    """Sessions that end within a second under one prefix do not replace each other's profiles."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    names = {unpool.InferenceSession(models.branches(), options).end_profiling() for _ in range(3)}
+    assert len(names) == len(list(tmp_path.iterdir())) == 3
+
+
 def test_session_options_reach_the_pieces():
     """The user's thread count is the budget, and their options still make a working session."""
     options = onnxruntime.SessionOptions()

@@ -556,7 +556,7 @@ def test_the_commands_write_a_model_and_say_what_changed(here):
         "ConvTranspose->y: ConvTranspose-1 (auto_pad=SAME_UPPER) -> ConvTranspose-22 (auto_pad=SAME_UPPER)"
         in done.output
     )
-    done = invoke("canonicalise", "new.onnx", "-o", "new.onnx", "--json")
+    done = invoke("canonicalise", "new.onnx", "-o", "new.onnx", "--force", "--json")
     assert done.exit_code == OK, done.output
     (change,) = json.loads(done.stdout)["changes"]
     assert change["after"] == "ConvTranspose-22 (pads=[0, 1])"

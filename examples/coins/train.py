@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import unpool.torch
+from unpool.files import write
 
 SEED = 7
 STEPS, BATCH, PATCH = 260, 8, 112
@@ -139,7 +140,7 @@ def main() -> None:
     started = time.perf_counter()
     network = train(image[:, :HELD_OUT_FROM], expected[:, :HELD_OUT_FROM])
     print(f"trained in {time.perf_counter() - started:.0f} s")
-    onnx.save(export(network), arguments.output)
+    write(arguments.output, export(network).SerializeToString())
     print(f"wrote {arguments.output} ({arguments.output.stat().st_size / 1000:.0f} kB)")
     found = masks(network, arguments.output, image)
     if report(found, expected) < WANTED_IOU:

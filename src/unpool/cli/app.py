@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import FINDINGS, guard
+from unpool.cli.exits import FINDINGS, UNFIT, guard
 from unpool.cli.words import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ IndexWord = Annotated[
     typer.Option("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
 ]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Let -o replace the model that is read, and its data files.")]
 Size = Annotated[
     list[str] | None,
     typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for comparing."),
@@ -61,6 +62,14 @@ def run(
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
     output_name: Annotated[str | None, typer.Option(metavar="NAME", help="Which output of the model.")] = None,
+    white: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Pixel value of white, read as 255; 255 keeps numbers.",
+            show_default="by the file",
+        ),
+    ] = None,
     scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
     mean: Annotated[
         str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
@@ -106,6 +115,7 @@ def run(
             inputs=tuple(inputs),
             output=output,
             rule=PixelRule(
+                white=None if white is None else positive_numbers("--white", white)[0],
                 scale=None if scale is None else number("--scale", scale),
                 mean=None if mean is None else numbers("--mean", mean),
                 std=None if std is None else positive_numbers("--std", std),
@@ -119,8 +129,10 @@ def run(
             alpha=alpha,
             form=form,
         )
-        results = run_request(request, console.progress(quiet))
-        console.print_results(results, model, as_json, quiet)
+        outcome = run_request(request, console.progress(quiet))
+        console.print_outcome(outcome, model, as_json, quiet)
+    if outcome.failed:
+        raise typer.Exit(UNFIT)
 
 
 @app.command()
@@ -151,6 +163,7 @@ def upgrade(
     model: ModelPath,
     opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
     output: ModelOutput,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -163,10 +176,10 @@ def upgrade(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.upgrade import report, sizes_of, to_json, upgrade_file
+        from unpool.cli.upgrade import place_for, report, sizes_of, to_json, upgrade_file
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = upgrade_file(model, opset, output, meaning)
+        done = upgrade_file(model, opset, place_for(model, output, force), meaning)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
@@ -174,6 +187,7 @@ def upgrade(
 def canonicalise(
     model: ModelPath,
     output: ModelOutput,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -186,10 +200,10 @@ def canonicalise(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.upgrade import canonicalise_file, report, sizes_of, to_json
+        from unpool.cli.upgrade import canonicalise_file, place_for, report, sizes_of, to_json
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = canonicalise_file(model, output, meaning)
+        done = canonicalise_file(model, place_for(model, output, force), meaning)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)
 
 
@@ -258,6 +272,7 @@ def fix(
         Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do and verify everything, write nothing.")] = False,
+    force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -274,8 +289,9 @@ def fix(
         from unpool.cli.upgrade import sizes_of
 
         meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = fix_file(model, output, dry_run, meaning)
-        console.say_report(report(done, output, dry_run), to_json(done, model, output, dry_run), as_json, quiet)
+        done, data = fix_file(model, output, dry_run, force, meaning)
+        document = to_json(done, model, output, data, dry_run)
+        console.say_report(report(done, output, data, dry_run), document, as_json, quiet)
 
 
 @app.command()

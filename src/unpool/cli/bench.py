@@ -34,10 +34,10 @@ def bench_file(
     session = open_session(path, options)
     if inputs:
         places = slots(session)
-        items = collect(inputs, list(places))
+        items = collect(inputs, list(places)).items
         if len(items) != 1:
             raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
-        feed, _ = read_feed(items[0], places, PixelRule())
+        feed = dict(read_feed(items[0], places, PixelRule()).arrays)
     else:
         feed = random_feed(session.get_inputs(), sizes_of(sizes))
     words = {"compat": str(options.compat), "index_space": str(options.index_space)}

@@ -4,25 +4,29 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from unpool.cli.exits import print_error
 from unpool.cli.inputs import Item
 from unpool.cli.model import sizes
-from unpool.cli.run import Result, Steps
+from unpool.cli.run import Outcome, Result, Steps
 
 NAMED_AREAS = 6
 
 
 def set_up_log(verbose: bool) -> None:
-    """Send INFO records of unpool to stderr when `verbose`, else none."""
+    """Send warnings of unpool to stderr, and INFO records when `verbose`, one line each."""
+    logging.addLevelName(logging.INFO, "info")
+    logging.addLevelName(logging.WARNING, "warning")
     logger = logging.getLogger("unpool")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("info: %(message)s"))
-    logger.handlers = [handler] if verbose else []
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logger.handlers = [handler]
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
@@ -63,13 +67,33 @@ def progress(quiet: bool) -> Steps:
     return walk
 
 
-def print_results(results: Iterable[Result], model: Path, as_json: bool, quiet: bool) -> None:
-    """One line per written file, or one JSON document."""
+def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
+    """One line per written file, or one JSON document; on stderr what was taken for granted, and what failed."""
+    for line in notes(outcome.results):
+        print(f"warning: {line}", file=sys.stderr)  # noqa: T201 - plain text, one line
     if as_json:
-        say_json({"model": str(model), "results": [result.as_json() for result in results]})
-        return
+        failed = {"failed": [asdict(one) for one in outcome.failed]} if outcome.failed else {}
+        say_json({"model": str(model), "results": [one.as_json() for one in outcome.results], **failed})
+    else:
+        for result in outcome.results:
+            say(describe(result), quiet)
+    for failure in outcome.failed:
+        print_error(str(failure))
+
+
+def notes(results: Iterable[Result]) -> list[str]:
+    """What was taken for granted, each once for all files that it is about.
+
+    >>> one = Result("a.png", Path("m.png"), {}, 0.0, notes=("65535 is taken as white",))
+    >>> notes([one, one])
+    ['a.png and 1 more: 65535 is taken as white']
+    """
+    sources: dict[str, list[str]] = {}
     for result in results:
-        say(describe(result), quiet)
+        renamed = [f"{name!r} is {member!r} in the file" for name, member in result.members.items()]
+        for note in (*result.notes, *renamed):
+            sources.setdefault(note, []).append(str(result.path) if note in renamed else result.source)
+    return [f"{first}{f' and {len(more)} more' if more else ''}: {note}" for note, (first, *more) in sources.items()]
 
 
 def describe(result: Result) -> str:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from unpool.cli.classes import class_map, shares
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.feeds import PixelRule, to_input
-from unpool.cli.images import for_display
 from unpool.cli.model import SessionOptions, class_names, open_session, sizes, slots
-from unpool.cli.outputs import Staging, write_picture
+from unpool.cli.outputs import write_picture
 from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
+from unpool.cli.picture import Picture, for_display
+from unpool.files import FileSet
 
 MASK = "coins-mask.png"
 OVERLAY = "coins-overlay.png"
@@ -38,17 +39,17 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     with as_file(files("unpool") / "data" / "coins.onnx") as path:
         session = open_session(path, SessionOptions(threads=threads))
     (slot,) = slots(session).values()
-    feed = to_input(photograph[..., None], slot, PixelRule(), "coins")
+    feed = to_input(Picture(photograph[..., None], 255), slot, PixelRule(), "coins")
     slot.check(feed, "coins")
     (scores,) = session.run(None, {slot.name: feed})
     seconds = time.perf_counter() - begin
     batch, count = class_map(scores, "nchw", "coins.onnx")
     classes = batch[0]
     legend = legend_for(count, class_names(session))
-    with Staging(folder, may_create=False) as staging:
-        with staging.open(folder / MASK) as stream:
+    with FileSet() as pictures:
+        with pictures.open(folder / MASK) as stream:
             write_picture(stream, "png", mask_picture(classes, legend))
-        with staging.open(folder / OVERLAY) as stream:
+        with pictures.open(folder / OVERLAY) as stream:
             write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
     coins = shares(classes, legend.names).get(legend.names[1], 0.0)
     return [

@@ -1,10 +1,12 @@
 """Where the command starts: look for the `run` extra, then hand over to the commands."""
 
+import signal
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
+from types import FrameType
 
-from unpool.cli.exits import UNSUPPORTED
+from unpool.cli.exits import SIGNALLED, UNSUPPORTED
 
 RUN_EXTRA = ("typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile")
 
@@ -18,8 +20,21 @@ def missing_modules(names: Iterable[str]) -> list[str]:
     return [name for name in names if find_spec(name) is None]
 
 
+def end_cleanly() -> None:
+    """Let the wish to end raise SystemExit, so that temporary files go; a signal that is ignored stays so."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # SIGHUP is not everywhere
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    raise SystemExit(SIGNALLED + number)
+
+
 def main() -> None:
     """Run the command line; exits 4 and names the extra when it is not installed."""
+    end_cleanly()
     missing = missing_modules(RUN_EXTRA)
     if missing:
         print(  # noqa: T201 - rich may be among the missing

@@ -1,7 +1,7 @@
 """Exit codes, and the one place where an exception becomes a line on stderr.
 
 0 ok   1 findings or a mismatch   2 usage   3 a model or an input cannot be read or does not fit
-4 unsupported, or an extra is missing   130 interrupted
+4 unsupported, or an extra is missing   130 interrupted   128 + the number of another signal
 """
 
 import sys
@@ -16,6 +16,7 @@ FINDINGS = 1
 USAGE = 2
 UNFIT = 3
 UNSUPPORTED = 4
+SIGNALLED = 128
 INTERRUPTED = 130
 
 

@@ -1,6 +1,5 @@
 """Item -> feed: the files of one run read, scaled and cast to what the model's inputs take."""
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,18 @@ from unpool.cli.exits import UsageError
 from unpool.cli.images import read_image
 from unpool.cli.inputs import Item, Source
 from unpool.cli.model import BFLOAT16, Slot
+from unpool.cli.picture import WHITE, Picture, scaled
 from unpool.errors import FileError, UnpoolError
 
 
 @dataclass(frozen=True)
 class PixelRule:
-    """How pixels become numbers: (pixel * scale - mean) / std, per channel; layout is nchw or nhwc."""
+    """How pixels become numbers: (pixel * 255 / white * scale - mean) / std, per channel; layout is nchw or nhwc.
 
+    `white`: the value that means white; None: what the file says, and the pixels as they are where it says nothing.
+    """
+
+    white: float | None = None
     scale: float | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -27,6 +31,11 @@ class PixelRule:
     @property
     def is_identity(self) -> bool:
         """Whether pixels go in as they are."""
+        return self.white is None and self.has_no_steps
+
+    @property
+    def has_no_steps(self) -> bool:
+        """Whether nothing is done to pixels whose white is 255."""
         return self.scale is None and self.mean is None and self.std is None
 
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
@@ -35,7 +44,7 @@ class PixelRule:
         >>> PixelRule(scale=0.5, mean=(1.0,)).apply(np.array([[4, 6]], np.uint8), double=False).tolist()
         [[1.0, 2.0]]
         """
-        if self.is_identity:
+        if self.has_no_steps:
             return pixels
         channels = pixels.shape[-1]
         values: NDArray[np.floating[Any]] = pixels.astype(np.float64 if double else np.float32)
@@ -48,47 +57,80 @@ class PixelRule:
         return values
 
 
-def read_feed(
-    item: Item, slots: Mapping[str, Slot], rule: PixelRule
-) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """Arrays for every input of one run, and the pixels of its first image (H, W, C) or None.
+@dataclass(frozen=True)
+class Feed:
+    """What goes into one run.
+
+    Attributes:
+        arrays: for every input.
+        picture: the first image among them.
+        notes: what was taken for granted about its pixels.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    picture: Picture | None
+    notes: tuple[str, ...] = ()
+
+
+def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
+    """Arrays for every input of one run.
 
     Raises:
         FileError: a file cannot be read.
         ShapeError, UnpoolError: an array does not fit its input.
     """
-    feed: dict[str, NDArray[Any]] = {}
-    picture: NDArray[Any] | None = None
+    arrays: dict[str, NDArray[Any]] = {}
+    first: Picture | None = None
+    notes: list[str] = []
     for name, source in item.sources.items():
         slot = slots[name]
         if source.is_image:
-            pixels = read_image(source.path, slot.spatial_rank(rule.layout), slot.channels(rule.layout))
-            picture = pixels if picture is None else picture
-            feed[name] = to_input(pixels, slot, rule, str(source))
+            read = read_image(source.path, slot.spatial_rank(rule.layout), slot.channels(rule.layout))
+            picture = read if rule.white is None else Picture(read.pixels, rule.white)
+            first = first or picture
+            notes += [] if rule.white is not None else _notes(picture, slot)
+            arrays[name] = to_input(picture, slot, rule, str(source))
         else:
-            feed[name] = _as_stored(_read_array(source), slot)
-        slot.check(feed[name], str(source))
-    return feed, picture
+            arrays[name] = _as_stored(_read_array(source), slot)
+        slot.check(arrays[name], str(source))
+    return Feed(arrays, first, tuple(dict.fromkeys(notes)))
 
 
-def to_input(pixels: NDArray[Any], slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:
-    """Pixels (..., C) as a batch of one in the layout and type of the input.
+def _notes(picture: Picture, slot: Slot) -> list[str]:
+    dtype, white = picture.pixels.dtype, picture.white
+    if white is None:
+        return [f"its numbers, {dtype}, go in as they are: the file does not say which one is white. --white says it"]
+    if white == WHITE:
+        return []
+    if _takes_numbers(slot):
+        return [f"its numbers go in as they are, for the input takes {slot.dtype}; {white:g} is white"]
+    return [f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"]
+
+
+def _takes_numbers(slot: Slot) -> bool:
+    """Whether an input is for the numbers of deeper pictures: integers of more than 8 bits."""
+    return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
+
+
+def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:
+    """Pixels as a batch of one in the layout and type of the input.
 
     Raises:
         UnpoolError: the values cannot be held by the type of the input.
     """
-    values = rule.apply(pixels, double=slot.dtype == np.float64)
-    exact_kinds = "iub"
-    if slot.dtype.kind in exact_kinds:
-        with np.errstate(invalid="ignore"):
-            cast = values.astype(slot.dtype)
-        if not np.array_equal(cast, values):
-            raise UnpoolError(
-                f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "
-                "which it cannot hold exactly. Change --scale, --mean and --std, or convert the image."
-            )
-    else:
+    is_exact = slot.dtype.kind in "iub"
+    is_double = slot.dtype == np.float64
+    pixels = picture.pixels
+    if rule.white is not None or not _takes_numbers(slot):
+        pixels = scaled(pixels, picture.white, np.float64 if is_double or is_exact else np.float32)
+    values = rule.apply(pixels, double=is_double)
+    with np.errstate(invalid="ignore"):
         cast = values.astype(slot.dtype)
+    if is_exact and not np.array_equal(cast, values):
+        raise UnpoolError(
+            f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "
+            "which it cannot hold exactly. Change --white, --scale, --mean and --std, or convert the image."
+        )
     batch = cast[None]
     return np.ascontiguousarray(np.moveaxis(batch, -1, 1) if rule.layout == "nchw" else batch)
 
@@ -118,5 +160,5 @@ def _read_array(source: Source) -> NDArray[Any]:
             return array
     except FileError:
         raise
-    except (ValueError, OSError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a broken archive leads zipfile, zlib and NumPy to many
         raise FileError(f"{source}: expected an array of numbers, could not read it ({error}).") from error

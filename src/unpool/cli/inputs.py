@@ -1,7 +1,6 @@
 """`-i` arguments -> items: which file fills which input of the model, once per run."""
 
 import logging
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 
 from unpool.cli.exits import UsageError
 from unpool.cli.images import IMAGE_SUFFIXES
+from unpool.cli.safe_names import safe_names
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
 ARRAY_SUFFIXES = (".npy", ".npz")
@@ -52,6 +52,25 @@ class Item:
         return str(next((source.path for source in self.sources.values() if source.path.stem == self.stem), self.stem))
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be used, or a run that failed, and why."""
+
+    source: str
+    error: str
+
+    def __str__(self) -> str:
+        return self.error if self.source in self.error else f"{self.source}: {self.error}"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The runs that are asked for, and the files of folders that cannot take part."""
+
+    items: list[Item]
+    failed: list[Failure]
+
+
 def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     """`name=path` or `path`; a text that names no input and exists as a file is a path.
 
@@ -68,7 +87,7 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     return None, Path(text)
 
 
-def collect(texts: Sequence[str], names: Sequence[str]) -> list[Item]:
+def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
     """The runs that the `-i` arguments ask for.
 
     Args:
@@ -77,15 +96,16 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> list[Item]:
 
     Returns:
         one item per run. Inputs with one file share it between all runs; inputs with several files are
-        matched by file name (without suffix).
+        matched by file name (without suffix). A file of a folder that cannot be read is not matched.
 
     Raises:
-        MissingFileError, FileError: a path does not exist or is of another kind.
+        MissingFileError, FileError: a path does not exist or is of another kind, or no file can be read.
         UnpoolError: an input is missing, unknown or given twice for one run.
     """
     given: dict[str, list[Source]] = {name: [] for name in names}
+    failed: list[Failure] = []
     for text in texts:
-        for name, source in _sources(text, names):
+        for name, source in _sources(text, names, failed):
             given[name].append(source)
     absent = [name for name, sources in given.items() if not sources]
     if absent:
@@ -93,15 +113,21 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> list[Item]:
             f"-i: the model takes {', '.join(names)}, "
             f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
         )
-    return _match({name: _by_stem(sources, name) for name, sources in given.items()})
+    return Collected(_match({name: _by_stem(sources, name) for name, sources in given.items()}), failed)
 
 
-def _sources(text: str, names: Sequence[str]) -> list[tuple[str, Source]]:
+def _sources(text: str, names: Sequence[str], failed: list[Failure]) -> list[tuple[str, Source]]:
     name, path = split_name(text, names)
     found: list[tuple[str, Source]] = []
-    for file in _files(path):
+    files = _files(path)
+    for file in files:
         if file.suffix.lower() == ".npz":
-            found += [(member, Source(file, member)) for member in _members(file, name, names)]
+            try:
+                found += _members(file, name, names)
+            except FileError as error:
+                if len(files) == 1:
+                    raise
+                failed.append(Failure(str(file), str(error)))
         elif name is None and len(names) != 1:
             raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={path}")
         else:
@@ -125,20 +151,22 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _members(path: Path, name: str | None, names: Sequence[str]) -> list[str]:
+def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, Source]]:
+    """The inputs in a .npz, under their names or as `safe_names` writes them."""
     if name is not None:
         raise UsageError(f"-i {name}={path}: a .npz names its inputs itself. Leave out '{name}='.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             members = list(archive.files)
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a broken archive leads zipfile and NumPy to many
         raise FileError(f"{path}: expected a .npz file, could not read it ({error}).") from error
-    extra = [member for member in members if member not in names]
+    meant = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
+    extra = [member for member in members if member not in meant]
     if extra:
         raise UnpoolError(
             f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
         )
-    return members
+    return [(meant[member], Source(path, member)) for member in members]
 
 
 def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:

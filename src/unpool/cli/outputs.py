@@ -1,19 +1,18 @@
-"""Results -> files: every file is written beside its place and moved there when all of them are complete."""
+"""Results -> the content of files, and the names of these files."""
 
 import logging
-import os
-import secrets
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
-from unpool.cli.model import BFLOAT16, sizes
-from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
+from unpool.cli.model import sizes
+from unpool.errors import ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,45 +22,6 @@ ARRAY_FORMATS = ("npy", "npz")
 SUFFIXES = {".npy": "npy", ".npz": "npz", ".png": "png", ".tif": "tif", ".tiff": "tif"}
 
 _log = logging.getLogger("unpool.cli")
-
-
-class Staging:
-    """Files that appear together: written under temporary names, renamed on success, removed on any error."""
-
-    def __init__(self, folder: Path, may_create: bool) -> None:
-        """`folder`: where the files go; `may_create`: make it (not its parents) when it is missing."""
-        home = folder.parent if may_create else folder
-        if not home.is_dir():
-            raise MissingFileError(f"{home}: no such folder for the output. Make it first.")
-        self._folder = folder
-        self._is_new = not folder.exists()
-        self._staged: list[tuple[Path, Path]] = []
-
-    def __enter__(self) -> "Staging":
-        self._folder.mkdir(exist_ok=True)
-        return self
-
-    def open(self, target: Path) -> BinaryIO:
-        """A stream for the file that will be `target`."""
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-        try:
-            stream = temporary.open("x+b")
-        except OSError as error:
-            raise FileError(f"{target}: cannot be written ({error.strerror}). Choose another place.") from error
-        self._staged.append((temporary, target))
-        return stream
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            for temporary, target in self._staged:
-                os.replace(temporary, target)
-            return
-        for temporary, _ in self._staged:
-            temporary.unlink(missing_ok=True)
-        if self._is_new:
-            self._folder.rmdir()
 
 
 def targets(output: Path, stems: Sequence[str], suffix: str) -> dict[str, Path]:
@@ -83,6 +43,12 @@ def targets(output: Path, stems: Sequence[str], suffix: str) -> dict[str, Path]:
     return {stems[0]: output}
 
 
+def refuse_stdout(output: Path) -> None:
+    """Refuse `-`: results are files that appear when they are complete."""
+    if str(output) == "-":
+        raise UsageError("-o -: results go into files, not to standard output. Name a file or folder.")
+
+
 def is_folder(output: Path) -> bool:
     """Whether results go into this path as a folder: it is one, or it is free and has no suffix."""
     return output.is_dir() or (not output.suffix and not output.exists())
@@ -97,12 +63,15 @@ def format_of(path: Path) -> str:
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write all arrays (npz), or the only one (npy)."""
+    """Write all arrays, whose names are those of the members (npz), or the only one (npy)."""
     if form == "npy":
         (array,) = arrays.values()
         np.save(stream, array, allow_pickle=False)
-    else:
-        np.savez(stream, allow_pickle=False, **arrays)
+        return
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
@@ -153,9 +122,75 @@ def _png(pixels: NDArray[Any], where: str) -> "Image.Image":
     )
 
 
+def check_kind(name: str, kind: str, form: str) -> None:
+    """Refuse what no file of this format can hold, before the model runs.
+
+    Args:
+        name: of an output.
+        kind: its type in the words of a session.
+        form: of the file.
+    """
+    if kind.startswith("tensor("):
+        if kind == "tensor(string)" and form in PICTURE_FORMATS:
+            raise UsageError(f"output {name!r} holds texts: .{form} is for numbers. Write .npy or .npz.")
+    elif kind.startswith("seq(tensor("):
+        if form != "npz":
+            raise UsageError(f"output {name!r} is a sequence of tensors: one .{form} holds one. Write .npz.")
+    else:
+        raise UnsupportedError(
+            f"output {name!r} is {kind}: files hold tensors and sequences of tensors. "
+            "Choose another with --output-name, or use unpool.InferenceSession."
+        )
+
+
+def elements(outputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Outputs by name, an element of a sequence as `name.0`, `name.1`, ...
+
+    >>> sorted(elements({"y": np.zeros(2), "s": [np.zeros(3), np.zeros(4)]}))
+    ['s.0', 's.1', 'y']
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            digits = len(str(len(value) - 1))
+            found |= {_unused(f"{name}.{at:0{digits}}", {*outputs, *found}): one for at, one in enumerate(value)}
+        else:
+            found[name] = value
+    return found
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
 def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array in a type that files hold: bfloat16 is widened to float32, which is exact."""
-    if array.dtype == BFLOAT16:
-        _log.info("%s: bfloat16 is written as float32, value for value", name)
-        return array.astype(np.float32)
-    return array
+    """The array in a type that files hold, value for value: texts of one length, small types of ONNX in wider ones.
+
+    Raises:
+        UnsupportedError: a text ends in NUL, which files of NumPy do not keep.
+    """
+    array = np.asarray(array)
+    if array.dtype == object:
+        if any(str(one).endswith("\0") for one in array.ravel()):
+            raise UnsupportedError(
+                f"{name}: a text ends in NUL, which .npy does not keep. Use unpool.InferenceSession."
+            )
+        return array.astype(np.str_)
+    wide = _wider(array.dtype)
+    if wide is None:
+        return array
+    _log.info("%s: %s is written as %s, value for value", name, array.dtype, wide)
+    return array.astype(wide)
+
+
+def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """NumPy's type for one of ml_dtypes', which files would not name; None for NumPy's own."""
+    if dtype.type.__module__ != ml_dtypes.bfloat16.__module__:
+        return None
+    try:
+        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        return np.dtype(np.float32)
+    return np.dtype(np.int8 if limits.min < 0 else np.uint8)

@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.classes import class_map, names_for, shares
-from unpool.cli.images import for_display
 from unpool.cli.model import sizes
 from unpool.cli.outputs import ARRAY_FORMATS, writable, write_arrays, write_picture, write_planes
 from unpool.cli.overlay import Legend, legend_for, mask_picture, overlay_picture
+from unpool.cli.picture import Picture, for_display
 from unpool.cli.request import Request
+from unpool.cli.safe_names import safe_names
 from unpool.errors import ShapeError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -21,7 +22,7 @@ def write_result(
     stream: BinaryIO,
     request: Request,
     arrays: Arrays,
-    picture: NDArray[Any] | None,
+    picture: Picture | None,
     stored: Sequence[str] | None,
 ) -> tuple[Arrays, dict[str, float]]:
     """Write what the request asks for.
@@ -30,7 +31,7 @@ def write_result(
         stream: an open file.
         request: the command line.
         arrays: the wanted outputs of the model by name.
-        picture: (H, W, C) pixels of the image that the model saw, needed by an overlay.
+        picture: the image that the model saw, needed by an overlay.
         stored: class names of the model.
 
     Returns:
@@ -41,7 +42,8 @@ def write_result(
         return _write_classes(stream, request, name, scores, picture, stored)
     plain = {name: writable(name, array) for name, array in arrays.items()}
     if request.format in ARRAY_FORMATS:
-        write_arrays(stream, request.format, plain)
+        names = safe_names(plain)
+        write_arrays(stream, request.format, {names[name]: array for name, array in plain.items()})
     else:
         ((name, array),) = plain.items()
         write_planes(stream, request.format, _planes(array, request.rule.layout, name), name)
@@ -53,14 +55,14 @@ def _write_classes(
     request: Request,
     name: str,
     scores: NDArray[Any],
-    picture: NDArray[Any] | None,
+    picture: Picture | None,
     stored: Sequence[str] | None,
 ) -> tuple[Arrays, dict[str, float]]:
     classes, count = class_map(scores, request.rule.layout, name)
     names = names_for(count, request.classes, stored)
     legend = legend_for(count if names is None else len(names), names)
     if request.format in ARRAY_FORMATS:
-        write_arrays(stream, request.format, {name: classes})
+        write_arrays(stream, request.format, {safe_names([name])[name]: classes})
     elif request.overlay and picture is not None:
         write_picture(stream, request.format, _overlay(_single(classes, name), picture, legend, request.alpha))
     elif request.format == "png":
@@ -93,10 +95,11 @@ def _planes(array: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
     return np.moveaxis(single, 0, -1) if layout == "nchw" else single
 
 
-def _overlay(classes: NDArray[Any], picture: NDArray[Any], legend: Legend, alpha: float) -> Any:
-    if picture.shape[:-1] != classes.shape or classes.ndim != 2:
+def _overlay(classes: NDArray[Any], picture: Picture, legend: Legend, alpha: float) -> Any:
+    pixels = picture.pixels
+    if pixels.shape[:-1] != classes.shape or classes.ndim != 2:
         raise ShapeError(
-            f"--overlay: the image is {sizes(picture.shape[:-1])}, the classes are {sizes(classes.shape)}: "
+            f"--overlay: the image is {sizes(pixels.shape[:-1])}, the classes are {sizes(classes.shape)}: "
             "they need the same height and width. Use --argmax."
         )
-    return overlay_picture(for_display(picture), classes, legend, alpha)
+    return overlay_picture(for_display(pixels, picture.white), classes, legend, alpha)

@@ -6,7 +6,7 @@ from pathlib import Path
 from unpool.cli.exits import UsageError
 from unpool.cli.feeds import PixelRule
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder
+from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder, refuse_stdout
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Request:
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
+        refuse_stdout(self.output)
         if self.form is not None and self.form != self.format:
             raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
         if self.overlay and self.format not in PICTURE_FORMATS:

@@ -1,4 +1,4 @@
-"""The work of `unpool run`: read and check every input, run, write, and let the files appear together."""
+"""The work of `unpool run`: read every input, run, write, and let the files appear together."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpool.cli.exits import UsageError
+from unpool.cli.exits import UsageError, one_line
 from unpool.cli.feeds import read_feed
-from unpool.cli.inputs import Item, collect
+from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.model import Slot, class_names, open_session, slots
-from unpool.cli.outputs import Staging, is_folder, targets
+from unpool.cli.outputs import check_kind, elements, is_folder, targets
 from unpool.cli.render import write_result
 from unpool.cli.request import Request
+from unpool.cli.safe_names import safe_names
 from unpool.errors import UnpoolError
+from unpool.files import FileSet, WriteError, is_any, place_of
+from unpool.runtime.model_files import outside
 
 if TYPE_CHECKING:
     from unpool.runtime.session import InferenceSession
@@ -23,13 +26,25 @@ Steps = Callable[[Sequence[Item]], Iterable[Item]]
 
 @dataclass(frozen=True)
 class Result:
-    """One written file: its source, its arrays as (shape, type), how long the model ran, area per class."""
+    """One written file.
+
+    Attributes:
+        source: what it was made of.
+        path: where it is.
+        arrays: what it holds, as (shape, type) by name.
+        seconds: how long the model ran.
+        areas: share of the area by class.
+        notes: what was taken for granted about the pixels that went in.
+        members: the names of arrays in the file, where they are others.
+    """
 
     source: str
     path: Path
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
     seconds: float
     areas: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    members: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -40,31 +55,56 @@ class Result:
             "arrays": arrays,
             "seconds": round(self.seconds, 6),
         }
-        return {**plain, "areas": dict(self.areas)} if self.areas else plain
+        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members)}
+        return plain | {name: value for name, value in more.items() if value}
 
 
-def run(request: Request, steps: Steps = iter) -> list[Result]:
-    """Run the model on every item and write the results; on any error nothing is written.
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, and what failed."""
+
+    results: list[Result]
+    failed: list[Failure]
+
+
+def run(request: Request, steps: Steps = iter) -> Outcome:
+    """Run the model on every item and write the results.
+
+    Of several items, those that cannot be read or do not fit are left out. On an error of the only item, on one that
+    is about all of them, and on an interruption or a fault of the disk, nothing is written.
 
     Args:
         request: the command line.
         steps: goes through the items, and may show how far it is.
 
     Returns:
-        one result per written file, in the order of the items.
+        one result per written file, in the order of the items, and the items that failed.
     """
     request.check()
     session = open_session(request.model, request.session)
-    runner = _Runner(request, session, slots(session), _wanted(request, [one.name for one in session.get_outputs()]))
-    items = collect(request.inputs, list(runner.slots))
-    places = targets(request.output, [item.stem for item in items], request.format)
-    _keep_sources(places.values(), [request.model, *(path for item in items for path in item.paths)])
-    _check_pictures(request, items)
-    if len(items) > 1:
-        for item in items:
-            read_feed(item, runner.slots, request.rule)
-    with Staging(next(iter(places.values())).parent, may_create=is_folder(request.output)) as staging:
-        return [runner.one(item, places[item.stem], staging) for item in steps(items)]
+    runner = _Runner(request, session, slots(session), _wanted(request, session.get_outputs()))
+    found = collect(request.inputs, list(runner.slots))
+    places = targets(request.output, [item.stem for item in found.items], request.format)
+    read = [request.model, *outside(request.model).paths(request.model)]
+    _keep_sources(places.values(), [*read, *(path for item in found.items for path in item.paths)])
+    _check_pictures(request, found.items)
+    for place in places.values():
+        if place.parent.exists():
+            place_of(place)
+    results: list[Result] = []
+    with FileSet() as files:
+        if is_folder(request.output):
+            files.make_folder(request.output)
+        for item in steps(found.items):
+            try:
+                results.append(runner.one(item, places[item.stem], files))
+            except (UsageError, WriteError):
+                raise
+            except UnpoolError as error:
+                if len(found.items) == 1:
+                    raise
+                found.failed.append(Failure(item.label, one_line(error)))
+    return Outcome(results, found.failed)
 
 
 @dataclass(frozen=True)
@@ -74,20 +114,32 @@ class _Runner:
     slots: Mapping[str, Slot]
     wanted: Sequence[str]
 
-    def one(self, item: Item, place: Path, staging: Staging) -> Result:
-        """Run one item into one staged file."""
-        feed, picture = read_feed(item, self.slots, self.request.rule)
+    def one(self, item: Item, place: Path, files: FileSet) -> Result:
+        """Run one item into one file."""
+        feed = read_feed(item, self.slots, self.request.rule)
         begin = time.perf_counter()
-        outputs = self.session.run(list(self.wanted), feed)
+        outputs = self.session.run(list(self.wanted), dict(feed.arrays))
         seconds = time.perf_counter() - begin
-        arrays = dict(zip(self.wanted, outputs, strict=True))
-        with staging.open(place) as stream:
-            written, areas = write_result(stream, self.request, arrays, picture, class_names(self.session))
+        arrays = elements(dict(zip(self.wanted, outputs, strict=True)))
+        with files.open(place) as stream:
+            written, areas = write_result(stream, self.request, arrays, feed.picture, class_names(self.session))
         held = {name: (array.shape, str(array.dtype)) for name, array in written.items()}
-        return Result(item.label, place, held, seconds, areas)
+        names = safe_names(written) if self.request.format == "npz" else {}
+        others = {name: member for name, member in names.items() if name != member}
+        return Result(item.label, place, held, seconds, areas, feed.notes, others)
 
 
-def _wanted(request: Request, names: Sequence[str]) -> list[str]:
+def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:
+    kinds = {one.name: one.type for one in outputs}
+    wanted = _names(request, list(kinds))
+    for name in wanted:
+        check_kind(name, kinds[name], request.format)
+        if request.makes_classes and not kinds[name].startswith("tensor("):
+            raise UsageError(f"output {name!r} is {kinds[name]}: --argmax and --overlay need a tensor. Choose another.")
+    return wanted
+
+
+def _names(request: Request, names: Sequence[str]) -> list[str]:
     if request.wanted is not None:
         if request.wanted not in names:
             raise UnpoolError(f"--output-name {request.wanted}: the model has outputs {', '.join(names)}. Choose one.")
@@ -98,9 +150,9 @@ def _wanted(request: Request, names: Sequence[str]) -> list[str]:
 
 
 def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
-    kept = {path.resolve() for path in sources}
+    kept = list(sources)
     for place in places:
-        if place.resolve() in kept:
+        if is_any(place, kept):
             raise UsageError(f"-o: {place} is read by this command and would be overwritten. Choose another place.")
 
 
@@ -109,4 +161,6 @@ def _check_pictures(request: Request, items: Iterable[Item]) -> None:
     if request.overlay and not has_image:
         raise UsageError("--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax.")
     if not request.rule.is_identity and not has_image:
-        raise UsageError("--scale, --mean and --std change images, the inputs are arrays. Leave these options out.")
+        raise UsageError(
+            "--white, --scale, --mean and --std change images, the inputs are arrays. Leave these options out."
+        )

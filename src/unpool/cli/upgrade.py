@@ -1,33 +1,39 @@
 """The work of `unpool upgrade` and `unpool canonicalise`: a rewritten model into a file, and what changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpool.cli.exits import UsageError
-from unpool.cli.outputs import Staging
+from unpool.cli.outputs import refuse_stdout
+from unpool.files import is_any, is_same
 
 if TYPE_CHECKING:
-    import onnx
+    from unpool.runtime.model_files import ModelFile
+    from unpool.runtime.passes.rewrite import Change, Rewritten
 
-    from unpool.runtime.passes.rewrite import Rewritten
+
+@dataclass(frozen=True)
+class Written:
+    """What is different in a model that has been written, and the files of its data."""
+
+    changes: "tuple[Change, ...]"
+    data: tuple[Path, ...]
 
 
-def upgrade_file(path: Path, opset: int, output: Path, meaning: Mapping[str, Any]) -> "Rewritten":
+def upgrade_file(path: Path, opset: int, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
     """Write the model in a newer opset; `meaning` holds the keywords of the library's `upgrade`."""
     from unpool.runtime.passes.upgrade import upgrade
 
-    check_output(output)
-    return _written(upgrade(path, opset, **meaning), output)
+    return _written(upgrade(path, opset, **meaning), place)
 
 
-def canonicalise_file(path: Path, output: Path, meaning: Mapping[str, Any]) -> "Rewritten":
+def canonicalise_file(path: Path, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
     """Write the model with explicit pads; `meaning` holds the keywords of the library's `canonicalise`."""
     from unpool.runtime.passes.canonicalise import canonicalise
 
-    check_output(output)
-    return _written(canonicalise(path, **meaning), output)
+    return _written(canonicalise(path, **meaning), place)
 
 
 def sizes_of(options: Sequence[str]) -> dict[str, int]:
@@ -45,36 +51,53 @@ def sizes_of(options: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def report(done: "Rewritten", output: Path) -> list[str]:
-    """One line per changed node, and one about the file."""
+def report(done: "Written", output: Path) -> list[str]:
+    """One line per changed node, and one about the files."""
     lines = [f"{one.node}: {one.before} -> {one.after}" for one in done.changes]
     count = "no node" if not lines else "1 node" if len(lines) == 1 else f"{len(lines)} nodes"
-    return [*lines, f"{output}: {count} changed, equal results on random inputs"]
+    return [*lines, f"{output}{data_words(done.data)}: {count} changed, equal results on random inputs"]
 
 
-def to_json(done: "Rewritten", path: Path, output: Path) -> dict[str, Any]:
+def data_words(data: Sequence[Path]) -> str:
+    """Data files in words.
+
+    >>> data_words([]), data_words([Path("m.onnx.data")])
+    ('', ' with m.onnx.data')
+    """
+    return f" with {', '.join(map(str, data))}" if data else ""
+
+
+def to_json(done: "Written", path: Path, output: Path) -> dict[str, Any]:
     """The same as JSON types."""
-    return {"model": str(path), "output": str(output), "changes": [asdict(one) for one in done.changes]}
+    return {
+        "model": str(path),
+        "output": str(output),
+        "data": [str(one) for one in done.data],
+        "changes": [asdict(one) for one in done.changes],
+    }
 
 
-def check_output(output: Path) -> None:
-    """Refuse a folder, and a suffix that onnx reads as something else, before any work is done."""
+def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
+    """The place of the new model; refused before any work is done where it is no place, or that of the model read.
+
+    Raises:
+        UsageError: a folder, standard output, a suffix that onnx reads as something else; the model that is read,
+            without `force`; its data.
+    """
     import onnx
 
+    from unpool.runtime.model_files import ModelFile, outside
+
+    refuse_stdout(output)
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)
     if output.is_dir() or known not in (None, "protobuf"):
         raise UsageError(f"-o {output}: expected a file for a binary model such as model.onnx. Name another.")
+    if is_any(output, outside(path).paths(path)):
+        raise UsageError(f"-o {output}: holds the weights of {path}, which is read. Choose another place.")
+    if is_same(output, path) and not force:
+        raise UsageError(f"-o {output}: is the model that is read. Choose another place, or add --force to replace it.")
+    return ModelFile(path, output)
 
 
-def write_model(model: "onnx.ModelProto", output: Path) -> None:
-    """Write a model, or nothing when that fails."""
-    from unpool.runtime.pieces import serialize
-
-    content = serialize(model, str(output))
-    with Staging(output.parent, may_create=False) as staging, staging.open(output) as stream:
-        stream.write(content)
-
-
-def _written(done: "Rewritten", output: Path) -> "Rewritten":
-    write_model(done.model, output)
-    return done
+def _written(done: "Rewritten", place: "ModelFile") -> "Written":
+    return Written(done.changes, tuple(place.write(done.model)))

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from unpool.errors import FileError
+from unpool.files import write
 
 
 class Profile:
@@ -36,17 +36,17 @@ class Profile:
             self._events.append(event)
 
     def write(self) -> str:
-        """Write the file and give its name.
+        """Write the file and give its name, which no other file had.
 
         Raises:
             FileError: it cannot be written.
         """
-        path = Path(f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}.json")
-        try:
-            with self._lock:
-                path.write_text(json.dumps(self._events))
-        except OSError as error:
-            raise FileError(
-                f"{path}: expected a place to write the profile to, got: {error}. Change the prefix."
-            ) from error
+        stem = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+        with self._lock:
+            content = json.dumps(self._events).encode()
+        path, number = Path(f"{stem}.json"), 1
+        while os.path.lexists(path):
+            number += 1
+            path = Path(f"{stem}_{number}.json")
+        write(path, content)
         return str(path)

@@ -1,0 +1,104 @@
+"""The pixels of an image file: channels, the value that means white, and how they are shown."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.errors import ShapeError
+
+LUMA = (0.299, 0.587, 0.114)
+WHITE = 255.0
+"""White in the units that models get, those of 8-bit pictures."""
+
+_log = logging.getLogger("unpool.cli")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels as they are to be looked at.
+
+    Attributes:
+        pixels: (H, W, C), or (D, H, W, C), in the type of the file.
+        white: the value that means white, or full light; None where the file does not say.
+    """
+
+    pixels: NDArray[Any]
+    white: float | None
+
+
+def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]:
+    """Pixels with another number of channels: grey by the ITU-R BT.601 weights, alpha dropped or opaque.
+
+    Args:
+        pixels: (..., C).
+        channels: the number wanted.
+        where: what the error message begins with.
+
+    >>> to_channels(np.array([[[255, 0, 0]]], np.uint8), 1, "red.png").tolist()
+    [[[76]]]
+    """
+    have = pixels.shape[-1]
+    if have == channels:
+        return pixels
+    if have not in (1, 3, 4) or channels not in (1, 3, 4):
+        raise ShapeError(
+            f"{where}: the model takes {channels} channels, the image has {have}. Convert the image first."
+        )
+    if have == 4:
+        _log.info("%s: the alpha channel is left out", where)
+        pixels, have = pixels[..., :3], 3
+    if channels == 1 and have == 3:
+        grey = pixels.astype(np.float64) @ np.array(LUMA)
+        return _like(grey, pixels.dtype)[..., None]
+    colour = np.repeat(pixels, 3, axis=-1) if have == 1 else pixels
+    if channels == 3 or have == channels:
+        return colour[..., :channels]
+    opaque = np.full((*colour.shape[:-1], 1), opaque_of(colour.dtype), colour.dtype)
+    return np.concatenate([colour, opaque], axis=-1)
+
+
+def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Pixels in units in which white is 255, each rounded once; as they are when that is so, or white is unknown.
+
+    >>> scaled(np.array([0, 257, 65535], np.uint16), 65535, np.float32).tolist()
+    [0.0, 1.0, 255.0]
+    """
+    if white is None or white == WHITE:
+        return pixels
+    values: NDArray[Any] = pixels.astype(dtype) * dtype(WHITE) / dtype(white)
+    return values
+
+
+def for_display(pixels: NDArray[Any], white: float | None = None) -> NDArray[np.uint8]:
+    """RGB bytes (H, W, 3) of (H, W, C) pixels; types other than uint8 are stretched where white is unknown.
+
+    >>> for_display(np.array([[[0], [500], [1000]]], np.uint16))[0, :, 0].tolist()
+    [0, 128, 255]
+    """
+    if pixels.shape[-1] not in (1, 3, 4):
+        pixels = pixels[..., :1]
+    colour = np.repeat(pixels, 3, axis=-1) if pixels.shape[-1] == 1 else pixels[..., :3]
+    if colour.dtype == np.uint8 and white in (None, WHITE):
+        return np.ascontiguousarray(colour)
+    if white is not None:
+        known = np.nan_to_num(colour.astype(np.float64) / white, nan=0.0)
+        return np.rint(np.clip(known, 0, 1) * WHITE).astype(np.uint8)
+    values = colour.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    span = high - low if high > low else 1.0
+    shown = np.nan_to_num((values - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
+    return np.rint(shown * WHITE).astype(np.uint8)
+
+
+def opaque_of(dtype: np.dtype[Any]) -> Any:
+    """The alpha of what covers all that is behind it."""
+    return np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1.0
+
+
+def _like(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    rounded = np.rint(values) if np.issubdtype(dtype, np.integer) else values
+    return rounded.astype(dtype)

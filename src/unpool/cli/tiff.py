@@ -1,0 +1,241 @@
+"""TIFF file -> a picture: pages and channels in order, turned upright, palettes and light as the file says.
+
+    photometric   MINISBLACK, RGB as they are · MINISWHITE turned round · PALETTE looked up
+                  CMYK, YCbCr by Pillow, 8-bit · others refused
+    orientation   all eight; pages that differ are refused
+    white         all bits set, up to 16 bits; fewer bits where MaxSampleValue says so; else unknown
+    alpha         not multiplied into the colours, or opaque; else refused
+
+What a file does not say is not guessed.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.cli.picture import Picture
+from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+
+ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
+MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
+CMYK = 1
+MOST_DEFLATED = 1100  # bytes out of one; deflate reaches 1032
+NEVER_TOO_LARGE = 2**26  # bytes
+ASSOCIATED = 1
+SMALLEST_WHITE, MOST_BITS = 255, 16
+
+
+def read_tiff(path: Path, spatial_rank: int, channels: int | None) -> Picture:
+    """The picture of a TIFF file.
+
+    Args:
+        path: the file.
+        spatial_rank: 2, or 3 for one page per slice.
+        channels: pages count as channels when there are exactly as many; None: never.
+
+    Raises:
+        FileError: not a TIFF file, or it is broken, or its compression is unknown.
+        ShapeError: a volume was expected and a picture came, or the other way round.
+        UnsupportedError: pixels whose meaning would be guessed.
+    """
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            series = _only_series(file, path)
+            page = series.keyframe
+            if _is_for_pillow(page, path):
+                return _read_with_pillow(path, spatial_rank)
+            _refuse_claims(series, path)
+            orientation = _orientation(series, path)
+            try:
+                raw = series.asarray()
+            except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
+                return _decompressed(path, page, spatial_rank, error)
+            pixels = arrange(raw, series.axes, spatial_rank, channels, str(path))
+            return _lit(upright(pixels, orientation), page, path)
+    except UnpoolError:
+        raise
+    except Exception as error:  # a broken file leads tifffile to whatever exception
+        raise FileError(f"{path}: expected a TIFF image, could not read it ({error}).") from error
+
+
+def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str) -> NDArray[Any]:
+    """Move the axes of a TIFF series to (H, W, C) or (D, H, W, C).
+
+    Args:
+        pixels: the series.
+        axes: one letter per axis as tifffile names them: Y, X, S or C for channels, others for pages.
+        spatial_rank: 2 or 3.
+        channels: pages count as channels when there are exactly as many; None: never.
+        where: what the error message begins with.
+
+    >>> arrange(np.zeros((3, 5, 7)), "CYX", 2, 3, "a.tif").shape
+    (5, 7, 3)
+    >>> arrange(np.zeros((9, 5, 7)), "QYX", 3, 1, "a.tif").shape
+    (9, 5, 7, 1)
+    """
+    pages = [letter for letter in axes if letter not in "YXSC"]
+    colour = [letter for letter in axes if letter in "SC"]
+    if spatial_rank == 2 and len(pages) == 1 and not colour and pixels.shape[axes.index(pages[0])] == channels:
+        pages, colour = [], pages
+    fits = "Y" in axes and "X" in axes and len(pages) == spatial_rank - 2 and len(colour) <= 1
+    if not fits:
+        expected = "a flat picture" if spatial_rank == 2 else "a volume, one page per slice"
+        sizes = "x".join(str(size) for size in pixels.shape)
+        raise ShapeError(
+            f"{where}: expected {expected}, got {sizes} pixels with axes {axes}. "
+            "Split or stack the pages, or give a .npy."
+        )
+    order = [axes.index(letter) for letter in (*pages, "Y", "X", *colour)]
+    arranged = pixels.transpose(order)
+    return arranged if colour else arranged[..., None]
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Pixels (..., H, W, C) as they are to be looked at.
+
+    Source: TIFF 6.0 and Exif 3.0, tag 274: which sides of the picture the first row and the first column are.
+
+    >>> upright(np.array([[[1], [2], [3]]]), 6)[..., 0].tolist()
+    [[1], [2], [3]]
+    """
+    if orientation in (5, 6, 7, 8):
+        pixels = np.swapaxes(pixels, -3, -2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[..., ::-1, :]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[..., ::-1, :, :]
+    return pixels
+
+
+def _only_series(file: Any, path: Path) -> Any:
+    """The first series; smaller copies behind it are left out, other pictures are an error."""
+    whole = [series for series in file.series if not series.keyframe.is_reduced]
+    if len(whole) > 1:
+        raise ShapeError(f"{path}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
+    return whole[0] if whole else file.series[0]
+
+
+def _refuse_claims(series: Any, path: Path) -> None:
+    """A few bytes can claim a picture that fills the memory of any machine."""
+    if series.nbytes > max(path.stat().st_size * MOST_DEFLATED, NEVER_TOO_LARGE):
+        raise FileError(f"{path}: claims {series.nbytes} bytes of pixels, more than its size can hold. Save it again.")
+
+
+def _orientation(series: Any, path: Path) -> int:
+    """That of the pages that state one: writers of volumes leave it to the first."""
+    found = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None} - {0}
+    if len(found) > 1:
+        raise UnsupportedError(f"{path}: expected pages of one orientation, got {sorted(found)}. Turn them first.")
+    return found.pop() if found else 1
+
+
+def _number(page: Any, tag: int, otherwise: int) -> int:
+    value = page.tags.valueof(tag, default=otherwise)
+    return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _lit(pixels: NDArray[Any], page: Any, path: Path) -> Picture:
+    """Pixels (..., C) with the meaning that the file gives them."""
+    pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    if pixels.dtype.kind not in "uifb" or not isinstance(page.bitspersample, int):
+        raise UnsupportedError(
+            f"{path}: expected integers or floats of one size, got {page.dtype} of {page.bitspersample} bits. "
+            "Convert the image first."
+        )
+    bits = page.bitspersample
+    if pixels.dtype.kind == "b":
+        pixels, bits = pixels.astype(np.uint8) * np.uint8(255), 8
+    if page.photometric == PALETTE:
+        return _looked_up(pixels, page, path)
+    if page.photometric == MIN_IS_WHITE:
+        if pixels.dtype.kind != "u":
+            raise UnsupportedError(f"{path}: 0 is white, of {page.dtype} it is not known what is black. Convert it.")
+        pixels = pixels.dtype.type(2**bits - 1) - pixels
+    return Picture(_with_alpha(pixels, page, path), _white(pixels, bits, page))
+
+
+def _white(pixels: NDArray[Any], bits: int, page: Any) -> float | None:
+    if pixels.dtype.kind != "u" or bits > MOST_BITS:
+        return None
+    full = 2**bits - 1
+    said = _number(page, MAX_SAMPLE, full)
+    fewer_bits = SMALLEST_WHITE <= said < full and (said + 1).bit_count() == 1 and page.photometric != MIN_IS_WHITE
+    return said if fewer_bits and pixels.max(initial=0) <= said else full
+
+
+def _with_alpha(pixels: NDArray[Any], page: Any, path: Path) -> NDArray[Any]:
+    """Grey with alpha as colours with alpha; alpha that is multiplied into the colours only where it does nothing."""
+    kinds = [int(kind) for kind in page.extrasamples]
+    if ASSOCIATED in kinds and (pixels[..., -1] != _largest(pixels, page)).any():
+        raise UnsupportedError(
+            f"{path}: its colours are multiplied by their alpha. Flatten the image, or save it without alpha."
+        )
+    has_alpha = len(kinds) == 1 and kinds[0] != 0
+    is_grey = page.photometric in (MIN_IS_WHITE, MIN_IS_BLACK) and has_alpha and pixels.shape[-1] == 2
+    if not is_grey:
+        return pixels
+    grey, alpha = pixels[..., :1], pixels[..., 1:]
+    return np.concatenate([grey, grey, grey, alpha], axis=-1)
+
+
+def _largest(pixels: NDArray[Any], page: Any) -> float:
+    return float(2**page.bitspersample - 1) if pixels.dtype.kind == "u" else 1.0
+
+
+def _looked_up(pixels: NDArray[Any], page: Any, path: Path) -> Picture:
+    """Colours of a palette, as 8-bit ones where they are: writers multiply these by 257, or by 256, or not at all."""
+    if pixels.shape[-1] != 1 or page.colormap is None:
+        raise UnsupportedError(f"{path}: expected one palette index per pixel, got other samples. Convert it to RGB.")
+    colours = np.asarray(page.colormap).T
+    for step in (257, 256):
+        if not (colours % step).any():
+            return Picture((colours // step).astype(np.uint8)[pixels[..., 0]], 255)
+    if colours.max() <= 255:
+        return Picture(colours.astype(np.uint8)[pixels[..., 0]], 255)
+    return Picture(colours[pixels[..., 0]], 65535)
+
+
+def _is_for_pillow(page: Any, path: Path) -> bool:
+    """Whether the colours are of a kind that Pillow turns into RGB; others than those and ours are refused."""
+    kind = int(page.photometric)
+    if kind in (MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE):
+        return False
+    is_known = kind == YCBCR or (kind == SEPARATED and _number(page, INK_SET, CMYK) == CMYK)
+    if is_known and page.bitspersample == 8:
+        return True
+    raise UnsupportedError(
+        f"{path}: its colours are {page.photometric.name} of {page.bitspersample} bits, which are not read. "
+        "Convert the image to RGB first."
+    )
+
+
+def _decompressed(path: Path, page: Any, spatial_rank: int, error: Exception) -> Picture:
+    """Pillow knows more compressions, and cuts deep colours to 8 bits: it gets what has no more."""
+    is_shallow = page.bitspersample in (1, 2, 4, 8)
+    is_deep_grey = page.bitspersample == 16 and page.photometric == MIN_IS_BLACK and page.samplesperpixel == 1
+    is_whole = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
+    if spatial_rank == 2 and is_whole and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
+        return _read_with_pillow(path, spatial_rank)
+    raise FileError(
+        f"{path}: expected a compression that tifffile reads, got {page.compression.name} ({error}). "
+        "Save the image with deflate or without compression, or install imagecodecs."
+    ) from error
+
+
+def _read_with_pillow(path: Path, spatial_rank: int) -> Picture:
+    from PIL import Image, ImageOps
+
+    with Image.open(path, formats=("TIFF",)) as image:
+        if spatial_rank != 2 or getattr(image, "n_frames", 1) > 1:
+            raise ShapeError(f"{path}: expected one flat picture, in this compression and these colours. Convert it.")
+        image.load()
+        turned = ImageOps.exif_transpose(image)
+        is_plain = turned.mode in ("L", "RGB", "RGBA") or turned.mode.startswith("I;16")
+        wanted = "RGBA" if "A" in turned.mode else "L" if turned.mode == "1" else "RGB"
+        pixels = np.asarray(turned if is_plain else turned.convert(wanted))
+    pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    return Picture(pixels[..., None] if pixels.ndim == 2 else pixels, 65535 if pixels.dtype == np.uint16 else 255)

@@ -1,0 +1,6 @@
+"""Files that appear together or not at all; all that unpool writes goes through here."""
+
+from unpool.files.file_set import FileSet, write
+from unpool.files.places import WriteError, is_any, is_same, place_of
+
+__all__ = ["FileSet", "WriteError", "is_any", "is_same", "place_of", "write"]

@@ -1,0 +1,146 @@
+"""Files that appear together or not at all: complete under temporary names first, then renamed; on a fault put back.
+
+Every command and every record that unpool writes goes through here.
+
+    open a target    .unpool-<token>.part in the same folder, with the mode of the file that it replaces
+    leave the block  flushed and synced to the disk
+    leave the set    earlier files kept under .unpool-<token>.kept (a hard link where there are any),
+                     all renamed, folders synced; then the kept ones go, or on a fault come back
+
+A file behind a link is replaced there, the link stays. What ends a process at once (a power cut, SIGKILL) can leave a
+file of these two names; each target holds all of its old or all of its new content even then, except that without hard
+links the old content may stand under the second name only.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from unpool.errors import MissingFileError
+from unpool.files.places import WriteError, named, place_of
+from unpool.files.signals import uninterrupted
+from unpool.files.staged import Staged, beside, identity, keep, remove, restore, stage, sync, sync_folder, take_mode
+
+
+class FileSet:
+    """Files of one command; use it as a context manager, leaving it without an exception makes them appear.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with FileSet() as files, files.open(Path(folder) / "a.txt") as stream:
+    ...         _ = stream.write(b"complete")
+    ...     [(path.name, path.read_bytes()) for path in Path(folder).iterdir()]
+    [('a.txt', b'complete')]
+    """
+
+    def __init__(self) -> None:
+        self._staged: list[Staged] = []
+        self._folders: list[Path] = []
+        self._scratch: list[Path] = []
+
+    def __enter__(self) -> "FileSet":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with uninterrupted():
+            if kind is not None or not self._staged:
+                self._put_back()
+                return
+            try:
+                self._appear()
+            except BaseException:
+                self._put_back()
+                raise
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder, not its parents, unless it is there; it goes again when no files appear."""
+        with uninterrupted(), named(folder):
+            if not folder.parent.is_dir():
+                raise MissingFileError(f"{folder.parent}: no such folder for the output. Make it first.")
+            if not folder.is_dir():
+                folder.mkdir()
+                self._folders.append(folder)
+
+    @contextmanager
+    def open(self, target: Path) -> Iterator[BinaryIO]:
+        """A stream, to be written and read, for the file that will be `target`; closed at the end of the block.
+
+        Raises:
+            MissingFileError: its folder does not exist.
+            WriteError: it cannot be written there.
+        """
+        one = stage(target)
+        self._staged.append(one)
+        try:
+            with named(target), one.temporary.open("x+b") as stream:
+                take_mode(one)
+                yield stream
+                stream.flush()
+                sync(stream.fileno())
+        except BaseException:
+            remove(one.temporary)
+            self._staged.remove(one)
+            raise
+
+    @contextmanager
+    def gather(self, folder: Path, last: str) -> Iterator[Path]:
+        """A temporary folder for writers that name their files themselves; they go into `folder` when the set appears.
+
+        Args:
+            folder: where the files go.
+            last: the name of the file that points to the others, which appears after them.
+        """
+        place_of(folder / last)
+        scratch = beside(folder / last, "parts")
+        with named(folder / last):
+            self._scratch.append(scratch)
+            scratch.mkdir()
+            yield scratch
+            for path in sorted(scratch.iterdir(), key=lambda path: (path.name == last, path.name)):
+                one = stage(folder / path.name, path)
+                self._staged.append(one)
+                take_mode(one)
+                with path.open("r+b") as stream:
+                    sync(stream.fileno())
+
+    def _appear(self) -> None:
+        there: set[tuple[int, int]] = set()
+        for one in self._staged:
+            with named(one.target):
+                if one.place.exists() and identity(one.place) in there:
+                    raise WriteError(f"{one.target}: expected a name of its own, got that of another one. Rename it.")
+                keep(one)
+                os.replace(one.temporary, one.place)
+                one.is_there = True
+                there.add(identity(one.place))
+        for folder, target in {one.place.parent: one.target for one in self._staged}.items():
+            with named(target):
+                sync_folder(folder)
+        for one in self._staged:
+            remove(one.kept)
+        self._clear()
+
+    def _put_back(self) -> None:
+        for one in reversed(self._staged):
+            remove(one.temporary)
+            restore(one)
+        self._clear()
+        for folder in reversed(self._folders):
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _clear(self) -> None:
+        for scratch in self._scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write(target: Path, content: bytes) -> None:
+    """Write one file, or leave the earlier one as it was."""
+    with FileSet() as files, files.open(target) as stream:
+        stream.write(content)
