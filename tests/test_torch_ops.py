@@ -82,8 +82,10 @@ def test_opcheck_of_transposed_convolutions(rank):
 
 
 def both_checks(function, *inputs):
-    """First and second derivatives agree with finite differences."""
-    return gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    """First and second derivatives agree with finite differences, in both modes and for batches of gradients."""
+    both = {"check_batched_grad": True, "check_undefined_grad": False}
+    first = gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True, **both)
+    return first and gradgradcheck(function, inputs, check_fwd_over_rev=True, **both)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -344,14 +346,6 @@ def test_wrong_arguments(call, message):
     with pytest.raises(RuntimeError, match=message) as caught:
         call(torch.ones(1, 3, 4, 4))
     assert isinstance(caught.value, unpool.UnpoolError)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # inside torch.func
-def test_forward_mode_is_refused():
-    """A tangent is an error rather than a silent zero."""
-    x = torch.randn(1, 2, 4, 4)
-    with pytest.raises(unpool.UnsupportedError, match="max_pool2d: expected tensors without tangents"):
-        torch.func.jvp(lambda x: max_pool2d(x, 2), (x,), (x,))
 
 
 def test_gradients_refuse_what_does_not_fit():

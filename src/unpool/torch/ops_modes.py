@@ -1,15 +1,10 @@
-"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors, forward-mode
-differentiation is refused.
-"""
+"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-
-from unpool.errors import UnsupportedError
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -31,19 +26,3 @@ def lowered(x: Tensor) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """A tensor in float32 where autocast is on, as for operators that torch keeps at full precision."""
     return x.float() if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
-
-
-def refuse_tangents(where: str, *tensors: Tensor | None) -> None:
-    """Operators registered from Python have no forward-mode derivative; without this check it would come out as 0.
-
-    Raises:
-        UnsupportedError: a tensor carries a tangent.
-    """
-    if torch.compiler.is_compiling():
-        return
-    unpack: Any = forward_ad.unpack_dual
-    if any(each is not None and unpack(each).tangent is not None for each in tensors):
-        raise UnsupportedError(
-            f"{where}: expected tensors without tangents, got one of forward-mode differentiation. Use backward mode, "
-            "or torch's own operator."
-        )
