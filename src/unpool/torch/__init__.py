@@ -1,18 +1,25 @@
-"""unpool beside PyTorch: export that keeps MaxUnpool, operators with gradients. Needs the extra `torch`."""
+"""unpool beside PyTorch: export that keeps MaxUnpool, operators with gradients. Needs the extra `torch`.
 
+The operators need torch alone; what writes ONNX is imported on first use, and needs onnxscript too.
+"""
+
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-for _package in ("torch", "onnxscript"):
-    if find_spec(_package) is None:
-        raise ModuleNotFoundError(
-            f"unpool.torch: expected the package {_package}, it is not installed. Run: pip install 'unpool[torch]'",
-            name=_package,
-        )
+
+def _check_packages(where: str, *packages: str) -> None:
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"{where}: expected the package {package}, it is not installed. Run: pip install 'unpool[torch]'",
+                name=package,
+            )
+
+
+_check_packages("unpool.torch", "torch")
 
 from unpool.torch.accelerate import accelerate  # noqa: E402 - only after the check above
-from unpool.torch.export_legacy import legacy_translations  # noqa: E402
-from unpool.torch.export_translations import translation_table  # noqa: E402
-from unpool.torch.exporting import export  # noqa: E402
 from unpool.torch.ops_conv_transpose import (  # noqa: E402
     conv_transpose1d,
     conv_transpose2d,
@@ -20,6 +27,11 @@ from unpool.torch.ops_conv_transpose import (  # noqa: E402
 )
 from unpool.torch.ops_max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa: E402
 from unpool.torch.ops_max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
+
+if TYPE_CHECKING:
+    from unpool.torch.export_legacy import legacy_translations
+    from unpool.torch.export_translations import translation_table
+    from unpool.torch.exporting import export
 
 __all__ = [
     "accelerate",
@@ -36,3 +48,23 @@ __all__ = [
     "max_unpool3d",
     "translation_table",
 ]
+
+_EXPORTING = {
+    "export": "exporting",
+    "legacy_translations": "export_legacy",
+    "translation_table": "export_translations",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What writes ONNX, imported on first use."""
+    if name not in _EXPORTING:
+        raise AttributeError(f"module 'unpool.torch' has no attribute {name!r}")
+    _check_packages(f"unpool.torch.{name}", "onnx", "onnxscript")
+    found = getattr(import_module(f"unpool.torch.{_EXPORTING[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

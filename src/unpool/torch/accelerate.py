@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.nn.modules import conv, pooling
 
 from unpool.torch import ops_conv_transpose as conv_transposes
 from unpool.torch import ops_max_pool as max_pools
@@ -171,8 +170,11 @@ OURS: dict[type[nn.Module], type[nn.Module]] = {
     )
 }  # fmt: skip
 
-_OTHER_WINDOWS = (pooling._AdaptiveMaxPoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
-_FAMILIES = (pooling._MaxPoolNd, pooling._MaxUnpoolNd, conv._ConvTransposeNd, *_OTHER_WINDOWS)
+_OTHER_WINDOWS = (
+    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
+    nn.FractionalMaxPool2d, nn.FractionalMaxPool3d,
+)  # fmt: skip
+_FAMILIES: tuple[type[nn.Module], ...] = (*OURS, *_OTHER_WINDOWS)
 
 
 def _obstacle(module: nn.Module) -> str | None:

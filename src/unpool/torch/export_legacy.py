@@ -10,16 +10,21 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.onnx._internal.torchscript_exporter import registration
-from torch.onnx.utils import register_custom_op_symbolic, unregister_custom_op_symbolic
 
-from unpool.torch.export_legacy_symbolics import SYMBOLICS
+from unpool.errors import UnsupportedError
+from unpool.torch.private import private
 
 VERSIONS = (9, 10)
 """Where torch registers its own pools; the newest that is not above the opset wins."""
 
 SIZE_CHECK = "_check_unpool_output_size"
-"""Name of the check in torch.nn.functional; private, and not in every version of torch."""
+"""Name of the check in torch.nn.functional."""
+
+NEEDED = (
+    "torch.onnx._internal.torchscript_exporter.registration.registry",
+    "torch.onnx.symbolic_helper",
+    "torch.onnx.utils",
+)
 
 LOCK = threading.RLock()
 
@@ -35,6 +40,9 @@ def legacy_translations() -> Iterator[None]:
     torch's registry belongs to the whole process, and so does its exporter with dynamo=False: of several threads only
     one is inside at a time, the others wait. Their models can run meanwhile.
 
+    Raises:
+        UnsupportedError: this version of torch keeps its exporter in another place than torch 2.13.
+
     Example:
         >>> from torch.onnx._internal.torchscript_exporter.registration import registry
         >>> with legacy_translations():
@@ -43,28 +51,43 @@ def legacy_translations() -> Iterator[None]:
         >>> registry.is_registered_op("aten::max_unpool2d", 20)
         False
     """
+    registry, _, utils = (_needed(name) for name in NEEDED)
+    from unpool.torch.export_legacy_symbolics import SYMBOLICS
+
     with LOCK, ExitStack() as undo:
         for name, symbolic in SYMBOLICS.items():
-            for version in [one for one in VERSIONS if not _is_registered_by_caller(name, one)]:
-                register_custom_op_symbolic(name, symbolic, version)
-                undo.callback(unregister_custom_op_symbolic, name, version)
-        original = getattr(torch.nn.functional, SIZE_CHECK, None)
-        if original is not None:
-            setattr(torch.nn.functional, SIZE_CHECK, _unless_tracing(original))
+            for version in [one for one in VERSIONS if not _is_registered_by_caller(registry, name, one)]:
+                utils.register_custom_op_symbolic(name, symbolic, version)
+                undo.callback(utils.unregister_custom_op_symbolic, name, version)
+        original = private(f"torch.nn.functional.{SIZE_CHECK}")
+        is_tracing = private("torch._C._is_tracing")
+        if original is not None and is_tracing is not None:
+            setattr(torch.nn.functional, SIZE_CHECK, _unless_tracing(original, is_tracing))
             undo.callback(setattr, torch.nn.functional, SIZE_CHECK, original)
         yield
 
 
-def _is_registered_by_caller(name: str, version: int) -> bool:
+def _needed(name: str) -> Any:
+    """A private name of torch without which there is nothing to register with."""
+    found = private(name)
+    if found is None:
+        raise UnsupportedError(
+            f"export: expected {name} for dynamo=False, torch {torch.__version__} does not have it. "
+            "Export with dynamo=True, or with torch 2.13."
+        )
+    return found
+
+
+def _is_registered_by_caller(registry: Any, name: str, version: int) -> bool:
     """Whether ours would hide a translation of the caller, at this version or an older one."""
-    group = registration.registry.get_function_group(name)
+    group = registry.get_function_group(name)
     return group is not None and any(group._functions.overridden(older) for older in range(version + 1))
 
 
-def _unless_tracing(check: Callable[..., Any]) -> Callable[..., Any]:
+def _unless_tracing(check: Callable[..., Any], is_tracing: Callable[[], bool]) -> Callable[..., Any]:
     """The check, left out in a thread that traces."""
 
     def checked(*arguments: Any) -> Any:
-        return None if torch._C._is_tracing() else check(*arguments)
+        return None if is_tracing() else check(*arguments)
 
     return checked

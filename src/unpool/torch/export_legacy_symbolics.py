@@ -8,10 +8,9 @@ dilations, opset 10 no Range: other nodes stand in for the first and the last, a
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import lt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.onnx import symbolic_helper
 
 from unpool.errors import UnsupportedError
 from unpool.geometry import Fitted
@@ -35,6 +34,12 @@ from unpool.torch.export_window import (
     pooled_window,
     unpool_window,
 )
+from unpool.torch.private import private
+
+if TYPE_CHECKING:
+    from torch.onnx import symbolic_helper
+else:
+    symbolic_helper = private("torch.onnx.symbolic_helper")
 
 FIRST_MOD = 10
 FIRST_CEIL = 10

@@ -10,7 +10,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import onnx
 import torch
-from torch.onnx._constants import ONNX_MAX_OPSET
 
 from unpool.errors import UnsupportedError
 from unpool.operators.contract import OPERATORS
@@ -18,6 +17,7 @@ from unpool.torch.export_legacy import legacy_translations
 from unpool.torch.export_lowering import lowered
 from unpool.torch.export_translations import translation_table
 from unpool.torch.export_window import check_opset, check_type
+from unpool.torch.private import private
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,9 +107,10 @@ def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesI
 
 def _export_traced(given: dict[str, Any], opset: int | None) -> None:
     """The exporter behind dynamo=False."""
-    if opset is not None and opset > ONNX_MAX_OPSET:
+    newest = private("torch.onnx._constants.ONNX_MAX_OPSET")
+    if opset is not None and newest is not None and opset > newest:
         raise UnsupportedError(
-            f"export: expected an opset up to {ONNX_MAX_OPSET}, the newest with dynamo=False, got {opset}. "
+            f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
     with legacy_translations(), _only_warnings_for_the_caller():

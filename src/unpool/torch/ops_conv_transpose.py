@@ -5,7 +5,7 @@ from torch import Tensor
 
 from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
 from unpool.torch.ops_arguments import Ints, batched, per_axis
-from unpool.torch.ops_modes import exported, lowered, refuse_tangents
+from unpool.torch.ops_modes import check_tangents, exported, lowered
 
 
 def conv_transpose1d(
@@ -132,7 +132,7 @@ def _conv_transpose(
     if torch.onnx.is_in_onnx_export():
         *others, dilation = settings
         return exported(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
-    refuse_tangents(where, x, weight, bias)
+    check_tangents(where, x, weight, bias)
     batch, is_unbatched = batched(where, lowered(x), rank)
     names = ("stride", "padding", "output_padding", "dilation")
     stride, padding, output_padding, dilations = (

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
 from unpool.torch.ops_arguments import Ints, batched, per_axis, window_lists
-from unpool.torch.ops_modes import exported, refuse_tangents, widened
+from unpool.torch.ops_modes import check_tangents, exported, widened
 
 
 def max_pool1d(
@@ -126,7 +126,7 @@ def _max_pool(
     padding, dilation = padding_and_dilation
     if torch.onnx.is_in_onnx_export():
         return exported(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    refuse_tangents(where, x)
+    check_tangents(where, x)
     x = widened(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
     kernel, step = window_lists(where, kernel_size, stride, rank)

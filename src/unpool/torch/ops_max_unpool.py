@@ -8,7 +8,7 @@ from torch import Tensor
 from unpool.geometry import Window
 from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
 from unpool.torch.ops_arguments import Ints, batched, per_axis, unpooled_sizes, window_lists
-from unpool.torch.ops_modes import exported, refuse_tangents, widened
+from unpool.torch.ops_modes import check_tangents, exported, widened
 
 
 def max_unpool1d(
@@ -131,7 +131,7 @@ def _max_unpool(
     where = f"max_unpool{rank}d"
     if torch.onnx.is_in_onnx_export():
         return exported(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
-    refuse_tangents(where, x)
+    check_tangents(where, x)
     batch, is_unbatched = batched(where, widened(x), rank)
     lists = window_lists(where, kernel_size, stride, rank)
     windows = [Window(*each) for each in zip(*lists, strict=True)]

@@ -1,6 +1,4 @@
-"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors, forward-mode
-differentiation is refused.
-"""
+"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from unpool.errors import UnsupportedError
+from unpool.torch.ops_register import HAS_FORWARD_MODE
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -33,17 +32,17 @@ def widened(x: Tensor) -> Tensor:
     return x.float() if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
 
 
-def refuse_tangents(where: str, *tensors: Tensor | None) -> None:
-    """Operators registered from Python have no forward-mode derivative; without this check it would come out as 0.
+def check_tangents(where: str, *tensors: Tensor | None) -> None:
+    """Tangents need derivatives in forward mode; without these a tangent would come out as 0.
 
     Raises:
-        UnsupportedError: a tensor carries a tangent.
+        UnsupportedError: operators have none, and a tensor carries a tangent.
     """
-    if torch.compiler.is_compiling():
+    if HAS_FORWARD_MODE:
         return
     unpack: Any = forward_ad.unpack_dual
     if any(each is not None and unpack(each).tangent is not None for each in tensors):
         raise UnsupportedError(
-            f"{where}: expected tensors without tangents, got one of forward-mode differentiation. Use backward mode, "
-            "or torch's own operator."
+            f"{where}: expected tensors without tangents, for torch {torch.__version__} lacks what forward mode needs "
+            "here. Use backward mode, torch 2.13, or torch's own operator."
         )

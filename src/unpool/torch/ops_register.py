@@ -1,28 +1,55 @@
-"""Registers a function on tensors as an operator that PyTorch can trace and differentiate.
+"""Registers a function on tensors as an operator that PyTorch can trace, differentiate and map over batches.
 
-As `torch.library.custom_op` does, without what that adds to every call: no result here shares memory with an input, and
-no argument has a default or goes by its name.
+As `torch.library.custom_op` does, without what that adds to every call, and with forward mode, which that has not: no
+result here shares memory with an input, and no argument has a default or goes by its name. The derivatives sit where
+PyTorch's own operators have theirs, so that `backward`, forward mode and the transforms of `torch.func` all find them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
-from torch import _C
-from torch.library import Library, infer_schema, register_fake
+from torch.autograd import forward_ad
+from torch.library import Library, infer_schema, register_autograd, register_fake, register_vmap
+
+from unpool.torch.ops_batches import folded
+from unpool.torch.private import private
 
 Function: TypeAlias = Callable[..., Any]
 
 _LIBRARY: Any = Library("unpool", "FRAGMENT")  # type: ignore[no-untyped-call]
 
+_NAMES = (
+    "torch._C._AutoDispatchBelowAutograd",
+    "torch._C._after_autograd_keyset",
+    "torch._C._any_requires_grad",
+    "torch._C._are_functorch_transforms_active",
+    "torch._functorch.utils.enable_single_level_autograd_function",
+    "torch._C._is_fwd_grad_enabled",
+    "torch.autograd.forward_ad._set_fwd_grad_enabled",
+)
+_below, _after, _any_requires_grad, _is_transforming, _one_level, _is_forward_enabled, _set_forward = map(
+    private, _NAMES
+)
 
-def operator(fake: Function, keep: Function, gradient: Function) -> Function:
+HAS_FORWARD_MODE = all(private(name) is not None for name in _NAMES)
+"""Whether operators have derivatives in forward mode; without it a tangent would be lost."""
+
+
+def operator(
+    fake: Function, keep: Function, gradient: Function, tangent: Function, batch: Function = folded
+) -> Function:
     """Decorates a function that computes new tensors on the CPU; its annotations become the schema.
 
     Args:
         fake: takes the same arguments, and returns tensors that are like the outputs, without computing them.
-        keep: takes a context, the inputs and the output, and keeps in the context what `gradient` needs.
+        keep: takes a context, the inputs and the output, keeps in the context what the derivatives need, and returns
+            the tensors among that.
         gradient: takes the context and the gradients of the outputs, and returns one for each input.
+        tangent: takes the context, the tensors that `keep` returned and the tangents of the inputs, and returns one for
+            each output.
+        batch: takes the operator and returns its rule for `torch.vmap`, as `torch.library.register_vmap` wants it.
 
     Returns:
         The decorator; what it makes of the function is the operator unpool::NAME, to be called with all arguments.
@@ -34,37 +61,86 @@ def operator(fake: Function, keep: Function, gradient: Function) -> Function:
         _LIBRARY.impl(name, torch.compiler.disable(kernel), "CPU")  # type: ignore[no-untyped-call]
         register_fake(f"unpool::{name}", fake, lib=_LIBRARY)
         overload = getattr(torch.ops.unpool, name).default
-        _LIBRARY.impl(name, _differentiable(overload, keep, gradient), "Autograd", with_keyset=True)
+        register_vmap(f"unpool::{name}", batch(overload), lib=_LIBRARY)
+        if HAS_FORWARD_MODE:
+            _LIBRARY.impl(name, _differentiable(overload, keep, gradient, tangent), "Autograd", with_keyset=True)
+        else:
+            register_autograd(f"unpool::{name}", gradient, setup_context=_saving(keep), lib=_LIBRARY)
         return overload
 
     return decorate
 
 
-def _differentiable(overload: Any, keep: Function, gradient: Function) -> Function:
-    """What PyTorch runs before the kernel of an operator: it remembers the call if a gradient may be asked for.
+def _saving(keep: Function) -> Function:
+    """What `torch.library` calls between the kernel and the gradient."""
 
-    The last thing that is remembered is PyTorch's own: where it goes on from here.
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*keep(ctx, inputs, output))
+
+    return setup_context
+
+
+def _differentiable(overload: Any, keep: Function, gradient: Function, tangent: Function) -> Function:
+    """What PyTorch runs before the kernel of an operator: it remembers the call if a derivative may be asked for.
+
+    The last arguments that are recorded are PyTorch's own: where it goes on from here, and whether the transforms of
+    `torch.func` that come there record gradients and tangents, for recording itself switches both off.
     """
 
-    def go_on(keyset: _C.DispatchKeySet, inputs: tuple[Any, ...]) -> Any:
-        with _C._AutoDispatchBelowAutograd():
-            return overload.redispatch(keyset & _C._after_autograd_keyset, *inputs)
+    def go_on(keyset: Any, inputs: Sequence[Any]) -> Any:
+        with _below():
+            return overload.redispatch(keyset & _after, *inputs)
 
     class Recorded(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *call: Any) -> Any:
-            *inputs, keyset = call
-            output = go_on(keyset, tuple(inputs))
-            keep(ctx, inputs, output)
+            *inputs, keyset, ctx.modes = call
+            with _restored(ctx.modes):
+                output = go_on(keyset, inputs)
+            kept = keep(ctx, inputs, output)
+            ctx.save_for_backward(*kept)
+            ctx.save_for_forward(*kept)
             return output
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            return *gradient(ctx, *grads), None
+            return *gradient(ctx, *grads), None, None
 
-    def run(keyset: _C.DispatchKeySet, *inputs: Any) -> Any:
-        if torch.is_grad_enabled() and _C._any_requires_grad(*inputs):
-            return Recorded.apply(*inputs, keyset)  # type: ignore[no-untyped-call]
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            unpack: Any = forward_ad.unpack_dual
+            primals = [unpack(each, level=0).primal for each in ctx.saved_tensors]
+            with _restored(ctx.modes):
+                return tangent(ctx, primals, *tangents[:-2])
+
+    record: Any = super(torch.autograd.Function, Recorded).apply  # Function's own starts anew
+
+    def run(keyset: Any, *inputs: Any) -> Any:
+        if _is_transforming():
+            with _one_level():
+                return record(*inputs, keyset, (torch.is_grad_enabled(), _is_forward_enabled()))
+        if (torch.is_grad_enabled() and _any_requires_grad(*inputs)) or may_have_tangents():
+            return record(*inputs, keyset, None)
         return go_on(keyset, inputs)
 
     return run
+
+
+_NOTHING = nullcontext()
+
+
+def _restored(modes: tuple[bool, bool] | None) -> AbstractContextManager[None]:
+    """Record gradients and tangents as before, where transforms come."""
+    return _NOTHING if modes is None else _modes(*modes)
+
+
+@contextmanager
+def _modes(gradients: bool, tangents: bool) -> Iterator[None]:
+    with torch.set_grad_enabled(gradients), _set_forward(tangents):
+        yield
+
+
+def may_have_tangents() -> bool:
+    """Whether a level of forward mode is entered."""
+    level = private("torch.autograd.forward_ad._current_level")
+    return level is None or level >= 0

@@ -1,7 +1,8 @@
 """Transposed convolution on tensors; its gradient is torch's own convolution, to any order."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch import ops_tensors as tensors
 from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
+from unpool.torch.ops_batches import grouped
 from unpool.torch.ops_register import operator
 
 
@@ -67,10 +69,11 @@ def _spec(domain: str, lists: tuple[tuple[int, ...], ...], groups: int) -> Spec:
     return resolve.spec("ConvTranspose", attributes, domain=domain)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     x, weight, bias, *ctx.settings = inputs
-    ctx.save_for_backward(x, weight)
     ctx.bias_sizes = None if bias is None else list(bias.shape)
+    ctx.set_materialize_grads(False)  # no zeros for inputs without a tangent
+    return x, weight
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -83,7 +86,22 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return *found, None, None, None, None, None
 
 
-@operator(_fake, _keep, _gradient)
+def _tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
+    """The product rule."""
+    x, weight = kept
+    x_tangent, weight_tangent, bias_tangent, *_ = tangents
+    parts: list[Tensor] = []
+    if x_tangent is not None:
+        parts.append(conv_transpose(x_tangent, weight, None, *ctx.settings))
+    if weight_tangent is not None:
+        parts.append(conv_transpose(x, weight_tangent, None, *ctx.settings))
+    if bias_tangent is not None:
+        sizes = _shape(x, weight, None, *ctx.settings)
+        parts.append(bias_tangent.view(-1, *[1] * (x.dim() - 2)) + bias_tangent.new_zeros(sizes))
+    return reduce(add, parts)
+
+
+@operator(_fake, _keep, _gradient, _tangent, grouped)
 def conv_transpose(
     x: Tensor,
     weight: Tensor,

@@ -83,21 +83,31 @@ def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     return tensors.empty(x, indices.shape).copy_(found), indices
 
 
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
-    ctx.save_for_backward(inputs[0])
+def _keep_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.settings = inputs[1:]
+    return (inputs[0],)
+
+
+def _found_indices(x: Tensor, settings: Any) -> Tensor:
+    """The indices of a pool that was asked for its values alone."""
+    indices: Tensor = max_pool_with_indices(x.detach(), *settings)[1]
+    return indices
 
 
 def _pool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (x,) = ctx.saved_tensors
-    indices = max_pool_with_indices(x.detach(), *ctx.settings)[1]
-    return max_pool_backward(grad, indices, x.shape[2:]), None, None, None, None, None
+    return max_pool_backward(grad, _found_indices(x, ctx.settings), x.shape[2:]), None, None, None, None, None
 
 
-def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[1])
+def _pool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = torch.ops.unpool.max_unpool_backward(tangent, _found_indices(kept[0], ctx.settings))
+    return found
+
+
+def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     ctx.size = inputs[0].shape[2:]
     ctx.set_materialize_grads(False)  # no zeros for the indices, which have no gradient
+    return (output[1],)
 
 
 def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
@@ -106,8 +116,13 @@ def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, 
     return found, None, None, None, None, None
 
 
-def _keep_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
+def _indexed_pool_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any) -> tuple[Tensor, None]:
+    return torch.ops.unpool.max_unpool_backward(tangent, kept[0]), None
+
+
+def _keep_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+    ctx.size = inputs[2]
+    return (inputs[1],)
 
 
 def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -115,7 +130,12 @@ def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return torch.ops.unpool.max_unpool_backward(grad, indices), None, None
 
 
-@operator(_pool_fake, _keep_input, _pool_gradient)
+def _backward_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = max_pool_backward(tangent, kept[0], ctx.size)
+    return found
+
+
+@operator(_pool_fake, _keep_input, _pool_gradient, _pool_tangent)
 def max_pool(
     x: Tensor,
     kernel_size: Sequence[int],
@@ -128,7 +148,7 @@ def max_pool(
     return _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=1)[0]
 
 
-@operator(_indexed_pool_fake, _keep_indices, _indexed_pool_gradient)
+@operator(_indexed_pool_fake, _keep_indices, _indexed_pool_gradient, _indexed_pool_tangent)
 def max_pool_with_indices(
     x: Tensor,
     kernel_size: Sequence[int],
@@ -142,7 +162,7 @@ def max_pool_with_indices(
     return y, indices
 
 
-@operator(_backward_fake, _keep_places, _transposed)
+@operator(_backward_fake, _keep_places, _transposed, _backward_tangent)
 def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
     """Every element of `grad` added to zeros at its index in a plane of the given spatial size.
 

@@ -38,9 +38,14 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
     return [*x.shape[:2], *output_size]
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
+def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+    ctx.output_size = inputs[2]
+    return (inputs[1],)
+
+
+def _keep_size(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.size = inputs[0].shape[2:]
+    return (inputs[1],)
 
 
 def _unpool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -48,12 +53,22 @@ def _unpool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return max_unpool_backward(grad, indices), None, None
 
 
+def _unpool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = max_unpool(tangent, kept[0], ctx.output_size)
+    return found
+
+
 def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
     return torch.ops.unpool.max_pool_backward(grad, indices, ctx.size), None
 
 
-@operator(_unpool_fake, _keep, _unpool_gradient)
+def _backward_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any) -> Tensor:
+    found: Tensor = max_unpool_backward(tangent, kept[0])
+    return found
+
+
+@operator(_unpool_fake, _keep, _unpool_gradient, _unpool_tangent)
 def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
     """Zeros of a spatial size, with every element of a batched tensor where its index says."""
     _shape(x, indices, output_size)
@@ -65,7 +80,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
         raise
 
 
-@operator(_backward_fake, _keep, _transposed)
+@operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """What `grad` holds where each index says, in the shape of the indices."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
