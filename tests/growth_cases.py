@@ -1,5 +1,6 @@
 """Transposed convolutions for one chosen kernel, longer than its blocks, and a fast reference for them."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class GrowthCase:
         gap: elements in front of x and y in their memory.
         line: number of the line and of the shape of tiles that the kernel of phases takes; -1 for its own choice.
         by_winograd: whether Winograd's kernel computes it.
+        apart: share of its tiles that are computed apart.
     """
 
     name: str
@@ -49,11 +51,17 @@ class GrowthCase:
     gap: int
     line: int = -1
     by_winograd: bool = False
+    apart: float = 0
 
     def ways(self, work: Work) -> tuple[str, ...]:
         """The ways that are tried; not Winograd's where it has no tiles for the axes."""
         first = ("winograd",) if self.by_winograd and winograd.plan(work.axes) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
+
+    def uneven(self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], *__: Any) -> np.ndarray:
+        """Numbers of Winograd's tiles, whatever they hold."""
+        tiles = len(x) * math.prod(winograd.known(axes).tiles)
+        return np.flatnonzero(np.random.default_rng(tiles).random(tiles) < self.apart)
 
     def cut(self, *call: Any) -> phases.Blocking:
         """As `blocking`, but with the line and the tiles of this case."""
@@ -124,7 +132,18 @@ def winograd_case(number: int) -> GrowthCase:
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
     gap = int(rng.integers(0, 64))
     ending = ACTIVATIONS[number % 3]
-    return GrowthCase(name, True, (x, w, b), attributes, ending, panel_bytes, result_bytes, gap, by_winograd=True)
+    return GrowthCase(
+        name,
+        True,
+        (x, w, b),
+        attributes,
+        ending,
+        panel_bytes,
+        result_bytes,
+        gap,
+        by_winograd=True,
+        apart=number % 2 / 3,
+    )
 
 
 def reference(case: GrowthCase) -> np.ndarray:
@@ -169,6 +188,9 @@ def forced(case: GrowthCase) -> Iterator[None]:
         patch.object(phases, "blocking", lambda *call: case.cut(*call)),
         patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
         patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
+        patch.object(winograd, "limits", lambda *_: np.zeros(3)),
+        patch.object(winograd, "uneven", case.uneven),
+        patch.object(kernels, "MOST_UNEVEN", 1),
         eager_threads(),
     ):
         execute.forget()

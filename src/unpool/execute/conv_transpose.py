@@ -38,7 +38,10 @@ class PreparedConvTranspose:
         name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
         is_plain = self._storage.dtype == self._storage.compute and not row.is_channels_last
         channels, maps = w[0][:2]
-        work = Work(call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_kept=True)
+        work = Work(
+            call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_kept=True,
+            is_exact=spec.is_exact,
+        )  # fmt: skip
         self._grow = Growth(work, dtype, Ending(row.is_channels_last, name, params))
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:

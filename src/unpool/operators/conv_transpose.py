@@ -32,6 +32,8 @@ class ConvTransposeSpec:
     output_shape: Shape | None
     group: int
     activation: Activation | None
+    is_exact: bool = False
+    """Whether every product is formed as it is written: no sums of inputs or weights before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -10,6 +10,7 @@ from unpool.errors import ModelError, UnpoolError, UnsupportedError
 from unpool.operators import contract, resolve, tensors
 from unpool.operators.attributes import COMPAT
 from unpool.operators.contract import NHWC, OPERATORS, Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 from unpool.runtime import shapes
@@ -23,10 +24,11 @@ VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0:
 
 @dataclass(frozen=True)
 class Meaning:
-    """How the three operators are read: the session's `compat` and `index_space`."""
+    """How the three operators are read: the session's `compat`, `index_space` and `exact`."""
 
     compat: str = "spec"
     index_space: str = "auto"
+    exact: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
@@ -93,7 +95,7 @@ def bind(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> S
                 f"got imports of {', '.join(map(repr, opsets)) or 'nothing'}. Add an opset_import."
             )
         _check_arity(node, contract.row(node.op_type, where, opsets[where]))
-        return resolve.spec(
+        spec = resolve.spec(
             node.op_type,
             attributes(node),
             domain=where,
@@ -101,6 +103,7 @@ def bind(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> S
             compat=meaning.compat,
             index_space=meaning.index_space,
         )
+        return replace(spec, is_exact=meaning.exact) if isinstance(spec, ConvTransposeSpec) else spec
 
 
 def _check_arity(node: onnx.NodeProto, row: Row) -> None:

@@ -39,7 +39,7 @@ def new_ops(
         index_space: in which tensor MaxUnpool's indices count.
         threads: at most so many; None for all available cores.
     """
-    meaning = Meaning(compat, index_space)
+    meaning = Meaning(compat, index_space, exact=True)
     return [_operator(name, domain, opset, meaning, threads) for domain in DOMAINS for name in OPERATORS]
 
 

@@ -69,7 +69,8 @@ class InferenceSession:
         provider_options: one dict per provider.
         compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.
         index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
-        exact: whether unpool runs every MaxPool, those without Indices too.
+        exact: whether unpool runs every MaxPool, those without Indices too, and every product of a ConvTranspose or
+            Conv is formed as it is written: by default larger ones take fewer products, which are rounded differently.
         threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
 
     Raises:
@@ -112,13 +113,14 @@ class InferenceSession:
         threads: int | None = None,
     ) -> None:
         _require_options(sess_options)
-        meaning = Meaning(compat, index_space)
+        meaning = Meaning(compat, index_space, exact)
         budget = thread_budget(sess_options, threads)
         self._providers = providers_of(providers, provider_options)
         self._options = sess_options or onnxruntime.SessionOptions()
         options, one_thread = session_options(sess_options, budget), session_options(sess_options, 1)
         settings = Settings(meaning, exact, budget, options, one_thread, self._providers)
-        turns = self._options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        turns = self._options.graph_optimization_level == highest and not exact
         with reading(path_or_bytes):
             model = load(path_or_bytes)
             self._metadata = _metadata(model)

@@ -4,7 +4,7 @@
 |---|---|---|
 | one element per channel, no dilation | points | nothing overlaps |
 | few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
-| phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; not for infinity and NaN |
+| phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; even tiles only |
 | almost everything else | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 
@@ -15,7 +15,7 @@ it gives takes (x, w, b, y, threads), all C-contiguous, and says whether y is wr
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -29,9 +29,13 @@ from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose_costs import MOST_TAPS, NARROW_STORE, PACK_CALL, PACKING, ROW_CALL, ROWS
 from unpool.kernels.cpu.conv_transpose_weights import packings_of
+from unpool.kernels.cpu.conv_transpose_winograd_mend import Mender
 from unpool.kernels.cpu.conv_transpose_work import Work
 
-Packed = np.ndarray | None
+MOST_UNEVEN = 1 / 32
+"""Of Winograd's tiles: where more are not even, all are computed in the next way, which takes less time."""
+
+Packed = Any
 Run = Callable[[Any, Any, Any, Any, int | None], bool]
 Way = Literal["points", "direct", "winograd", "phases", "rows"]
 
@@ -99,7 +103,7 @@ def ways(work: Work) -> tuple[Way, ...]:
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
     if _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
-    if work.is_plain and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
+    if work.is_plain and not work.is_exact and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
     if work.is_plain and direct.pays(work.axes, *shape[1:]):
         found.insert(0, "direct")
@@ -147,12 +151,20 @@ def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     return run
 
 
-def _by_winograd(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
-    packing = _Packing("winograd", work)
+def _by_winograd(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
+    packing, tiles = _Packing("winograd", work), work.batch * math.prod(winograd.known(work.axes).tiles)
+    mender = cache(lambda: Mender(work, lambda pictures: _by_phases(pictures, storage, ending)))
 
     def run(x, w, b, y, threads):
         packed = packing.of(w, threads)
-        return packed is not None and winograd.conv_transpose(x, packed, b, work.axes, work.group, y, threads, ending)
+        if packed is None:
+            return False
+        values, bounds = packed
+        uneven = winograd.uneven(x, bounds, work.axes, work.group, threads)
+        if uneven.size > MOST_UNEVEN * tiles + 1:
+            return False
+        winograd.conv_transpose(x, values, b, work.axes, work.group, y, threads, ending)
+        return not uneven.size or mender().mend(uneven, x, w, b, y, threads)
 
     return run
 
@@ -220,12 +232,11 @@ class _Packing:
         self._work = work
 
     def of(self, w: Any, threads: int | None) -> Packed:
-        """The packed weights; None if they are not all finite."""
+        """The packed weights; None if this way can't take them."""
         packings = packings_of(w)
         if packings is None:
             return _pack(w, self._way, self._work, threads)
-        found: Packed = packings.find(self._key, lambda: _pack(w, self._way, self._work, threads))
-        return found
+        return packings.find(self._key, lambda: _pack(w, self._way, self._work, threads))
 
 
 def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
@@ -235,7 +246,8 @@ def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
     if way == "direct":
         packed: Packed = wide.copy()
     elif way == "winograd":
-        packed = winograd.pack(wide, work.axes, work.group, threads)
+        bounds = winograd.limits(wide, work.axes, work.group)
+        packed = None if bounds is None else (winograd.pack(wide, work.axes, work.group, threads), bounds)
     else:
         cut = phases.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases.pack(wide, cut, work.group)

@@ -11,8 +11,8 @@ point is left out.
 
 Sums and differences of neighbours are formed before they are multiplied: relative to the largest output, errors are up
 to two or three times those of a direct sum in as many pieces, and what is far larger than its neighbours, or no number,
-would spoil them. The kernel says when a result is not finite or beyond 2**50; such a call has to be computed in
-another way.
+would spoil them. So tiles have to be even (`conv_transpose_winograd_even.py`); others, and those of weights that are
+not, have to be computed in another way.
 
 Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what two vectors of positions need with all channels, and one
 tile of rows in all phases: 32 MiB at most.
@@ -29,6 +29,7 @@ import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.conv_transpose_winograd_even import find_uneven, limits_of, windows_of
 from unpool.kernels.cpu.conv_transpose_winograd_kernel import kernel, tile_rows
 from unpool.kernels.cpu.conv_transpose_winograd_pack import pack_tiles
 from unpool.kernels.cpu.host import vector_bytes
@@ -198,7 +199,7 @@ def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
 
 def layout(axes: tuple[Axis, ...]) -> tuple[object, ...]:
     """Equal for calls that share packed weights: how the taps stand in the windows of all phases."""
-    return tuple((side.span, side.taps) for side in _known(axes).sides)
+    return tuple((side.span, side.taps) for side in known(axes).sides)
 
 
 def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
@@ -212,7 +213,7 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
         group: number of groups.
         threads: at most so many; None for all cores.
     """
-    found, rows = _known(axes), tile_rows()
+    found, rows = known(axes), tile_rows()
     channels, maps = w.shape[0] // group, w.shape[1]
     tiles = -(-maps // rows)
     packed = np.empty((group * tiles, len(found.entries), channels, rows), w.dtype)
@@ -233,16 +234,38 @@ def _terms(found: Plan, sizes: tuple[int, ...]):
     return starts, taps, transform[entries, taps]
 
 
-def _known(axes: tuple[Axis, ...]) -> Plan:
+def known(axes: tuple[Axis, ...]) -> Plan:
+    """The plan of axes that have one."""
     found = plan(axes)
     assert found is not None
     return found
 
 
+def limits(w, axes: tuple[Axis, ...], group: int):
+    """What tiles have to keep to with these weights; None if none may be computed. Arguments as for `pack`."""
+    rows, columns = known(axes).sides
+    return limits_of(w, (rows.taps, columns.taps), group)
+
+
+def uneven(x, bounds, axes: tuple[Axis, ...], group: int, threads: int | None):
+    """The numbers of the tiles that must not be computed so; `bounds` from `limits`, others as for `conv_transpose`."""
+    windows, grid = _looks(axes)
+    return find_uneven(x, bounds, windows, grid, group, threads)
+
+
+@lru_cache(maxsize=64)
+def _looks(axes: tuple[Axis, ...]):
+    """What telling even tiles from others reads of a call."""
+    found = known(axes)
+    parts = zip(axes, found.sides, found.tiles, strict=True)
+    windows = [windows_of(axis, side.taps, side.lows, side.first, found.outputs * count) for axis, side, count in parts]
+    return tuple(windows), (*found.tiles, *(side.first for side in found.sides), found.outputs)
+
+
 def conv_transpose(
     x, packed, b, axes: tuple[Axis, ...], group: int, y, threads: int | None, ending: Ending = PLAIN
-) -> bool:
-    """Write the transposed convolution to `y`; False if a result is infinite, NaN or beyond 2**50: then none is of use.
+) -> None:
+    """Write the transposed convolution to `y`; tiles that are `uneven` may be far off, or no numbers.
 
     Args:
         x: C-contiguous (N, C, d1, d2), float32 or float64.
@@ -255,18 +278,17 @@ def conv_transpose(
         ending: the activation of the sums.
     """
     outputs, jobs, *tables = setup(axes, *x.shape[:2], y.shape[1], group, x.itemsize)
-    results = split(
+    split(
         kernel(x.dtype.name, outputs), jobs, y.size * x.shape[1] // group * 4, threads,
         readonly(x), readonly(packed), readonly(b), y.reshape(-1),
         np.array([ending.is_active, *ending.bounds], x.dtype), *tables,
     )  # fmt: skip
-    return all(results)
 
 
 @lru_cache(maxsize=64)
 def setup(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, group: int, size: int):
     """Outputs of a tile and side, the number of jobs, and what the kernel reads of a call."""
-    found, channels, maps = _known(axes), channels // group, maps // group
+    found, channels, maps = known(axes), channels // group, maps // group
     cut = blocking(found, batch, channels, maps, size)
     positions = batch * math.prod(found.tiles)
     blocks, chunks = -(-positions // cut.block), -(-maps // cut.chunk)

@@ -15,13 +15,12 @@ from numba import types
 from numba.extending import overload
 
 from unpool.kernels.cpu.compiled import compiled
-from unpool.kernels.cpu.conv_transpose_winograd_tiles import BACK, POINTS, SUMS, collect, lay_out, place
+from unpool.kernels.cpu.conv_transpose_winograd_tiles import BACK, POINTS, collect, lay_out, place
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.vector import (
     address_of,
     prefetch,
     splat,
-    store,
     tile_add_product,
     tile_add_to,
     tile_store,
@@ -47,18 +46,16 @@ def kernel(dtype: str, outputs: int):
     """The compiled kernel for one element type and for tiles of `outputs` x `outputs` results, 2 or 3."""
     size = np.dtype(dtype).itemsize
     lanes = vector_bytes() // size
-    return _make(
-        getattr(types, dtype), lanes, size, tile_rows(), outputs, BACK[outputs], SUMS[outputs], source_digest()
-    )
+    return _make(getattr(types, dtype), lanes, size, tile_rows(), outputs, BACK[outputs], source_digest())
 
 
-def _make(element, lanes, size, rows, outputs, back, sums, digest):
+def _make(element, lanes, size, rows, outputs, back, digest):
     points = POINTS
 
     @compiled(fastmath={"contract"})
     def grow_tiles(x, packed, b, y, ends, cuts, grid, planes, entries, lows, first, stop):
         """Memory order: group, block of positions, chunk of output channels; then point and phase, tile of rows, tile
-        of positions, channel. Whether all results are finite and within LIMIT.
+        of positions, channel.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         groups, channels, maps, blocks, chunks, block, chunk, positions = cuts
@@ -74,9 +71,7 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
         reach = outputs * (min(block, grid[1]) + 2 * lanes) + 2 * lanes
         strips = np.zeros(4 * reach, element)
         runs = np.empty((block, 5), np.int64)
-        check = np.zeros(lanes, element)
         weights = -(-maps // rows) * rows * channels * entries.shape[0]
-        is_finite = True
         filled, count_runs = -1, 0
         for job in range(first, stop):
             part, first_map = job // chunks, job % chunks * chunk
@@ -99,18 +94,13 @@ def _make(element, lanes, size, rows, outputs, back, sums, digest):
             )  # fmt: skip
             for number in range(count):
                 out_map = group * maps + first_map + number
-                bad = collect(
-                    address_of(products) + number * block * size, jump * size,
-                    chunk * block * size, phases, vectors, used, address_of(lines), pitch * size,
-                    element, lanes, size, outputs, back, sums,
+                collect(
+                    address_of(products) + number * block * size, jump * size, chunk * block * size, phases, vectors,
+                    address_of(lines), pitch * size, element, lanes, size, outputs, back,
                 )  # fmt: skip
-                store(address_of(check), bad)
-                for lane in range(lanes):
-                    is_finite &= check[lane] == 0
                 for run in range(count_runs):
                     place(lines, pitch, y, out_map, groups * maps, b[out_map], runs[run], grid, planes, lows,
                           ends, ending, element, lanes, size, outputs)  # fmt: skip
-        return is_finite
 
     return grow_tiles
 

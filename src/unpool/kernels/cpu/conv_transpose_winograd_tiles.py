@@ -14,7 +14,6 @@ from unpool.kernels.cpu.vector import (
     interleave,
     load,
     load_masked,
-    select,
     splat,
     store,
     store_masked,
@@ -30,11 +29,6 @@ POINTS = "0-2 1+2 2-1 1-3"
 
 BACK = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}
 """By the number of outputs, these from the products at the four points."""
-
-SUMS = {2: "0+1", 3: "0+1+2"}
-
-LIMIT = 2.0**50
-"""Results beyond it are given up: a neighbour's error is in proportion to the largest number of its tile."""
 
 
 def lay_out(panel, apart, line, strips, reach, x, jump, channels, runs, count, grid, planes, element, lanes, size,
@@ -98,33 +92,20 @@ def _load_edge(source, wide, row, high, at, ramp, element, lanes, size):
     return load_rows
 
 
-def collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, element, lanes, size, outputs, back, sums):
+def collect(products, jump, phase_jump, phases, vectors, lines, pitch, element, lanes, size, outputs, back):
     """Results of one output channel from its products; exists in compiled code only."""
 
 
 @overload(collect, prefer_literal=True)
-def _collect(products, jump, phase_jump, phases, vectors, used, lines, pitch, element, lanes, size, outputs, back,
-             sums):  # fmt: skip
-    """Zero times what was found, so scaled that LIMIT is infinity: NaN in a lane that exceeds it or is not finite."""
-    number = np.dtype(str(element.dtype)).type
-    largest = float(np.finfo(number).max) / LIMIT
-
-    def collect_map(products, jump, phase_jump, phases, vectors, used, lines, pitch, element, lanes, size, outputs,
-                    back, sums):  # fmt: skip
-        zero, scale = splat(number(0), lanes), splat(number(largest), lanes)
-        ramp = count_up(types.int32, lanes, 1)
-        bad = zero
+def _collect(products, jump, phase_jump, phases, vectors, lines, pitch, element, lanes, size, outputs, back):
+    def collect_map(products, jump, phase_jump, phases, vectors, lines, pitch, element, lanes, size, outputs, back):
         for phase in range(phases):
             for vector in range(vectors):
                 source = products + phase * phase_jump + vector * lanes * size
                 found = tile_load(source, jump, element, lanes, 16)
                 found = tile_combine(tile_combine(found, 4, 4, back), 4, 1, back)
-                total = tile_combine(tile_combine(found, outputs, outputs, sums), outputs, 1, sums)[0]
-                is_used = ramp < splat(np.int32(used - vector * lanes), lanes)
-                bad = bad + select(is_used, total, zero) * scale * zero
                 target = lines + phase * outputs * pitch + vector * lanes * outputs * size
                 tile_store_every(found, target, pitch, outputs)
-        return bad
 
     return collect_map
 
