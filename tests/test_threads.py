@@ -87,7 +87,7 @@ def test_concurrent_callers(work: Work) -> None:
     assert all(result == alone for result in results)
 
 
-LARGE = 1 << 24
+LARGE = 1 << 22
 """Work that is worth any number of threads, and no interruption."""
 
 LONG = 1 << 40
@@ -236,6 +236,7 @@ def test_rounds_change_no_bit(work: Work, monkeypatch: pytest.MonkeyPatch) -> No
     alone = work(np.float32, 1)
     monkeypatch.setattr(splitter, "_WORTH_A_ROUND", 1 << 12)
     monkeypatch.setattr(splitter, "ROUND", 1e-5)
+    monkeypatch.setattr(splitter, "WHOLE", 1e-5)
     assert work(np.float32, 1) == alone
     assert work(np.float32, 2) == alone
 

@@ -31,11 +31,45 @@ PIECES = 4
 IDLE = 60.0
 """Seconds without work after which a thread ends; the next call that wants it starts it again."""
 
-ROUND = 0.05
-"""Seconds for which a call stays in compiled code, about: Python handles signals, such as Ctrl-C, in between."""
+ROUND = 0.1
+"""Seconds for which a long call stays in compiled code, about: Python handles signals, such as Ctrl-C, in between."""
+
+WHOLE = 0.15
+"""Seconds that a call takes, by what it took before, up to which it is no long one."""
 
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
-_WORTH_A_ROUND = 1 << 26
+_WORTH_A_ROUND = 1 << 22
+_FORGET = 0.7  # of the longest time, with every call
+
+
+class Pace:
+    """How long a kernel takes, as far as is known: in long calls it is asked for some jobs after others."""
+
+    def __init__(self) -> None:
+        self._is_known = False
+        self._seconds = ROUND / _WORTH_A_ROUND  # for a unit of work: more than any kernel takes, until it has run
+
+    def run(
+        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
+    ) -> list[Any]:
+        """As `split`; nobody is at work when a signal's handler runs, which may raise."""
+        results: list[Any] = []
+        seconds, first, count = self._seconds, 0, jobs
+        while first < jobs:
+            left = work * (jobs - first) / jobs * seconds
+            count = min(8 * count, jobs - first if left <= WHOLE else int((jobs - first) * ROUND / left))
+            count = max(count - count % threads, threads) if count < jobs - first else count
+            stop = min(first + count, jobs)
+            start = time.perf_counter()
+            if threads <= 1 or stop - first < threads:
+                results.append(kernel(*args, first, stop))
+            else:
+                results += _workers.compute(kernel, first, stop, threads, pieces, args)
+            seconds = (time.perf_counter() - start) / (work * (stop - first) / jobs)
+            first = stop
+        self._seconds = max(seconds, self._seconds * _FORGET) if self._is_known else seconds
+        self._is_known = True
+        return results
 
 
 class _Worker:
@@ -137,7 +171,13 @@ _workers = _Workers()
 
 
 def split(
-    kernel: Callable[..., Any], jobs: int, work: int, threads: int | None, *args: Any, pieces: int = 1
+    kernel: Callable[..., Any],
+    jobs: int,
+    work: int,
+    threads: int | None,
+    *args: Any,
+    pieces: int = 1,
+    pace: Pace | None = None,
 ) -> list[Any]:
     """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs).
 
@@ -148,6 +188,7 @@ def split(
         threads: at most so many threads, and never more than cores that are available; None for all of these.
         args: what the kernel takes before `first` and `stop`.
         pieces: at most so many parts for each thread; more than one where little is done once for a part.
+        pace: what is known of such calls; without it, what is known of the kernel.
 
     Returns:
         What the kernel returned for each part, in order, as numbers where there are several.
@@ -156,7 +197,7 @@ def split(
     if most > 1:
         most = min(most, available() if threads is None else min(threads, _cores()))
     if work > _WORTH_A_ROUND:
-        return _in_rounds(kernel, jobs, work, most, pieces, args)
+        return (pace or _paces.setdefault(kernel, Pace())).run(kernel, jobs, work, max(most, 1), pieces, args)
     return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, 0, jobs, most, pieces, args)
 
 
@@ -165,23 +206,7 @@ def _cores() -> int:
     return available()
 
 
-def _in_rounds(
-    kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
-) -> list[Any]:
-    """A long call, some jobs after others: nobody is at work when a signal's handler runs, which may raise."""
-    results: list[Any] = []
-    first, count = 0, threads * (jobs * _WORTH_A_ROUND // work)
-    while first < jobs:
-        count = max(count - count % threads, threads)
-        stop = min(first + count, jobs)
-        start = time.perf_counter()
-        if threads <= 1 or stop - first < threads:
-            results.append(kernel(*args, first, stop))
-        else:
-            results += _workers.compute(kernel, first, stop, threads, pieces, args)
-        count = int(count * min(4.0, ROUND / (time.perf_counter() - start)))
-        first = stop
-    return results
+_paces: dict[Any, Pace] = {}
 
 
 class Launch:
@@ -200,6 +225,7 @@ class Launch:
         self._args = args
         self._alone = (*args, 0, jobs)
         self._is_alone = kernel is not None and work < 2 * _WORTH_A_THREAD
+        self._pace = Pace()
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
         """Run the kernel on three C-contiguous NumPy arrays; `more`, always of the same types, follows them.
@@ -218,7 +244,9 @@ class Launch:
         handles = (*map(id, arrays), *more)
         if self._is_alone:
             return [self._enter(*handles, *self._alone)]
-        return split(self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=PIECES)
+        return split(
+            self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=PIECES, pace=self._pace
+        )
 
     def _begin(self, *args: Any) -> Any:
         """The first call finds the machine code for its types; later ones enter that without asking again."""
