@@ -10,7 +10,7 @@
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
 | the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
 | that share so much that walking them takes forever | doubling | as separable, for planes of any size and layout |
-| with NaN | rolling or separable, then direct where it was noticed | they only notice it |
+| with NaN | the same, in full where it was noticed | without regard to NaN a comparison is cheaper |
 | with a maximum that padding has too | separable, then direct where it was noticed | it cannot tell them apart |
 """
 
@@ -32,6 +32,7 @@ from unpool.kernels.cpu.max_pool_choice import Plane, is_separable_cheaper, is_s
 from unpool.kernels.cpu.max_pool_separable_plan import Plan, known_stride, plan
 from unpool.kernels.cpu.rows import row_plan
 from unpool.kernels.cpu.threads import VECTORISED, Launch
+from unpool.kernels.cpu.vector import FIRST, LAST
 
 Run: TypeAlias = Callable[[Any, Any, Any, int | None], object]
 """Writes y and indices from x, with at most so many threads."""
@@ -96,7 +97,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     one_by_one = doubling.prepare if is_shared else _pool_directly
     directly = partial(one_by_one, x, plane, infinity, y, indices, lowest, mode)
     if not channels and _is_rolling(axes, _ELEMENTS[x.dtype], x.size):
-        return _pool_rolling(x, plane, infinity, y, indices, mode, directly)
+        return _pool_rolling(x, plane, infinity, y, indices, mode)
     found = _route(plane, x.dtype, indices is not None, x.shape[0], x.size // x.shape[0], mode.per_plane)
     if found is None and tiling is not None and not is_shared:
         return _pool_tiles(x, plane, tiling, infinity, y, indices, lowest, mode)
@@ -105,7 +106,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
     launch = Launch(
         found.kernel, found.jobs, (x.size + y.size) // VECTORISED,
         *found.plan.numbers, *found.plan.arrays, _fill(_ELEMENTS[x.dtype], indices is not None, lowest), infinity,
-        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0,
+        direct.AHEAD if x.nbytes > _CACHE_BYTES else 0, LAST if mode.nan_last else FIRST,
     )  # fmt: skip
     _, count, _, _, strip_outputs, outputs, _ = found.plan.strips
     width = plane.lanes.small
@@ -113,7 +114,7 @@ def prepare(x, axes: Sequence[Axis], infinity: int, y, indices, lowest: int, mod
 
 
 class _Watched:
-    """Pools bands of planes, and directly again those that have NaN, or padding as their maximum."""
+    """Pools bands of planes, and directly again those that have padding as a maximum."""
 
     def __init__(
         self, launch: Launch, jobs: int, bands: tuple[int, int, int], directly: Callable[[int, int], Run]
@@ -185,20 +186,18 @@ def _is_rolling(axes: tuple[Axis, ...], dtype: str, elements: int) -> bool:
     return _WORTH_A_KERNEL <= elements < 2**31 and rolling.is_possible(axes, dtype)
 
 
-def _pool_rolling(
-    x, plane: Plane, infinity: int, y, indices, mode: Mode, directly: Callable[[int, int], Run]
-) -> _Watched:
+def _pool_rolling(x, plane: Plane, infinity: int, y, indices, mode: Mode) -> Launch:
     rows, columns = plane.axes
     cut, has_indices = rolling.bands(plane.axes, x.itemsize), indices is not None
     is_far = x.nbytes + y.nbytes + 8 * y.size * has_indices > _FAR_BYTES
-    kernel = rolling.kernel(_ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices)
+    kernel = rolling.kernel(
+        _ELEMENTS[x.dtype], rows.window.size, columns.window.size, rows.window.stride, has_indices, mode.nan_last
+    )
     numbers = rolling.numbers(
         plane.axes, cut, x.size, x.itemsize, infinity, is_far=is_far, was_written=mode.was_written,
         per_plane=mode.per_plane,
     )  # fmt: skip
-    jobs = x.shape[0] * cut.count
-    launch = Launch(kernel, jobs, (x.size + y.size) // VECTORISED, numbers)
-    return _Watched(launch, jobs, (cut.count, cut.height, rows.small), directly)
+    return Launch(kernel, x.shape[0] * cut.count, (x.size + y.size) // VECTORISED, numbers)
 
 
 def _pool_tiles(x, plane: Plane, tiling: tiles.Tiling, infinity: int, y, indices, lowest: int, mode: Mode) -> Launch:

@@ -12,7 +12,7 @@ from numba import types
 
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
-from unpool.kernels.cpu.order import beats, follow, may_be_nan, order
+from unpool.kernels.cpu.order import beats, follow, is_amiss, order
 from unpool.kernels.cpu.rows import list_rows
 from unpool.kernels.cpu.vector import (
     address_of,
@@ -81,8 +81,8 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
     @compiled()
     def pool_rows(x, y, indices, numbers, steps, table, lowest, infinity, first, stop):
         """Memory order: outer, leading position, block of lanes. Blocks whose taps all fall on data load whole
-        vectors, and compare without regard to NaN; the others, and blocks in which NaN was noticed, mask and compare
-        in full. A last block moves back over its neighbour rather than ending short.
+        vectors, and compare without regard to NaN; one in which NaN was noticed, and the next one after it, compare in
+        full. The other blocks mask too. A last block moves back over its neighbour rather than ending short.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         elements, plane, rows, outer_weight, lane_weight = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
@@ -98,6 +98,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
         lane_starts = convert(ramp * splat(stride, lanes), place_type)
         row_end = convert(splat(place_type(large), lanes), offset_type)
         span = (window - 1) * dilation
+        is_last, has_nan = numbers[14] != 0, False
         for job in range(start_job + first, start_job + stop):
             outer, row = job // rows, job % rows
             count = list_rows(steps, table, row, others, codes)
@@ -111,8 +112,8 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                 is_safe = step > 0 and count > 0 and base + others[0] * size >= source and last <= end
                 is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
                 is_whole = is_whole and last <= end
-                if is_whole:
-                    best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                if is_whole and not has_nan:
                     total = splat(element(0), lanes)
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place] - codes[0]
@@ -129,10 +130,23 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                             at = select(wins, splat(place_type(code), lanes), at)
                             address += dilation * size
                             code += dilation * lane_weight
-                    is_whole = count_set(may_be_nan(total, key)) == 0
+                    has_nan = count_set(is_amiss(total, key, is_last)) > 0
+                if is_whole and has_nan:
+                    best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                    for place in range(count):
+                        address, code = base + others[place] * size, codes[place] - codes[0]
+                        for _tap in range(window):
+                            value = load_every(address, element, lanes, step, stride * size)
+                            rank = order(value, limit)
+                            wins = beats(rank, key, is_last)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
+                            at = select(wins, splat(place_type(code), lanes), at)
+                            address += dilation * size
+                            code += dilation * lane_weight
+                    has_nan = count_set(is_amiss(key, key, is_last)) > 0
                 if not is_whole:
-                    is_last = splat(numbers[14], lanes) > splat(np.int64(0), lanes)
-                    best, key, at = nothing, lowest_key, nowhere
+                    at = nowhere
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place] - codes[0]
                         position = lane_starts + splat(place_type(start), lanes)

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.vector import convert, splat, unordered
+from unpool.kernels.cpu.vector import convert, mark_nan, reinterpret, select, splat, unordered
 
 INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 """Numba's own inlining would give the same instructions, and take twice the time."""
@@ -29,6 +29,22 @@ def _enter(value, compared):
     return lambda value, compared: convert(value, types.int32)
 
 
+def enter_marked(value, compared, infinity):
+    """As `enter`, but NaN among 16-bit floats is NaN of float32 too, and `leave_marked` finds its bits again."""
+
+
+@overload(enter_marked, jit_options=INLINED)
+def _enter_marked(value, compared, infinity):
+    if value.element != types.int16:
+        return lambda value, compared, infinity: enter(value, compared)
+    lanes = value.lanes
+
+    def mark(value, compared, infinity):
+        return mark_nan(enter(value, compared), enter(splat(types.int16(infinity), lanes), compared))
+
+    return mark
+
+
 def leave(value, element):
     """Elements as they are stored."""
 
@@ -42,6 +58,23 @@ def _leave(value, element):
     if isinstance(kind, types.Float):
         return lambda value, element: value
     return lambda value, element: convert(value, kind)
+
+
+def leave_marked(value, element):
+    """Elements as they are stored, where 16-bit floats that are NaN were marked by `mark_nan`."""
+
+
+@overload(leave_marked, jit_options=INLINED)
+def _leave_marked(value, element):
+    kind, lanes = element.dtype, value.lanes
+    if kind != types.int16:
+        return lambda value, element: leave(value, element)
+
+    def restore(value, element):
+        bits = reinterpret(value, types.int32)
+        return convert(select(unordered(value, value), bits, bits >> splat(np.int32(16), lanes)), kind)
+
+    return restore
 
 
 def has_nan(x, y, infinity):

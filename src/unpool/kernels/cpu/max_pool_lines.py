@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.max_pool_elements import INLINED, enter, has_nan
+from unpool.kernels.cpu.max_pool_elements import INLINED, enter, enter_marked, has_nan
 from unpool.kernels.cpu.vector import (
     any_of,
     count_up,
@@ -45,6 +45,7 @@ def lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element
 @overload(lay_out, prefer_literal=True)
 def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
     one, size, width = lanes.literal_value, element.dtype.bitwidth // 8, compared.dtype.bitwidth // 8
+    is_bits = element.dtype == types.int16
     kind, two, parts, to_next = element.dtype, 2 * one, phases.literal_value, 2 * one * width // phases.literal_value
 
     def write(base, laid, starts, first, rows, row, fill, infinity, ahead, element, compared, phases, lanes):
@@ -69,8 +70,14 @@ def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, elemen
                     if two * size > 64:
                         prefetch(address + ahead + 64)
                 near, far = load(address, element, lanes), load(address + one * size, element, lanes)
-                noticed = noticed | has_nan(near, far, infinity)
-                put(to, aside, enter(near, compared), enter(far, compared), phases)
+                odd = has_nan(near, far, infinity)
+                noticed = noticed | odd
+                if is_bits and any_of(odd):
+                    put(
+                        to, aside, enter_marked(near, compared, infinity), enter_marked(far, compared, infinity), phases
+                    )
+                else:
+                    put(to, aside, enter(near, compared), enter(far, compared), phases)
                 address += two * size
                 to += to_next
                 left -= two
@@ -78,7 +85,7 @@ def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, elemen
                 is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
                 near = load_masked(address, is_near, zero)
                 noticed = noticed | has_nan(near, near, infinity)
-                near = select(is_near, enter(near, compared), nothing)
+                near = select(is_near, enter_marked(near, compared, infinity), nothing)
                 if parts == 1:
                     store(to, near)
                     address += one * size
@@ -87,7 +94,8 @@ def _lay_out(base, laid, starts, first, rows, row, fill, infinity, ahead, elemen
                 else:
                     far = load_masked(address + one * size, is_far, zero)
                     noticed = noticed | has_nan(far, far, infinity)
-                    put(to, aside, near, select(is_far, enter(far, compared), nothing), phases)
+                    far = select(is_far, enter_marked(far, compared, infinity), nothing)
+                    put(to, aside, near, far, phases)
                     left = 0
         return any_of(noticed)
 

@@ -8,14 +8,18 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.max_pool_elements import INLINED, leave
+from unpool.kernels.cpu.max_pool_elements import INLINED, leave, leave_marked
 from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import (
+    FIRST,
+    IGNORED,
+    LAST,
     address_of,
     any_of,
     convert,
     count_up,
     gather,
+    is_larger,
     load_rows,
     repeat,
     select,
@@ -79,7 +83,7 @@ def largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, s
         source: address of the first window.
         aside: bytes from there to its place, if places are carried.
         apart: bytes between rows.
-        taps: how many bytes each goes, and the code it adds.
+        taps: how many bytes each goes, the code it adds, and which NaN is larger than all: IGNORED where there is none.
         first: the first of the window's.
         stop: the one after its last.
         stride: elements between neighbouring windows.
@@ -99,7 +103,7 @@ def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, 
     is_counted, is_carried = origin.literal_value == AT_TAPS, origin.literal_value == CARRIED
 
     def walk(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
-        offsets, codes = taps
+        offsets, codes, nan = taps
         near = source + offsets[np.uintp(first)]
         best, at = fetch(near, apart, stride, left, fill, step, lanes, rows), splat(place(0), all_lanes)
         if is_counted:
@@ -109,7 +113,7 @@ def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, 
         for tap in range(first + 1, stop):
             near = source + offsets[np.uintp(tap)]
             value = fetch(near, apart, stride, left, fill, step, lanes, rows)
-            wins = value > best
+            wins = takes(value, best, nan)
             best = select(wins, value, best)
             if is_counted:
                 at = select(wins, splat(place(codes[np.uintp(tap)]), all_lanes), at)
@@ -118,6 +122,23 @@ def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, 
         return best, at
 
     return walk
+
+
+def takes(value, best, nan):
+    """Lanes in which a value takes the place of the best before it; `nan` is a number that `is_larger` knows."""
+
+
+@overload(takes, jit_options=INLINED)
+def _takes(value, best, nan):
+    if not isinstance(value.element, types.Float):
+        return lambda value, best, nan: value > best
+
+    def compare(value, best, nan):
+        if nan == IGNORED:
+            return value > best
+        return is_larger(value, best, FIRST) if nan == FIRST else is_larger(value, best, LAST)
+
+    return compare
 
 
 def combine(source, aside, target, away, move, rows, codes, base, taps, fill, zero, step, origin, lanes):
@@ -134,7 +155,7 @@ def combine(source, aside, target, away, move, rows, codes, base, taps, fill, ze
         rows: how many of its rows.
         codes: address of the place of the first element of every row, if places come from taps.
         base: what is added to those.
-        taps: how many bytes each goes, and the code it adds.
+        taps: how many bytes each goes, the code it adds, and which NaN is larger than all: IGNORED where there is none.
         fill: any number of the type of the elements.
         zero: of the type of places.
         step: as `fetch` takes it.
@@ -204,7 +225,7 @@ def deliver(source, aside, y, indices, move, base, taps, fill, zero, element, or
         indices: address of the strip's indices.
         move: the runs; none of them is written behind the last result.
         base: what is added to every place.
-        taps: how many bytes each goes, and the code it adds.
+        taps: how many bytes each goes, the code it adds, and which NaN is larger than all: IGNORED where there is none.
         fill: what padding holds.
         zero: of the type of places.
         element: type that is stored.
@@ -231,13 +252,13 @@ def _deliver(source, aside, y, indices, move, base, taps, fill, zero, element, o
                             near, aside, row_in, taps, tap, stop, 1, left, fill, zero, 1, origin, lanes, ROWS
                         )
                         is_odd |= hand_over(best, at, y, indices, target, row_out, left, total, base, fill, element,
-                                            origin, ROWS)  # fmt: skip
+                                            origin, taps[2], ROWS)  # fmt: skip
                     else:
                         for number in range(min(ROWS, rows - row)):
                             best, at = largest(near + number * row_in, aside, row_in, taps, tap, stop, 1, left, fill,
                                                zero, 1, origin, lanes, 1)  # fmt: skip
                             is_odd |= hand_over(best, at, y, indices, target + number * row_out, row_out, left, total,
-                                                base, fill, element, origin, 1)  # fmt: skip
+                                                base, fill, element, origin, taps[2], 1)  # fmt: skip
                     near, target, left = near - one * width, target - one, one
                 row += ROWS
         return is_odd
@@ -245,7 +266,7 @@ def _deliver(source, aside, y, indices, move, base, taps, fill, zero, element, o
     return walk
 
 
-def hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+def hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, nan, rows):
     """Store results number `target` and up of some rows, but none from number `total`.
 
     Returns:
@@ -254,12 +275,13 @@ def hand_over(best, at, y, indices, target, apart, left, total, base, fill, elem
 
 
 @overload(hand_over, prefer_literal=True, jit_options=INLINED)
-def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
+def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, nan, rows):
     has_places, size, count = origin.literal_value != NOWHERE, element.dtype.bitwidth // 8, rows.literal_value
     all_lanes, lanes = best.lanes, best.lanes // rows.literal_value
 
-    def write(best, at, y, indices, target, apart, left, total, base, fill, element, origin, rows):
-        ramp, value = count_up(types.int32, lanes, 1), leave(best, element)
+    def write(best, at, y, indices, target, apart, left, total, base, fill, element, origin, nan, rows):
+        ramp = count_up(types.int32, lanes, 1)
+        value = leave(best, element) if nan == IGNORED else leave_marked(best, element)
         if count > 1 or total - target >= lanes:
             store_rows(y + target * size, apart * size, value, rows)
             if has_places:

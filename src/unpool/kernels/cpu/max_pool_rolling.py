@@ -9,8 +9,8 @@ among the vectors of a row and down the rows. The bits of 16-bit floats are comp
 float32, which orders them alike; what is beyond their infinity is NaN.
 
 Columns beside the plane are -inf, with the places of the first element on data; a row beside it stands for the nearest
-one, which the same window holds too. NaN is only noticed: then the job's flag is set, and its outputs are for the
-caller to find in another way.
+one, which the same window holds too. Blocks are compared without regard to NaN, which is noticed by the way; such a
+block is pooled again, with one comparison more, which knows NaN.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_rolling_parts import LINE, LOADED_TAPS, bounds, roll
-from unpool.kernels.cpu.vector import address_of, any_of, fence, first_lanes
+from unpool.kernels.cpu.vector import FIRST, IGNORED, LAST, address_of, any_of, fence, first_lanes
 
 _MOST_TAPS = {1: 13, 2: 5}
 """By stride: windows so wide and high are pooled faster than in another way."""
@@ -113,7 +113,7 @@ def lanes_of(size: int) -> int:
 
 
 @cache
-def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool):
+def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool, nan_last: bool = False):
     """The compiled kernel for one element type and window.
 
     Args:
@@ -122,35 +122,39 @@ def kernel(dtype: str, depth: int, taps: int, step: int, has_indices: bool):
         taps: columns of a window.
         step: rows, and columns, between windows: 1 or 2.
         has_indices: whether indices are stored.
+        nan_last: whether the last NaN of a window is found, rather than the first.
     """
+    nan = LAST if nan_last else FIRST
     size = np.dtype(dtype).itemsize
-    return _make(getattr(types, dtype), size, lanes_of(size), depth, taps, step, int(has_indices), source_digest())
+    return _make(
+        getattr(types, dtype), size, lanes_of(size), depth, taps, step, int(has_indices), nan,
+        source_digest(),
+    )  # fmt: skip
 
 
-def _make(element, size, lanes, depth, taps, step, has_indices, digest):
+def _make(element, size, lanes, depth, taps, step, has_indices, nan, digest):
     span = (lanes - 1) * step + taps
     read = span if step == 1 and taps <= LOADED_TAPS else -(-span // lanes) * lanes
 
     @compiled()
-    def roll_planes(x, y, indices, flags, numbers, first, stop):
+    def roll_planes(x, y, indices, numbers, first, stop):
         """Memory order: outer, band, block of columns, row. A last block moves back over its neighbour.
 
-        Returns whether a flag was set.
+        A block in which NaN is noticed is pooled again in full; where NaN was, the next block begins in full.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         height, width, small_height, small = numbers[0], numbers[1], numbers[2], numbers[3]
         top, begin, elements, count, band_height = numbers[4], numbers[5], numbers[6], numbers[7], numbers[8]
         counted, asked, is_far = numbers[9], numbers[10], numbers[11] != 0
         ends, is_past = bounds(numbers[12], element, lanes), numbers[13] != 0 and address_of(indices) % LINE == 0
-        nothing = ends[0]
-        is_output, none, found = first_lanes(small, nothing), first_lanes(0, nothing), False
+        nothing, has_nan = ends[0], False
+        is_output, none = first_lanes(small, nothing), first_lanes(0, nothing)
         end = (stop // count * small_height + min(stop % count * band_height, small_height)) * small
         outer, low = first // count, first % count * band_height
-        for job in range(first, stop):
+        for _job in range(first, stop):
             high = min(low + band_height, small_height)
             plane, last_row = outer * height * width, min((high - 1) * step - top + depth, height) - 1
             ask = address_of(x) + (plane + (last_row + 1) * width) * size
-            noticed = none
             for block in range(0, small, lanes):
                 column = max(0, min(block, small - lanes))
                 start = column * step - begin
@@ -160,20 +164,23 @@ def _make(element, size, lanes, depth, taps, step, has_indices, digest):
                 walk = ((low * step - top) * width, high - low, (height - 1) * width, width, start, plane * counted,
                         target, small, end)  # fmt: skip
                 asking = ask, asked, is_far, is_past
-                if is_whole:
-                    noticed = roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step,
-                                   has_indices, 1)  # fmt: skip
-                else:
-                    noticed = roll(at, walk, asking, ends, noticed, is_output, element, lanes, depth, taps, step,
-                                   has_indices, 0)  # fmt: skip
+                if not has_nan and is_whole:
+                    has_nan = any_of(roll(at, walk, asking, ends, none, is_output, element, lanes, depth, taps, step,
+                                          has_indices, 1, IGNORED))  # fmt: skip
+                elif not has_nan:
+                    has_nan = any_of(roll(at, walk, asking, ends, none, is_output, element, lanes, depth, taps, step,
+                                          has_indices, 0, IGNORED))  # fmt: skip
+                if has_nan and is_whole:
+                    has_nan = any_of(roll(at, walk, asking, ends, none, is_output, element, lanes, depth, taps, step,
+                                          has_indices, 1, nan))  # fmt: skip
+                elif has_nan:
+                    has_nan = any_of(roll(at, walk, asking, ends, none, is_output, element, lanes, depth, taps, step,
+                                          has_indices, 0, nan))  # fmt: skip
                 ask += asked * (high - low)
-            flags[job] = any_of(noticed)
-            found |= flags[job]
             low += band_height
             if low >= small_height:
                 outer, low = outer + 1, 0
         if is_past:
             fence()
-        return found
 
     return roll_planes

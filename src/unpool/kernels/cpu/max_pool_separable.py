@@ -6,9 +6,9 @@
 A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window
 is a chain of small ones, which the plan lists: a maximum of 4 neighbours, then of 4 of those results, reaches 16.
 
-Elements are compared in their own order as float32, float64 or int32; padding is `fill`. NaN is only noticed, while
-rows are laid out, and so is a maximum that is `fill`, since it may be padding: then the job's flag is set, and its
-outputs are for the caller to find in another way.
+Elements are compared in their own order as float32, float64 or int32; padding is `fill`. NaN is noticed while rows are
+laid out, and only what comes from these is compared in full. A maximum that is `fill` may be padding: then the job's
+flag is set, and its outputs are for the caller to find in another way.
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_lines import lay_out
 from unpool.kernels.cpu.max_pool_moves import AT_TAPS, CARRIED, NOWHERE, aligned, combine, deliver
-from unpool.kernels.cpu.vector import address_of
+from unpool.kernels.cpu.vector import IGNORED, address_of
 
 COMPARED = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
 """By the kernels' name of an element type, what elements are compared as; int16 holds the bits of 16-bit floats."""
@@ -55,7 +55,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
     @compiled()
     def pool_strips(
         x, y, indices, flags, strips, row, line, used, starts, codes, row_codes, tap_bytes, tap_codes, line_moves,
-        plane_moves, fill, infinity, ahead, first, stop,
+        plane_moves, fill, infinity, ahead, nan, first, stop,
     ):  # fmt: skip
         """Memory order: outer, strip, a few rows at a time as lines in the first cache, then the strip's results.
 
@@ -64,7 +64,6 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         plane, count, strip_rows, strip_elements, strip_outputs, outputs, counted = strips
         line_rows, line_size, plane_size, shift, pitch, has_channels = line
-        taps = tap_bytes, tap_codes
         lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place_type)
         pooled, places = np.empty(2 * plane_size, compared), np.empty(2 * plane_size * has_indices, place_type)
         lines[:] = fill
@@ -78,11 +77,13 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
             # Addresses are taken here, for every job: Numba frees an array behind the last line that names it.
             laid, pooled_at = aligned(lines) + shift * width, aligned(places) - aligned(pooled)
             chained, chained_at = laid + line_size * width, aligned(line_places) - laid - line_size * width
-            near, far, is_odd = aligned(pooled), aligned(pooled) + plane_size * width, False
+            near, far, met = aligned(pooled), aligned(pooled) + plane_size * width, False
             for done in range(0, used[part], line_rows):
                 rows, now = min(line_rows, used[part] - done), strip * strip_rows + done
-                is_odd |= lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead,
+                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, row, fill, infinity, ahead,
                                   element, compared, phases, lanes)  # fmt: skip
+                met |= has_nan
+                taps = tap_bytes, tap_codes, nan if has_nan else IGNORED
                 to, base, each = near + done * pitch * width, np.int64(0), address_of(codes) + now * width
                 if has_channels:
                     base, each, rows = np.int64(codes[now]), address_of(row_codes), out.rows
@@ -97,6 +98,7 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
                         combine(chained, chained_at, chained, chained_at, move, move.rows, 0, 0, taps, fill, zero, 1,
                                 carried, lanes)  # fmt: skip
                     combine(chained, chained_at, to, pooled_at, out, rows, 0, 0, taps, fill, zero, step, carried, lanes)
+            taps = tap_bytes, tap_codes, nan if met else IGNORED
             for number in range(last_plane):
                 move = plane_moves[part, number]
                 to = near if move.in_place else far
@@ -104,12 +106,11 @@ def _make(element, compared, place_type, lanes, step, phases, has_indices, diges
                 if not move.in_place:
                     near, far = far, near
             target = outer * outputs + strip * strip_outputs
-            is_odd |= deliver(
+            flags[job] = deliver(
                 near, pooled_at, address_of(y) + target * size, address_of(indices) + target * 8,
                 plane_moves[part, last_plane], begin * counted, taps, fill, zero, element, carried, lanes,
             )  # fmt: skip
-            flags[job] = is_odd
-            found |= is_odd
+            found |= flags[job]
         return found
 
     return pool_strips

@@ -5,8 +5,8 @@
 Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; those that reach
 into padding have a few others. Whole vectors are loaded once and parted into taps. Memory is asked for in its own
 order, since rows that are read side by side, a few lines of each, come at a third of the speed. Elements are compared
-without regard to NaN, which is only noticed by the way; such a block is done again in full. Outputs that no cache holds
-are written past it: a plain store reads its line, and displaces x.
+without regard to NaN, which is only noticed by the way; such a block is done again in full, and the next one in full at
+once. Outputs that no cache holds are written past it: a plain store reads its line, and displaces x.
 """
 
 import math
@@ -21,7 +21,7 @@ from unpool.geometry import Axis, shrinking_walk
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_direct import place_type
-from unpool.kernels.cpu.order import beats, follow, may_be_nan, order
+from unpool.kernels.cpu.order import beats, follow, is_amiss, order
 from unpool.kernels.cpu.vector import (
     address_of,
     convert,
@@ -29,7 +29,6 @@ from unpool.kernels.cpu.vector import (
     count_up,
     fence,
     gather,
-    load_every,
     load_taps,
     prefetch,
     select,
@@ -184,6 +183,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
         count = offsets.shape[1]
         share = plane // (corners.shape[0] * small)
         outer, row = first // corners.shape[0], first % corners.shape[0]
+        is_last, has_nan = numbers[8] != 0, False
         for job in range(first, stop):
             done, rows = 0, offsets[corners[row, 2]]
             while done < small:
@@ -197,7 +197,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                     begin = source + (outer * plane + (row * small + block) * share) * size + ahead
                     for line in range(0, lanes * share * size, LINE):
                         prefetch(begin + line)
-                if is_safe:
+                if is_safe and not has_nan:
                     for place in range(count):
                         address, code = base + rows[place, 0] * size, rows[place, 1]
                         taps = load_taps(address, element, lanes, step)
@@ -209,16 +209,25 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                             key = select(wins, rank, key)
                             best = follow(wins, value, best, key)
                             at = select(wins, splat(place_type(code + tap), lanes), at)
-                if not is_safe or count_set(may_be_nan(total, key) & is_output):
-                    is_last = splat(numbers[8], lanes) > splat(np.int64(0), lanes)
+                    has_nan = count_set(is_amiss(total, key, is_last) & is_output) > 0
+                if is_safe and has_nan:
                     best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
+                    for place in range(count):
+                        address, code = base + rows[place, 0] * size, rows[place, 1]
+                        taps = load_taps(address, element, lanes, step)
+                        for tap in range(step):
+                            value = taps[tap]
+                            rank = order(value, limit)
+                            wins = beats(rank, key, is_last)
+                            key = select(wins, rank, key)
+                            best = follow(wins, value, best, key)
+                            at = select(wins, splat(place_type(code + tap), lanes), at)
+                    has_nan = count_set(is_amiss(key, key, is_last) & is_output) > 0
+                if not is_safe:
                     for place in range(count):
                         for tap in range(step):
                             address = base + (rows[place, 0] + tap) * size
-                            if is_safe and address + lanes * step * size <= end:
-                                value = load_every(address, element, lanes, step, step * size)
-                            else:
-                                value = gather(address, step * size, is_output, nothing)
+                            value = gather(address, step * size, is_output, nothing)
                             rank = order(value, limit)
                             wins = beats(rank, key, is_last)
                             key = select(wins, rank, key)

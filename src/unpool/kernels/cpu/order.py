@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from unpool.kernels.cpu.vector import Vector, select, splat, unordered
+from unpool.kernels.cpu.vector import FIRST, LAST, Vector, is_larger, select, splat, unordered
 
 _NAN_KEY = np.int16(np.iinfo(np.int16).max)
 
@@ -34,20 +34,26 @@ def beats(x, y, is_last):
 def _beats(x, y, is_last):
     """The first of equals stays; of NaN too, unless `is_last`."""
     if isinstance(x.element, types.Float):
-        return lambda x, y, is_last: ~(y >= x) & ((y == y) | ((x != x) & is_last))
-    return lambda x, y, is_last: (x > y) | (is_nan_key(x) & is_last)
+        return lambda x, y, is_last: is_larger(x, y, LAST) if is_last else is_larger(x, y, FIRST)
+    return lambda x, y, is_last: (x > y) | is_nan_key(x) if is_last else x > y
 
 
-def may_be_nan(total, key):
-    """Lanes that may have seen NaN, by the sum and the largest key of what they saw; exists in compiled code only."""
+def is_amiss(total, key, is_last):
+    """Lanes that may have seen NaN, where `>` alone does not order it; exists in compiled code only.
+
+    Args:
+        total: sum of what they saw.
+        key: the largest of it.
+        is_last: whether the last NaN is wanted.
+    """
 
 
-@overload(may_be_nan)
-def _may_be_nan(total, key):
-    """A sum with NaN is NaN."""
+@overload(is_amiss)
+def _is_amiss(total, key, is_last):
+    """A sum with NaN is NaN; among keys the first NaN is the largest."""
     if isinstance(key.element, types.Float):
-        return lambda total, key: unordered(total, total)
-    return lambda total, key: is_nan_key(key)
+        return lambda total, key, is_last: unordered(total, total)
+    return lambda total, key, is_last: is_nan_key(key) & (key == key if is_last else key != key)
 
 
 def is_nan_key(key):

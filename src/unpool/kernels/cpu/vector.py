@@ -20,6 +20,7 @@ from numba.extending import lower_builtin, models, register_model, type_callable
 
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 _BYTE_POINTER = ir.PointerType(ir.IntType(8))
+_QUIET_NAN = 0x7FC00000
 
 intrinsic = _intrinsic(prefer_literal=True)
 
@@ -909,28 +910,54 @@ def tile_columns(context, start, lanes, count, step, apart):
     return result(types.int64, lanes, count, step, apart), emit
 
 
+IGNORED, FIRST, LAST = 0, 1, 2
+"""Which NaN is a maximum: none, because there is none, or the first or the last of several."""
+
+
 @intrinsic
-def first_largest(context, values, places):
-    """The first of the largest vectors of a tile, lane by lane, and its place; NaN is never larger."""
+def first_largest(context, values, places, nan):
+    """The first of the largest vectors of a tile, lane by lane, and its place; `nan` says which NaN is larger than all.
+
+    With IGNORED a NaN is never larger, but stays what it is where it comes first.
+    """
     result = types.Tuple((values.dtype, places.dtype))
 
     def emit(ctx, builder, signature, arguments):
-        pairs = list(zip(*(cgutils.unpack_tuple(builder, each, values.count) for each in arguments), strict=True))
-        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, pairs))
+        tiles = (cgutils.unpack_tuple(builder, each, values.count) for each in arguments[:2])
+        pairs = list(zip(*tiles, strict=True))
+        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, pairs, nan.literal_value))
 
-    return result(values, places), emit
+    return result(values, places, nan), emit
 
 
-def _first_largest(builder, kind, pairs):
+@intrinsic
+def is_larger(context, x, y, nan):
+    """Lanes of x that take the place of y in a running maximum; see `first_largest`."""
+
+    def emit(ctx, builder, signature, arguments):
+        return _is_larger(builder, x, *arguments[:2], nan.literal_value)
+
+    return _mask_of(x)(x, y, nan), emit
+
+
+def _is_larger(builder, kind, value, best, nan):
+    if nan == IGNORED or not _is_float(kind):
+        return _comparison(">")(builder, kind, value, best)
+    if nan == FIRST:
+        return builder.and_(builder.fcmp_unordered(">", value, best), builder.fcmp_ordered("ord", best, best))
+    return builder.or_(builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value))
+
+
+def _first_largest(builder, kind, pairs, nan):
     best, at = pairs[0]
     for value, place in pairs[1:]:
-        wins = _comparison(">")(builder, kind, value, best)
+        wins = _is_larger(builder, kind, value, best, nan)
         best, at = builder.select(wins, value, best), builder.select(wins, place, at)
     return best, at
 
 
 @intrinsic
-def slide_largest(context, values, places, taps):
+def slide_largest(context, values, places, taps, nan):
     """As `first_largest` of `taps` neighbours, from each lane of the first of vectors that follow each other.
 
     The distance that is covered doubles with every step, so there are about log2(taps) of them.
@@ -945,10 +972,11 @@ def slide_largest(context, values, places, taps):
             covered += distance
             needed = 1 - (covered - size) // kind.lanes
             moved = [_moved(builder, pairs, number, distance, kind.lanes) for number in range(needed)]
-            pairs = [_first_largest(builder, kind, both) for both in zip(pairs[:needed], moved, strict=True)]
+            both = zip(pairs[:needed], moved, strict=True)
+            pairs = [_first_largest(builder, kind, each, nan.literal_value) for each in both]
         return ctx.make_tuple(builder, result, pairs[0])
 
-    return result(values, places, taps), emit
+    return result(values, places, taps, nan), emit
 
 
 def _doubling(size):
@@ -969,14 +997,14 @@ def _moved(builder, pairs, number, distance, lanes):
 
 
 @intrinsic
-def tile_roll(context, bests, places, best, place, depth, step):
+def tile_roll(context, bests, places, best, place, depth, step, nan):
     """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
 
     With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few are left to compare; with step 2,
-    where only every second result is asked for, they hold the pushed vectors themselves.
+    where only every second result is asked for, they hold the pushed vectors themselves. For `nan` see `first_largest`.
     """
     result = types.Tuple((bests, places, best, place))
-    count, size = bests.count, depth.literal_value
+    count, size, which = bests.count, depth.literal_value, nan.literal_value
 
     def emit(ctx, builder, signature, arguments):
         queue = list(zip(*(cgutils.unpack_tuple(builder, each, count) for each in arguments[:2]), strict=True))
@@ -986,17 +1014,17 @@ def tile_roll(context, bests, places, best, place, depth, step):
             for distance in _doubling(size):
                 oldest, *rest = queue[len(after) : len(after) + distance]
                 after += [*rest, found]
-                found = _first_largest(builder, best, [oldest, found])
+                found = _first_largest(builder, best, [oldest, found], which)
             queue = after or queue
         elif size > 1:
-            found, queue = _first_largest(builder, best, [*queue, pushed]), [*queue[1:], pushed]
+            found, queue = _first_largest(builder, best, [*queue, pushed], which), [*queue[1:], pushed]
         tuples = [
             ctx.make_tuple(builder, kind, list(each))
             for kind, each in zip((bests, places), zip(*queue, strict=True), strict=True)
         ]
         return ctx.make_tuple(builder, result, [*tuples, *found])
 
-    return result(bests, places, best, place, depth, step), emit
+    return result(bests, places, best, place, depth, step, nan), emit
 
 
 def _uncovered(taps, step):
@@ -1020,6 +1048,35 @@ def any_beyond(context, taps, step, limit):
         return found
 
     return _mask_of(kind)(taps, step, limit), emit
+
+
+def _marked(builder, kind, value, limit):
+    bits = kind.of(types.int32).llvm
+    upper = builder.lshr(builder.bitcast(value, bits), ir.Constant(bits, [16] * kind.lanes))
+    nan = builder.bitcast(builder.or_(upper, ir.Constant(bits, [_QUIET_NAN] * kind.lanes)), kind.llvm)
+    size = _call(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [value])
+    return builder.select(builder.fcmp_unordered(">", size, limit), nan, value)
+
+
+@intrinsic
+def mark_nan(context, value, limit):
+    """16-bit floats as the upper half of float32; those beyond `limit` become NaN, their bits in the lower half."""
+
+    def emit(ctx, builder, signature, arguments):
+        return _marked(builder, value, *arguments)
+
+    return value(value, limit), emit
+
+
+@intrinsic
+def tile_mark_nan(context, total, limit):
+    """`mark_nan` of every vector of a tile."""
+
+    def emit(ctx, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+        return ctx.make_tuple(builder, total, [_marked(builder, limit, each, arguments[1]) for each in values])
+
+    return total(total, limit), emit
 
 
 @intrinsic
