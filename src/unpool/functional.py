@@ -340,5 +340,6 @@ def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_s
         raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(array.shape)}. Reshape it.")
     spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, array.ndim - 2)
     element_count((*array.shape[:2], *spatial), where)
+    check(array.shape, array.dtype, where)
     with sized(where, array):
         return like(renumber(array, spatial), i)
