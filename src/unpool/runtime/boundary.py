@@ -41,6 +41,16 @@ def reading(source: object) -> Iterator[None]:
         ) from error
 
 
+def failed(step: str, error: Exception) -> UnpoolError:
+    """What to raise where a step of a plan fails by an exception that is not of ours."""
+    if isinstance(error, MemoryError):
+        return ShapeError(f"step {step!r}: expected values that fit into memory, got too little of it. Reduce sizes.")
+    return UnpoolError(
+        f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {brief(error)}. "
+        "Correct the inputs or the model."
+    )
+
+
 def place(source: object) -> str:
     """How errors call the source of a model.
 

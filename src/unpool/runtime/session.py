@@ -18,7 +18,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime import bound
 from unpool.runtime.assemble import Settings, assemble
 from unpool.runtime.bound import Meaning
-from unpool.runtime.boundary import reading
+from unpool.runtime.boundary import failed, reading
 from unpool.runtime.check import check as check_model
 from unpool.runtime.graph import Graph, dense, read
 from unpool.runtime.inference import infer, stated_types
@@ -159,7 +159,12 @@ class InferenceSession:
         values |= self._fixed
         for entry in self._schedules.of(wanted):
             begin = time.perf_counter_ns()
-            made = entry.runner.run([values[name] for name in entry.step.inputs], run_options)
+            try:
+                made = entry.runner.run([values[name] for name in entry.step.inputs], run_options)
+            except UnpoolError:
+                raise
+            except Exception as error:
+                raise failed(entry.name, error) from error
             values.update(zip(entry.step.outputs, made, strict=True))
             for name in entry.last_uses:
                 del values[name]
