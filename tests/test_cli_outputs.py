@@ -14,6 +14,7 @@ from PIL import Image
 from tests.disk_faults import contents, failing, raising
 from tests.test_cli import bright, copy_model, fails, here, invoke, picture
 
+import unpool
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.cli.outputs import writable
 from unpool.cli.safe_names import LONGEST, safe_names
@@ -226,6 +227,29 @@ def test_the_data_files_of_the_model_are_not_replaced(here):
     onnx.save_model(made, "model.onnx", save_as_external_data=True, location="w.npy")
     np.save("x.npy", X)
     fails(USAGE, "run", "model.onnx", "-i", "x.npy", "-o", "w.npy", says="would be overwritten")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_folder_in_the_way_of_one_result(bright, here, monkeypatch, late):
+    """A folder of the name of one result leaves all earlier results as they were, also when it comes while we run."""
+    for name in "abc":
+        picture(f"{name}.png", [[0, 255]])
+    Path("out").mkdir()
+    Path("out/a.png").write_bytes(b"earlier")
+    if late:
+        real = unpool.InferenceSession.run
+
+        def run(self, *arguments):
+            Path("out/b.png").mkdir(exist_ok=True)
+            return real(self, *arguments)
+
+        monkeypatch.setattr("unpool.runtime.session.InferenceSession.run", run)
+    else:
+        Path("out/b.png").mkdir()
+    done = invoke("run", bright, "-i", "a.png", "-i", "b.png", "-i", "c.png", "-o", "out", "--argmax")
+    assert done.exit_code == UNFIT
+    assert "out/b.png: expected a place for a file, got a folder" in done.stderr
+    assert contents(Path("out")) == {"a.png": b"earlier", "b.png": None}
 
 
 RUNS = {

@@ -14,6 +14,7 @@ links the old content may stand under the second name only.
 
 import os
 import shutil
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,9 @@ class FileSet:
         self._staged: list[Staged] = []
         self._folders: list[Path] = []
         self._scratch: list[Path] = []
+        self._put_back = weakref.finalize(
+            self, _put_back, os.getpid(), self._staged, self._folders, self._scratch
+        )  # also at the end of the process, for what interrupts the first line of __exit__
 
     def __enter__(self) -> "FileSet":
         return self
@@ -49,14 +53,12 @@ class FileSet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with uninterrupted():
-            if kind is not None or not self._staged:
-                self._put_back()
-                return
             try:
-                self._appear()
-            except BaseException:
+                if kind is None and self._staged:
+                    self._appear()
+                    self._put_back.detach()
+            finally:
                 self._put_back()
-                raise
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder, not its parents, unless it is there; it goes again when no files appear."""
@@ -124,20 +126,25 @@ class FileSet:
                 sync_folder(folder)
         for one in self._staged:
             remove(one.kept)
-        self._clear()
+        _clear(self._scratch)
 
-    def _put_back(self) -> None:
-        for one in reversed(self._staged):
-            remove(one.temporary)
-            restore(one)
-        self._clear()
-        for folder in reversed(self._folders):
-            with suppress(OSError):
-                folder.rmdir()
 
-    def _clear(self) -> None:
-        for scratch in self._scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
+def _put_back(owner: int, staged: list[Staged], folders: list[Path], scratch: list[Path]) -> None:
+    """Leave everything as it was; a process that is forked off owns no files."""
+    if os.getpid() != owner:
+        return
+    for one in reversed(staged):
+        remove(one.temporary)
+        restore(one)
+    _clear(scratch)
+    for folder in reversed(folders):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _clear(scratch: list[Path]) -> None:
+    for folder in scratch:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write(target: Path, content: bytes) -> None:

@@ -16,8 +16,10 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     came: list[tuple[int, FrameType | None]] = []
-    earlier = {one: signal.signal(one, lambda number, frame: came.append((number, frame))) for one in signals}
+    earlier = {one: signal.getsignal(one) for one in signals}
     try:
+        for one in signals:
+            signal.signal(one, lambda number, frame: came.append((number, frame)))
         yield
     finally:
         for one, handler in earlier.items():
