@@ -3,11 +3,12 @@
 A module keeps its identity, parameters, hooks and settings: only its class changes, to a subclass of torch's own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from unpool.torch import ops_conv_transpose as conv_transposes
 from unpool.torch import ops_max_pool as max_pools
@@ -98,13 +99,29 @@ class _ConvTransposing:
 
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Any:
         """As torch's module."""
-        rank = len(self.kernel_size)
-        extra = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, rank, self.dilation
-        )
+        extra = self.output_padding
+        if output_size is not None:
+            extra = padding_to_size(input, output_size, self.stride, self.padding, self.kernel_size, self.dilation)
         return type(self).function(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
+
+
+def padding_to_size(
+    input: Tensor,
+    output_size: list[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """The output_padding with which a transposed convolution gives `output_size`, checked as torch's module does."""
+    if has_torch_function_unary(input):
+        settings = (output_size, stride, padding, kernel_size, dilation)
+        return handle_torch_function(padding_to_size, (input,), input, *settings)
+    work_out: Any = nn.ConvTranspose1d._output_padding
+    found: list[int] = work_out(None, input, output_size, stride, padding, kernel_size, len(kernel_size), dilation)
+    return found
 
 
 class MaxPool1d(_Pooling, nn.MaxPool1d):

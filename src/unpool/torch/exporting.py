@@ -6,6 +6,8 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec, TypeVar, cast
 
 import onnx
@@ -13,8 +15,8 @@ import torch
 
 from unpool.errors import UnsupportedError
 from unpool.operators.contract import OPERATORS
-from unpool.torch.export_legacy import legacy_translations
 from unpool.torch.export_lowering import lowered
+from unpool.torch.export_sizes import asked, settle
 from unpool.torch.export_translations import translation_table
 from unpool.torch.export_window import check_opset, check_type
 from unpool.torch.private import private
@@ -47,6 +49,11 @@ def export(*arguments: Any, **options: Any) -> Any:
     time. The file has the opset asked for: torch's default exporter leaves many models at 18 where an older one is
     wanted; here they are converted, or refused.
 
+    A Dim in `dynamic_shapes` stays open for every size in its range: what torch alone would narrow to multiples is
+    refused, and said of strings and hints. With `verify=True`, in both exporters, the file that was written runs in
+    onnxruntime beside the module, on the example and, where sizes are open, at others: odd, even, larger and the
+    smallest that the module takes.
+
     Args:
         arguments: those of torch.onnx.export, all of them with its meaning and defaults.
         options: likewise.
@@ -55,7 +62,9 @@ def export(*arguments: Any, **options: Any) -> Any:
         what torch.onnx.export returns: an ONNXProgram, or None with `dynamo=False`.
 
     Raises:
-        UnsupportedError: the model cannot be had in this opset; the message says in which it can.
+        UnsupportedError: the model cannot be had in this opset; the message says in which it can. Or it takes fewer
+            sizes than a Dim promises.
+        UnpoolError: with `verify=True`, the file does not give what the module gives.
 
     Example:
         >>> pool = torch.nn.MaxPool2d(2, return_indices=True).eval()
@@ -75,11 +84,17 @@ def export(*arguments: Any, **options: Any) -> Any:
 def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
     """The default exporter, whose file is written here, once the opset is reached."""
     f = given.pop("f", None)
-    table = translation_table(opset) | dict(given.get("custom_translation_table") or {})
-    asked = opset if opset is None else max(opset, EXPORTERS_OPSET)
+    sizes = asked(given)
+    changed = {
+        "custom_translation_table": translation_table(opset) | dict(given.get("custom_translation_table") or {}),
+        "opset_version": opset if opset is None else max(opset, EXPORTERS_OPSET),
+        "dynamic_shapes": sizes.hints,
+        "verify": False,
+    }
     with _only_warnings_for_the_caller():
-        program = torch.onnx.export(**given | {"custom_translation_table": table, "opset_version": asked})
+        program = torch.onnx.export(**given | changed)
     assert program is not None
+    settle(program, sizes.axes)
     for node in program.model.graph:
         x = node.inputs[0] if node.inputs else None
         if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:
@@ -88,7 +103,25 @@ def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNX
         program.model = lowered(program.model, opset)
     if f is not None:
         _save(program, f, given)
+    if given.get("verify"):
+        _verify(given, f, program)
     return program
+
+
+def _verify(given: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:
+    """Compare what was written, or would be, with the module."""
+    from unpool.torch.export_verify import verify
+
+    if not given.get("export_params", True):
+        raise UnsupportedError("export: verify=True needs a file with weights. Leave out export_params=False.")
+    if f is not None:
+        verify(given, f.getvalue() if isinstance(f, io.BytesIO) else f, program)
+        return
+    assert program is not None
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        program.save(path, external_data=True)
+        verify(given, path, program)
 
 
 def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, given: dict[str, Any]) -> None:
@@ -113,8 +146,12 @@ def _export_traced(given: dict[str, Any], opset: int | None) -> None:
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
+    from unpool.torch.export_legacy import legacy_translations
+
     with legacy_translations(), _only_warnings_for_the_caller():
-        torch.onnx.export(**given)
+        torch.onnx.export(**given | {"verify": False})
+    if given.get("verify"):
+        _verify(given, given["f"], None)
 
 
 @contextmanager

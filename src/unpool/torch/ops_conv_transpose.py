@@ -1,7 +1,10 @@
 """Transposed convolution on tensors, with torch.nn.functional's signatures, answers and gradients."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
 from unpool.torch.ops_arguments import Ints, batched, per_axis
@@ -129,6 +132,11 @@ def _conv_transpose(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
 ) -> Tensor:
     where = f"conv_transpose{rank}d"
+    if has_torch_function_variadic(x, weight, bias):
+        *before, dilation = settings
+        asked: tuple[Any, ...] = (x, weight, bias, *before, groups, dilation)
+        y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, weight, bias), *asked)
+        return y
     if torch.onnx.is_in_onnx_export():
         *others, dilation = settings
         return exported(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
@@ -138,7 +146,7 @@ def _conv_transpose(
     stride, padding, output_padding, dilations = (
         per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
     )
-    y: Tensor = torch.ops.unpool.conv_transpose(
+    y = torch.ops.unpool.conv_transpose(
         batch,
         lowered(weight),
         None if bias is None else lowered(bias),
@@ -149,3 +157,6 @@ def _conv_transpose(
         dilations,
     )
     return y.squeeze(0) if is_unbatched else y
+
+
+_FUNCTIONS: dict[int, Any] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
 from unpool.torch.ops_arguments import Ints, batched, per_axis, window_lists
@@ -124,6 +125,9 @@ def _max_pool(
 ) -> Any:
     where = f"max_pool{rank}d"
     padding, dilation = padding_and_dilation
+    if has_torch_function_unary(x):
+        asked: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+        return handle_torch_function(_FUNCTIONS[rank], (x,), x, *asked)
     if torch.onnx.is_in_onnx_export():
         return exported(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     check_tangents(where, x)
@@ -144,3 +148,6 @@ def _max_pool(
     if is_unbatched:
         y, indices = y.squeeze(0), indices.squeeze(0)
     return (y, indices) if return_indices else y
+
+
+_FUNCTIONS: dict[int, Any] = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}

@@ -1,9 +1,11 @@
 """Max unpooling on tensors, with torch.nn.functional's signatures, answers and gradients."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.geometry import Window
 from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
@@ -129,6 +131,10 @@ def _max_unpool(
     output_size: Sequence[int] | None,
 ) -> Tensor:
     where = f"max_unpool{rank}d"
+    if has_torch_function_variadic(x, indices):
+        asked: tuple[Any, ...] = (kernel_size, stride, padding, output_size)
+        y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, indices), x, indices, *asked)
+        return y
     if torch.onnx.is_in_onnx_export():
         return exported(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
     check_tangents(where, x)
@@ -138,5 +144,8 @@ def _max_unpool(
     pads = per_axis(where, "padding", padding, rank)
     size = unpooled_sizes(where, batch.shape[2:], windows, pads, output_size)
     places = indices.unsqueeze(0) if is_unbatched else indices
-    y: Tensor = torch.ops.unpool.max_unpool(batch, places, size)
+    y = torch.ops.unpool.max_unpool(batch, places, size)
     return y.squeeze(0) if is_unbatched else y
+
+
+_FUNCTIONS: dict[int, Any] = {1: max_unpool1d, 2: max_unpool2d, 3: max_unpool3d}

@@ -1,0 +1,213 @@
+"""Sizes that an exported model leaves open: torch's Dim means every size in its range, and what torch made of it.
+
+A named Dim is a promise that torch's exporter may narrow without a word: from an example of 48 rows it makes 8 * height
+out of height where a network pools three times. So a Dim goes in as the hint Dim.DYNAMIC with its bounds, which stays
+open, and gives its name to the file afterwards.
+"""
+
+import inspect
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, TypeAlias
+
+import torch
+from onnxscript import ir
+from sympy import Integer, true
+from torch.export import Dim, ExportedProgram
+
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.torch.private import conditions, open_sizes, private
+
+Axes: TypeAlias = Mapping[int, Any]
+"""Axis of a tensor -> what dynamic_shapes says of it."""
+
+TRIED = 200
+"""So many sizes, from the smallest on, are held against the conditions of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the caller's dynamic_shapes says.
+
+    Attributes:
+        hints: for torch's exporter, without plain Dims.
+        axes: one per tensor among the arguments, in their order; None if these could not be matched.
+    """
+
+    hints: Any
+    axes: list[Axes] | None
+
+
+def asked(given: Mapping[str, Any]) -> Asked:
+    """Read the dynamic_shapes of a call of torch.onnx.export.
+
+    Raises:
+        UnpoolError: one Dim stands for axes of several sizes, or the example is out of its range.
+    """
+    model, shapes = given["model"], given.get("dynamic_shapes")
+    pytree = private("torch.utils._pytree")
+    if not shapes or pytree is None or isinstance(model, ExportedProgram | torch.onnx.ExportableModule):
+        return Asked(shapes, None)
+    args, kwargs = arguments_of(given)
+    if hasattr(shapes, "dynamic_shapes"):  # torch.export.ShapesCollection and its like
+        shapes = shapes.dynamic_shapes(model, args, kwargs)
+    bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
+    whole = {name: shapes.get(name) for name in bound} if isinstance(shapes, Mapping) else list(shapes)
+    pairs = list(_pairs(pytree, list(bound.values()), list(whole.values()) if isinstance(whole, dict) else whole))
+    _check_examples(pairs)
+    if not any(_is_derived(leaf) for leaf in pytree.tree_leaves(shapes)):
+        shapes = pytree.tree_map(lambda leaf: _hint(leaf) if isinstance(leaf, Dim) else leaf, shapes)
+    return Asked(shapes, [axes for _, axes in pairs])
+
+
+def arguments_of(given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example: positional and keyword arguments of the model."""
+    args, kwargs = given.get("args", ()), given.get("kwargs")
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    if not kwargs and args and isinstance(args[-1], dict):
+        return args[:-1], args[-1]
+    return args, dict(kwargs or {})
+
+
+def _hint(dim: Dim) -> Any:
+    """Any size in the range of a Dim."""
+    bounds = {"min": dim.min or None, "max": dim.max if isinstance(dim.max, int) else None}
+    hint: Any = Dim.DYNAMIC
+    return hint(**bounds) if any(bounds.values()) else hint
+
+
+def _is_derived(dim: Any) -> bool:
+    """Whether a Dim is a multiple of or a sum with another one: then torch has to relate them."""
+    return isinstance(dim, Dim) and hasattr(dim, "root")
+
+
+def _pairs(pytree: Any, value: Any, said: Any) -> Iterator[tuple[torch.Tensor, Axes]]:
+    """Every tensor in a nest of arguments, with what is said of its axes."""
+    if isinstance(value, torch.Tensor):
+        entries = said.items() if isinstance(said, Mapping) else enumerate(said or ())
+        yield value, {axis % value.dim(): dim for axis, dim in entries if dim is not None}
+    elif isinstance(value, dict) and isinstance(said, Mapping):
+        for key in value:
+            yield from _pairs(pytree, value[key], said.get(key))
+    else:
+        parts = _parts(pytree, value)
+        for part, about in zip(parts, _parts(pytree, said) if said is not None else [None] * len(parts), strict=False):
+            yield from _pairs(pytree, part, about)
+
+
+def _parts(pytree: Any, value: Any) -> list[Any]:
+    """What a container holds, of any kind that torch can flatten; nothing for anything else."""
+    parts = pytree.tree_leaves(value, is_leaf=lambda part: part is not value)
+    return [] if len(parts) == 1 and parts[0] is value else parts
+
+
+def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
+    """Every Dim stands for one size, in its range."""
+    sizes: dict[str, int] = {}
+    for tensor, axes in pairs:
+        for axis, dim in axes.items():
+            if not isinstance(dim, Dim) or _is_derived(dim):
+                continue
+            name, size = dim.__name__, tensor.shape[axis]
+            if not dim.min <= size <= dim.max:
+                raise UnpoolError(
+                    f"export: dynamic_shapes lets {name} be {dim.min} to {dim.max}, the example has {size}. "
+                    "Give an example in that range."
+                )
+            if sizes.setdefault(name, size) != size:
+                raise UnpoolError(
+                    f"export: dynamic_shapes has one Dim {name} for axes of {sizes[name]} and {size} elements. "
+                    "Give axes that may differ Dims of their own."
+                )
+
+
+def settle(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
+    """Give open sizes of a program the names of their Dims, and see that they are as open as was asked.
+
+    Raises:
+        UnsupportedError: the model takes fewer sizes than a Dim promises, for example only multiples of 8.
+    """
+    if program.exported_program is None:
+        return
+    names: dict[Any, str] = {}
+    promised = set()
+    for value, said in zip(inputs_of(program.exported_program), axes or (), strict=False):
+        expressions = open_sizes(value)
+        for axis, dim in said.items():
+            expression = expressions.get(axis)
+            if not isinstance(dim, Dim | str) or expression is None or _is_derived(dim):
+                continue
+            name = dim if isinstance(dim, str) else dim.__name__
+            if isinstance(dim, Dim):
+                _check_symbol(name, expression, names)
+                promised.add(expression)
+            names[expression] = name
+    _check_conditions(program.exported_program, names, promised)
+    _rename(program, {str(symbol): name for symbol, name in names.items() if symbol in promised})
+
+
+def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
+    """A size stands for itself, and for no other name."""
+    if not expression.is_symbol:
+        raise UnsupportedError(_narrowed(name, f"{expression} only", 2))
+    if names.get(expression, name) != name:
+        raise UnsupportedError(
+            f"export: dynamic_shapes has two names, {names[expression]} and {name}, for sizes that have to be equal in "
+            "this model. Use one Dim for both."
+        )
+
+
+def _narrowed(name: str, what: str, step: int) -> str:
+    return (
+        f"export: dynamic_shapes lets {name} be any size, the model takes {what}. Pass output_size to every "
+        f"unpooling, or write {step} * torch.export.Dim('part_of_{name}')."
+    )
+
+
+def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
+    """The tensors among a program's inputs, without data, their sizes symbols where they are open."""
+    users = set(program.graph_signature.user_inputs)
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in users]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised: set[Any]) -> None:
+    """Refuse, or where nothing was promised say, that a model takes some sizes of a range only.
+
+    torch's exporter leaves the conditions out of the file.
+    """
+    known: set[Any] = set().union(*map(conditions, inputs_of(program)))
+    for symbol, bounds in program.range_constraints.items():
+        own = [one for one in known if one.free_symbols == {symbol}]
+        start = max(1, int(bounds.lower))
+        stop = min(start + TRIED, int(bounds.upper)) if bounds.upper.is_Integer else start + TRIED
+        sizes = range(start, stop + 1) if own else ()
+        taken = [size for size in sizes if all(one.xreplace({symbol: Integer(size)}) == true for one in own)]
+        if len(taken) < 2 or taken[-1] - taken[0] + 1 == len(taken):
+            continue
+        step = gcd(*(size - taken[0] for size in taken))
+        narrowed = _narrowed(
+            names.get(symbol, str(symbol)), f"{', '.join(map(str, taken[:3]))} and so on in steps of {step} only", step
+        )
+        if symbol in promised:
+            raise UnsupportedError(narrowed)
+        warnings.warn(narrowed, UserWarning, stacklevel=5)
+
+
+def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
+    """Write names in place of torch's symbols, in shapes that are computed from them too."""
+    if not names:
+        return
+    symbols = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    graph = program.model.graph
+    values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
+    for value in values:
+        sizes = [size if isinstance(size, int) else size.value for size in value.shape or ()]
+        renamed = [
+            symbols.sub(lambda found: names[found[1]], size) if isinstance(size, str) else size for size in sizes
+        ]
+        if renamed != sizes:
+            value.shape = ir.Shape(renamed)

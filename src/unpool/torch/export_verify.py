@@ -1,0 +1,232 @@
+"""Runs a written file in onnxruntime beside the module, at the example's sizes and, where sizes are open, at others."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unpool.arrays import to_numpy
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.torch.export_sizes import arguments_of, inputs_of
+from unpool.torch.private import open_sizes, private
+
+TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+"""Of the largest value of an output; two runtimes add in another order."""
+
+FLIPPED = 1e-3
+"""Part of an output that may differ by more: where two elements of a window nearly tie, rounding picks its index."""
+
+MOST_TRIED = 64
+"""So many sizes are offered to a module until it takes one as its smallest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A size that is open: its name, its smallest and largest value, and the one of the example."""
+
+    name: str
+    least: int
+    most: int
+    example: int
+
+    def near(self, size: int) -> int:
+        """The nearest value that it can have."""
+        return max(self.least, min(self.most, size))
+
+
+def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None) -> None:
+    """Compare a file with the module that it was made of.
+
+    Args:
+        given: the arguments of torch.onnx.export.
+        file: where it is, or what it holds.
+        program: what the default exporter gave, None with dynamo=False.
+
+    Raises:
+        UnpoolError: the file gives something else, or fails, at a size that the module takes; the message says which.
+        UnsupportedError: onnxruntime cannot load the file.
+        ModuleNotFoundError: there is no onnxruntime.
+    """
+    pytree = private("torch.utils._pytree")
+    if pytree is None:
+        raise UnsupportedError(f"export: verify=True does not know torch {torch.__version__}. Export without it.")
+    session = _session(file)
+    model = given["model"]
+    model = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    model = copy.deepcopy(model).eval() if getattr(model, "training", False) and program is None else model
+    example, structure = pytree.tree_flatten(arguments_of(given))
+    tensors = [at for at, leaf in enumerate(example) if isinstance(leaf, torch.Tensor)]
+    axes = _axes(given, program, [example[at] for at in tensors])
+    pair = _Pair(session, model, structure, pytree, [*(given.get("input_names") or ())])
+
+    def agrees(sizes: Mapping[str, int]) -> bool:
+        leaves = list(example)
+        for at, own in zip(tensors, axes, strict=True):
+            leaves[at] = _resized(example[at], {axis: sizes[one.name] for axis, one in own.items() if sizes})
+        return pair.agrees(leaves, [leaves[at] for at in tensors], sizes)
+
+    if not agrees({}):
+        raise UnpoolError("export: verify=True expects a module that runs on its example, it fails. Correct it.")
+    near, small = _trials(axes)
+    for sizes in near:
+        agrees(sizes)
+    smallest = (sizes for sizes in small if agrees(sizes))
+    next(smallest, None)
+    next(smallest, None)
+
+
+def _session(file: str | Path | bytes) -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "export: verify=True needs onnxruntime, it is not installed. Run: pip install 'unpool[run]'",
+            name=error.name,
+        ) from error
+    try:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what it has to say comes as an exception
+        return onnxruntime.InferenceSession(
+            file if isinstance(file, bytes) else str(file), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise UnsupportedError(
+            f"export: verify=True expects a file that onnxruntime loads, it says: {_first_line(error)} "
+            "Export without verify, and compare with unpool.InferenceSession."
+        ) from error
+
+
+def _axes(
+    given: Mapping[str, Any], program: torch.onnx.ONNXProgram | None, tensors: Sequence[torch.Tensor]
+) -> list[dict[int, Open]]:
+    """The open axes of every tensor among the arguments."""
+    if program is not None and program.exported_program is not None:
+        ranges = program.exported_program.range_constraints
+        return [
+            {
+                axis: _bounded(str(size), ranges.get(size), tensor.shape[axis])
+                for axis, size in open_sizes(value).items()
+                if size.is_symbol
+            }
+            for value, tensor in zip(inputs_of(program.exported_program), tensors, strict=True)
+        ]
+    said = given.get("dynamic_axes") or {}
+    found = []
+    for tensor, name in zip(tensors, [*(given.get("input_names") or ()), *[""] * len(tensors)], strict=False):
+        axes = said.get(name) or {}
+        entries = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_{axis}") for axis in axes)
+        found.append({axis: _bounded(str(own), None, tensor.shape[axis]) for axis, own in entries})
+    return found
+
+
+def _bounded(name: str, bounds: Any, example: int) -> Open:
+    if bounds is None:
+        return Open(name, 1, 2**31, example)
+    return Open(name, max(1, int(bounds.lower)), int(bounds.upper) if bounds.upper.is_Integer else 2**31, example)
+
+
+def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Sizes to run at: next to the example's and twice as large, odd and even; and from the smallest up."""
+    opens = {one.name: one for each in axes for one in each.values()}
+    near = [
+        {
+            name: one.near(times * one.example + offset * (-1) ** (at * turn))
+            for at, (name, one) in enumerate(opens.items())
+        }
+        for times, offset, turn in ((1, 1, 0), (1, -1, 0), (1, 1, 1), (2, 0, 0), (2, 1, 0))
+    ]
+    small = [
+        {name: one.near(size) for name, one in opens.items()}
+        for size in range(1, min(MOST_TRIED, max((one.example for one in opens.values()), default=0)))
+    ]
+    return _different(near), _different(small)
+
+
+def _different(trials: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    """Every trial once, none without sizes."""
+    return [trial for at, trial in enumerate(trials) if trial and trial not in trials[:at]]
+
+
+def _resized(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
+    """A tensor of other sizes with the same values in another order; noise is added where all are one number."""
+    if all(x.shape[axis] == size for axis, size in sizes.items()) or x.numel() == 0:
+        return x
+    shape = [sizes.get(axis, size) for axis, size in enumerate(x.shape)]
+    times = [-(-wanted // size) for wanted, size in zip(shape, x.shape, strict=True)]
+    larger = x.detach().repeat(times)[tuple(map(slice, shape))]
+    generator = torch.Generator().manual_seed(0)
+    mixed = larger.flatten()[torch.randperm(larger.numel(), generator=generator)].view(shape)
+    if x.is_floating_point() and mixed.numel() and bool((mixed == mixed.flatten()[0]).all()):
+        mixed = mixed + torch.rand(shape, generator=generator).to(x.dtype)
+    return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A file in onnxruntime, and the module that it was made of, called with `structure` filled."""
+
+    session: Any
+    model: Any
+    structure: Any
+    pytree: Any
+    names: list[str]
+
+    def agrees(self, leaves: list[Any], tensors: list[torch.Tensor], sizes: Mapping[str, int]) -> bool:
+        """Whether the module takes these inputs; an error if the file does not give the same for them."""
+        args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
+        try:
+            with torch.no_grad():
+                outputs = self.model(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, AssertionError):
+            return False
+        expected = [leaf for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        wanted = [each.name for each in self.session.get_inputs()]
+        by_name = dict(zip(self.names or wanted, map(_array, tensors), strict=False))
+        try:
+            found = self.session.run(None, {name: by_name[name] for name in wanted})
+        except Exception as error:
+            raise UnpoolError(_differs(sizes, f"it fails: {_first_line(error)}")) from error
+        reason = _difference(found, [_array(each) for each in expected])
+        if reason is not None:
+            raise UnpoolError(_differs(sizes, reason))
+        return True
+
+
+def _array(x: torch.Tensor) -> AnyArray:
+    return to_numpy((torch.view_as_real(x) if x.is_complex() else x).detach().contiguous(), "export")
+
+
+def _difference(found: Sequence[AnyArray], expected: Sequence[AnyArray]) -> str | None:
+    """The first difference that rounding does not explain."""
+    if len(found) != len(expected):
+        return f"{len(found)} outputs for {len(expected)}"
+    for at, (y, wanted) in enumerate(zip(found, expected, strict=True)):
+        if y.shape != wanted.shape or y.dtype != wanted.dtype:
+            return f"output {at} is {y.dtype} {list(y.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+        if wanted.dtype.name not in TOLERANCES:
+            off = y != wanted
+        else:
+            y, wanted = y.astype(np.float64), wanted.astype(np.float64)
+            largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+            near = TOLERANCES[expected[at].dtype.name] * largest
+            off = ~((y == wanted) | (np.isnan(y) & np.isnan(wanted)) | (np.abs(y - wanted) <= near))
+        if np.count_nonzero(off) > FLIPPED * off.size:
+            return f"output {at} differs in {np.count_nonzero(off)} of {off.size} elements"
+    return None
+
+
+def _differs(sizes: Mapping[str, int], reason: str) -> str:
+    where = f"sizes {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "the example"
+    return (
+        f"export: verify=True expects the file to give what the module gives; for {where} {reason}. Pass output_size "
+        "to every unpooling, keep sizes out of int(), or fix these sizes in the export."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
