@@ -11,7 +11,7 @@ from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
 from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, place_of
-from unpool.runtime.load import external_tensors
+from unpool.runtime.external import external_tensors
 from unpool.runtime.nodes import bodies
 from unpool.runtime.pieces import LARGEST_MESSAGE, serialize
 
