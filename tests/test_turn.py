@@ -1,11 +1,14 @@
 """A Conv of stride 1 becomes a ConvTranspose where our kernels are faster, and computes the same."""
 
+from unittest.mock import patch
+
 import numpy as np
 import onnxruntime
 import pytest
 
 import models
 import unpool
+from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.runtime.passes import turn
 
 SMALL = {
@@ -131,3 +134,18 @@ def test_lower_levels_of_optimisation_turn_nothing():
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     (record,) = unpool.InferenceSession(convolution("y = Conv (x, w)"), options).plan
     assert record.runner == "onnxruntime"
+
+
+def test_exact_sessions_form_every_product() -> None:
+    """exact=True turns no Conv, and gives a ConvTranspose no tiles, in the plan as in the call."""
+    conv = convolution("y = Conv <pads = [1, 1, 1, 1]> (x, w)")
+    (record,) = unpool.InferenceSession(conv, exact=True).plan
+    assert record.runner == "onnxruntime"
+    model = convolution("y = ConvTranspose <pads = [1, 1, 1, 1]> (x, w)")
+    (record,) = unpool.InferenceSession(model).plan
+    assert record.reason.endswith("by winograd")
+    session = unpool.InferenceSession(model, exact=True)
+    (record,) = session.plan
+    assert record.reason.endswith("by phases")
+    with patch.object(winograd, "conv_transpose", side_effect=AssertionError):
+        session.run(None, {"x": models.random(1, 64, 40, 40)})

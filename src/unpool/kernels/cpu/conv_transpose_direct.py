@@ -34,6 +34,7 @@ from unpool.kernels.cpu.vector import (
     splat_rows,
     store,
     tile_activate,
+    tile_add,
     tile_alternate,
     tile_store,
     tile_store_first,
@@ -274,7 +275,8 @@ def _grow_some(out, left, source, near, sums, bias, ending, lanes, size, step, w
 
     def grow(out, left, source, near, sums, bias, ending, lanes, size, step, wide):
         terms, lists, weight = sums
-        total = tile_alternate(tile_sum_terms(bias, near, terms, lists, weight, source, wide), step)
+        total = tile_alternate(tile_sum_terms(ending[1], near, terms, lists, weight, source, wide), step)
+        total = tile_add(total, bias)
         if ending[0]:
             total = tile_activate(total, ending[1], ending[2], ending[3], ending[4])
         if left >= many * lanes:

@@ -155,13 +155,23 @@ def _pack_class(part, kind: Class, rows: int):
     padded[..., :count] = chosen
     ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
     deep = piece(channels, len(kind.offsets))
-    pieces = [ordered[:, :, :, first : first + deep] for first in range(0, channels, deep)]
+    most = longest(channels * len(kind.offsets))
+    pieces = [
+        ordered[:, :, tap : tap + most, first : first + deep]
+        for first in range(0, channels, deep)
+        for tap in range(0, max(1, len(kind.offsets)), most)
+    ]
     return np.concatenate([each.reshape(group, -1) for each in pieces], axis=1)
 
 
 def piece(channels: int, taps: int) -> int:
-    """So many channels are summed at once: equal shares of all, with about PIECE products at most."""
-    return -(-channels // max(1, -(-channels * taps // PIECE)))
+    """So many channels are summed at once: equal shares of all, with about as many products as `longest` says."""
+    return -(-channels // max(1, -(-channels * taps // longest(channels * taps))))
+
+
+def longest(products: int) -> int:
+    """Products that are summed at once: about as many as there are such sums, because errors grow with both."""
+    return max(PIECE, math.isqrt(products))
 
 
 def prepare(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
@@ -200,14 +210,15 @@ def _steps(channels: int, plane: int, ending: Ending) -> tuple[int, int, int]:
 
 
 def _class_tables(cut: Blocking, channels: int, maps: int, line: int):
-    """Per class taps, phases, first tap and piece; offsets of taps; slots of phases; weights before chunks."""
+    """Per class taps, phases, first tap, piece and taps at once; offsets of taps; slots of phases; chunks."""
     plan = cut.plan
-    kinds: list[tuple[int, int, int, int]] = []
+    kinds: list[tuple[int, int, int, int, int]] = []
     offsets: list[int] = []
     slots = np.empty(math.prod(plan.phases), np.int64)
     done = 0
     for kind in plan.classes:
-        kinds.append((len(kind.offsets), len(kind.phases), len(offsets), piece(channels, len(kind.offsets))))
+        taps = len(kind.offsets)
+        kinds.append((taps, len(kind.phases), len(offsets), piece(channels, taps), longest(channels * taps)))
         offsets.extend(offset + copy * line for offset, copy in zip(kind.offsets, kind.copies, strict=True))
         slots[list(kind.phases)] = range(done, done + len(kind.phases))
         done += len(kind.phases)
@@ -216,7 +227,7 @@ def _class_tables(cut: Blocking, channels: int, maps: int, line: int):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in plan.classes]
         sizes.append(sum(tiles) * channels * rows)
-    return np.array(kinds, np.int64).reshape(-1, 4), np.array(offsets, np.int64), slots, np.cumsum([0, *sizes])
+    return np.array(kinds, np.int64).reshape(-1, 5), np.array(offsets, np.int64), slots, np.cumsum([0, *sizes])
 
 
 @cache
@@ -270,19 +281,22 @@ def _make(element, stored, storage_size, lanes, size, shapes, digest):
             for kind in range(kinds.shape[0]):
                 taps = offsets[kinds[kind, 2] : kinds[kind, 2] + kinds[kind, 0]]
                 height = kinds[kind, 1] * count
-                for lowest in range(0, channels, kinds[kind, 3]):
+                runs = max(1, -(-taps.size // kinds[kind, 4]))
+                for part_of_sum in range(-(-channels // kinds[kind, 3]) * runs):
+                    lowest, tap = part_of_sum // runs * kinds[kind, 3], part_of_sum % runs * kinds[kind, 4]
+                    some, more = taps[tap : tap + kinds[kind, 4]], part_of_sum > 0
                     deep, start = min(kinds[kind, 3], channels - lowest), panel_start + lowest * line * size
                     for tile in range(0, height, rows):
-                        to, more = result + tile * block * size, lowest > 0
+                        to = result + tile * block * size
                         if shape == 0:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r0, v0)
+                            multiply(weight, start, line, some, deep, to, block, used, more, element, lanes, r0, v0)
                         elif shape == 1:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r1, v1)
+                            multiply(weight, start, line, some, deep, to, block, used, more, element, lanes, r1, v1)
                         elif shape == 2:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r2, v2)
+                            multiply(weight, start, line, some, deep, to, block, used, more, element, lanes, r2, v2)
                         else:
-                            multiply(weight, start, line, taps, deep, to, block, used, more, element, lanes, r3, v3)
-                        weight += taps.size * deep * rows * size
+                            multiply(weight, start, line, some, deep, to, block, used, more, element, lanes, r3, v3)
+                        weight += some.size * deep * rows * size
                 result += height * block * size
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size

@@ -19,11 +19,12 @@ from numba.extending import overload
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.conv_transpose_costs import PIECE
 from unpool.kernels.cpu.conv_transpose_work import Work
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import VECTORISED, Launch, split
-from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product, tile_store, tile_zero
+from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product, tile_add_to, tile_store, tile_zero
 
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
 """Images, and vectors of columns."""
@@ -85,15 +86,23 @@ def _weigh_each(x, w, b, y, threads: int | None) -> None:
 
 @compiled(fastmath={"contract"})
 def _weigh(x, w, b, y, first, stop):
-    """Memory order: channel, then the outputs of all maps from `first` to `stop`, which stay in the cache."""
+    """Memory order: piece of the channels, channel, then the outputs of all maps from `first` to `stop`, which stay in
+    the cache.
+    """
     window = y.size // b.size
-    low, high = first * window, stop * window
-    for out_map in range(first, stop):
-        y[out_map * window : (out_map + 1) * window] = b[out_map]
-    for channel in range(x.size):
-        row, factor = w[channel * y.size : (channel + 1) * y.size], x[channel]
-        for column in range(low, high):
-            y[column] += factor * row[column]
+    total, part = y[first * window : stop * window], np.empty((stop - first) * window, y.dtype)
+    piece = max(PIECE, int(np.sqrt(x.size)))
+    total[:] = 0
+    for begin in range(0, x.size, piece):
+        part[:] = 0
+        for channel in range(begin, min(x.size, begin + piece)):
+            row, factor = w[channel * y.size + first * window :], x[channel]
+            for column in range(part.size):
+                part[column] += factor * row[column]
+        for column in range(part.size):
+            total[column] += part[column]
+    for out_map in range(stop - first):
+        total[out_map * window : (out_map + 1) * window] += b[first + out_map]
 
 
 @cache
@@ -158,17 +167,23 @@ def multiply(a, source, columns, channels, target, element, lanes, rows, vectors
 
 @overload(multiply, prefer_literal=True)
 def _multiply(a, source, columns, channels, target, element, lanes, rows, vectors):
-    """One tile."""
+    """One tile, summed over pieces of the channels: errors grow with the length of a sum."""
+    most = PIECE
     size = element.dtype.bitwidth // 8
     wide = lanes.literal_value * vectors.literal_value
     registers = rows.literal_value * vectors.literal_value
 
     def product(a, source, columns, channels, target, element, lanes, rows, vectors):
-        total = tile_zero(element, lanes, registers)
-        for _channel in range(channels):
-            total = tile_add_product(total, a, source, element, lanes, rows, vectors)
-            a += rows * size
-            source += columns * size
-        tile_store(total, target, wide * size, rows, vectors)
+        piece = max(most, int(np.sqrt(channels)))
+        for first in range(0, channels, piece):
+            total = tile_zero(element, lanes, registers)
+            for _channel in range(min(piece, channels - first)):
+                total = tile_add_product(total, a, source, element, lanes, rows, vectors)
+                a += rows * size
+                source += columns * size
+            if first == 0:
+                tile_store(total, target, wide * size, rows, vectors)
+            else:
+                tile_add_to(total, target, wide * size, rows, vectors)
 
     return product
