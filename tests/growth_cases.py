@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 from ml_dtypes import bfloat16
 
-from kernel_cases import CANARY, eager_threads, placed
+from kernel_cases import CANARY, eager_threads, given, placed
 from unpool import execute
 from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose as kernels
@@ -205,7 +205,7 @@ def difference(case: GrowthCase, threads: int) -> str | None:
     right, x = reference(case), case.inputs[0]
     if "layout" in case.ending:
         right, x = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (right, x))
-    inputs = [placed(each, case.gap)[0] for each in (x, *case.inputs[1:])]
+    inputs = [given(each, case.gap) for each in (x, *case.inputs[1:])]
     out, memory = placed(np.zeros_like(right), case.gap)
     ending = {name: value for name, value in case.ending.items() if name != "layout"}
     domain = "com.ms.internal.nhwc" if "layout" in case.ending else ""

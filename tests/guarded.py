@@ -14,8 +14,11 @@ _C = ctypes.CDLL(None)
 _NO_ACCESS = 0
 
 
-def beside_guard(x: np.ndarray, *, at_end: bool) -> np.ndarray:
-    """A copy of x whose last element ends at a protected page, or whose first begins after one."""
+def beside_guard(x: np.ndarray, *, at_end: bool, is_input: bool = False) -> np.ndarray:
+    """A copy of x whose last element ends at a protected page, or whose first begins after one.
+
+    An input cannot be written either, whatever its flags say.
+    """
     size = max(1, -(-x.nbytes // PAGE)) * PAGE
     memory = mmap.mmap(-1, size + 2 * PAGE)
     whole = np.frombuffer(memory, np.uint8)
@@ -23,9 +26,14 @@ def beside_guard(x: np.ndarray, *, at_end: bool) -> np.ndarray:
     copy = whole[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
     copy[...] = x
     for page in (0, size + PAGE):
-        place = ctypes.c_void_p(whole.ctypes.data + page)
-        assert _C.mprotect(place, ctypes.c_size_t(PAGE), _NO_ACCESS) == 0, "mprotect"
+        _protect(whole.ctypes.data + page, PAGE, _NO_ACCESS)
+    if is_input:
+        _protect(whole.ctypes.data + PAGE, size, mmap.PROT_READ)
     return copy
+
+
+def _protect(address: int, size: int, rights: int) -> None:
+    assert _C.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), rights) == 0, "mprotect"
 
 
 def survives(work: Callable[[], object]) -> bool:

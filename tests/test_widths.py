@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llvmlite import binding
@@ -63,16 +64,26 @@ def environment(cpu: str, cache: Path) -> dict[str, str]:
     return kept | chosen | {"NUMBA_CACHE_DIR": str(cache)}
 
 
+def start(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A sample in a process of its own."""
+    command = [sys.executable, "-X", "faulthandler", str(TESTS / "width_sample.py")]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the sample reports; all of it is right, and no kernel was left out."""
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()[-3000:]
+    report: dict[str, Any] = json.loads(output)
+    assert not report["wrong"], "\n\n".join(report["wrong"])
+    assert report["missed"] == []
+    return report
+
+
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
     """The samples of the narrower widths, running side by side."""
-    command = [sys.executable, "-X", "faulthandler", str(TESTS / "width_sample.py")]
-    started = {
-        cpu: subprocess.Popen(
-            command, env=environment(cpu, tmp_path_factory.mktemp(cpu)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for cpu in NARROWER
-    }
+    started = {cpu: start(environment(cpu, tmp_path_factory.mktemp(cpu))) for cpu in NARROWER}
     yield started
     for process in started.values():
         process.kill()
@@ -81,14 +92,23 @@ def samples(tmp_path_factory):
 
 @pytest.mark.parametrize("cpu", NARROWER)
 def test_sample(cpu: str, samples: dict[str, subprocess.Popen[bytes]]) -> None:
-    """The sample is right at a narrower width, which our lanes and Numba's code both have."""
-    output, errors = samples[cpu].communicate()
-    assert samples[cpu].returncode == 0, errors.decode()[-3000:]
-    report = json.loads(output)
-    assert not report["wrong"], "\n\n".join(report["wrong"])
-    assert report["cases"] == 500
+    """At a narrower width, which our lanes and Numba's code both have, nothing beside any array is touched."""
+    report = finish(samples[cpu])
+    assert report["cases"] > 700
     assert report["vector_bytes"] == WIDTHS[cpu]
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
+
+
+def test_sample_of_this_machine() -> None:
+    """At the width of this machine the same sample touches nothing beside any array, and leaves out no kernel."""
+    assert finish(start(dict(os.environ)))["cases"] > 700
+
+
+@pytest.mark.widths
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_many_beside_guards(cpu: str, tmp_path: Path) -> None:
+    """Ten times as many cases touch nothing beside any array at this width."""
+    assert finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "2000"}))["cases"] > 7000
 
 
 @pytest.mark.widths

@@ -131,22 +131,8 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                             address += dilation * size
                             code += dilation * lane_weight
                     has_nan = count_set(is_amiss(total, key, is_last)) > 0
-                if is_whole and has_nan:
-                    best, key, at = nothing, lowest_key, splat(place_type(0), lanes)
-                    for place in range(count):
-                        address, code = base + others[place] * size, codes[place] - codes[0]
-                        for _tap in range(window):
-                            value = load_every(address, element, lanes, step, stride * size)
-                            rank = order(value, limit)
-                            wins = beats(rank, key, is_last)
-                            key = select(wins, rank, key)
-                            best = follow(wins, value, best, key)
-                            at = select(wins, splat(place_type(code), lanes), at)
-                            address += dilation * size
-                            code += dilation * lane_weight
-                    has_nan = count_set(is_amiss(key, key, is_last)) > 0
-                if not is_whole:
-                    at = nowhere
+                if has_nan or not is_whole:
+                    best, key, at = nothing, lowest_key, nowhere
                     for place in range(count):
                         address, code = base + others[place] * size, codes[place] - codes[0]
                         position = lane_starts + splat(place_type(start), lanes)
@@ -164,6 +150,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                             address += dilation * size
                             code += dilation * lane_weight
                             position = position + splat(place_type(dilation), lanes)
+                    has_nan = is_whole and count_set(is_amiss(key, key, is_last)) > 0
                 target = job * small + block
                 base_index = splat(np.int64(outer * outer_weight + codes[0] + start * lane_weight), lanes)
                 index = convert(at, types.int64) + base_index + weights

@@ -11,7 +11,6 @@ from numba.extending import overload
 from unpool.kernels.cpu.max_pool_elements import INLINED, leave, leave_marked
 from unpool.kernels.cpu.max_pool_separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import (
-    FIRST,
     IGNORED,
     LAST,
     address_of,
@@ -19,7 +18,6 @@ from unpool.kernels.cpu.vector import (
     convert,
     count_up,
     gather,
-    is_larger,
     load_rows,
     repeat,
     select,
@@ -28,6 +26,7 @@ from unpool.kernels.cpu.vector import (
     store,
     store_masked,
     store_rows,
+    unordered,
 )
 
 ROWS = 4
@@ -101,6 +100,7 @@ def largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, s
 def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
     place, all_lanes = types.unliteral(zero), lanes.literal_value * rows.literal_value
     is_counted, is_carried = origin.literal_value == AT_TAPS, origin.literal_value == CARRIED
+    knows_nan = isinstance(types.unliteral(fill), types.Float)
 
     def walk(source, aside, apart, taps, first, stop, stride, left, fill, zero, step, origin, lanes, rows):
         offsets, codes, nan = taps
@@ -113,7 +113,7 @@ def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, 
         for tap in range(first + 1, stop):
             near = source + offsets[np.uintp(tap)]
             value = fetch(near, apart, stride, left, fill, step, lanes, rows)
-            wins = takes(value, best, nan)
+            wins = takes(value, best, nan) if knows_nan and nan != IGNORED else value > best
             best = select(wins, value, best)
             if is_counted:
                 at = select(wins, splat(place(codes[np.uintp(tap)]), all_lanes), at)
@@ -125,18 +125,16 @@ def _largest(source, aside, apart, taps, first, stop, stride, left, fill, zero, 
 
 
 def takes(value, best, nan):
-    """Lanes in which a value takes the place of the best before it; `nan` is a number that `is_larger` knows."""
+    """Lanes in which a value takes the place of the best before it, where NaN is larger than all numbers."""
 
 
 @overload(takes, jit_options=INLINED)
 def _takes(value, best, nan):
-    if not isinstance(value.element, types.Float):
-        return lambda value, best, nan: value > best
+    lanes = value.lanes
 
     def compare(value, best, nan):
-        if nan == IGNORED:
-            return value > best
-        return is_larger(value, best, FIRST) if nan == FIRST else is_larger(value, best, LAST)
+        is_last = splat(nan, lanes) == splat(np.int64(LAST), lanes)
+        return (value > best) | (unordered(value, value) & (is_last | (best == best)))
 
     return compare
 
@@ -277,11 +275,11 @@ def hand_over(best, at, y, indices, target, apart, left, total, base, fill, elem
 @overload(hand_over, prefer_literal=True, jit_options=INLINED)
 def _hand_over(best, at, y, indices, target, apart, left, total, base, fill, element, origin, nan, rows):
     has_places, size, count = origin.literal_value != NOWHERE, element.dtype.bitwidth // 8, rows.literal_value
-    all_lanes, lanes = best.lanes, best.lanes // rows.literal_value
+    all_lanes, lanes, is_bits = best.lanes, best.lanes // rows.literal_value, element.dtype == types.int16
 
     def write(best, at, y, indices, target, apart, left, total, base, fill, element, origin, nan, rows):
         ramp = count_up(types.int32, lanes, 1)
-        value = leave(best, element) if nan == IGNORED else leave_marked(best, element)
+        value = leave_marked(best, element) if is_bits and nan != IGNORED else leave(best, element)
         if count > 1 or total - target >= lanes:
             store_rows(y + target * size, apart * size, value, rows)
             if has_places:
