@@ -148,6 +148,7 @@ class Launch:
         self._work = work
         self._args = args
         self._alone = (*args, 0, jobs)
+        self.nbytes = sum(getattr(each, "nbytes", 0) for each in args)  # of its tables
         self._is_alone = kernel is not None and work < 2 * _WORTH_A_THREAD
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
