@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unpool"
 
-FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance"}
+FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
 ALLOWED = {
     "errors": set(),
     "geometry": {"errors"},
@@ -17,10 +17,11 @@ ALLOWED = {
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},
     "allowance": set(),
+    "kept": set(),
     "memory": {"errors", "geometry", "dtypes", "allowance"},
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
-    "kernels": {"geometry", "kernels"},
+    "kernels": {"geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},

@@ -8,6 +8,7 @@ from unpool.arrays import like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import KEPT, Prepared, check_threads, prepare
+from unpool.kept import when_dropped
 from unpool.memory import out_of_memory
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
@@ -32,6 +33,7 @@ _DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 
 _NEW = (None, None)
 
 _known: dict[Any, Prepared] = {}
+when_dropped.append(_known.clear)
 _signature = attrgetter("__class__", "shape", "dtype")
 
 

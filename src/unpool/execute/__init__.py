@@ -5,7 +5,6 @@ takes memory and starts kernels. Everything that can be wrong is found before th
 types, ranks and shapes while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
 """
 
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from unpool.execute.arrays import Optional, checked_type, present
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
+from unpool.kept import kept
 from unpool.kernels.cpu.conv_transpose_weights import own_weights
 from unpool.memory import out_of_memory
 from unpool.operators.contract import Row
@@ -42,9 +42,9 @@ KEPT = 1024
 """Prepared calls that are kept per operator; the least recently used ones go."""
 
 Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
-_max_pool = lru_cache(KEPT)(PreparedMaxPool)
-_max_unpool = lru_cache(KEPT)(PreparedMaxUnpool)
-_conv_transpose = lru_cache(KEPT)(PreparedConvTranspose)
+_max_pool = kept(KEPT)(PreparedMaxPool)
+_max_unpool = kept(KEPT)(PreparedMaxUnpool)
+_conv_transpose = kept(KEPT)(PreparedConvTranspose)
 
 
 def run(

@@ -56,6 +56,11 @@ class PreparedConvTranspose:
         return (y,)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the tables that were made for calls so far."""
+        return self._grow.nbytes
+
+    @property
     def way(self) -> str:
         """How a call with weights that are finite and constant is computed, such as "phases" or "points"."""
         return self._grow.ways(is_kept=True)[0]

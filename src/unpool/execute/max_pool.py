@@ -42,6 +42,7 @@ class PreparedMaxPool:
         self._is_plain = spec.activation is None and self._y.is_small and self._is_in_place
         fresh, used = (kernel.Mode(keep, nan_last, per_plane, was_written) for was_written in (False, True))
         self._launch_fresh, self._launch_used = (kernel.prepare(*arguments, mode) for mode in (fresh, used))
+        self.nbytes = sum(getattr(each, "nbytes", 0) for each in (self._launch_fresh, self._launch_used))  # of tables
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and the indices if they are wanted."""

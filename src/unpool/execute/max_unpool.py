@@ -29,6 +29,7 @@ class PreparedMaxUnpool:
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
         self._planes = call.small.batch * call.small.channels
         self._stream_fresh, self._stream_used = (self._streaming(was_written) for was_written in (False, True))
+        self.nbytes = sum(getattr(each, "nbytes", 0) for each in (self._stream_fresh, self._stream_used))  # of tables
 
     def _streaming(self, was_written: bool) -> Callable[..., list[bool]] | None:
         from unpool.kernels.cpu.max_unpool_windows import prepare

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu import conv_transpose_direct as direct
 from unpool.kernels.cpu import conv_transpose_phases as phases
 from unpool.kernels.cpu import conv_transpose_points as points
@@ -57,6 +58,7 @@ class Growth:
         self._is_empty = work.batch * work.maps * work.group * work.large == 0
         self._ways: dict[bool, tuple[Way, ...]] = {}
         self._runs: dict[Way, Run] = {}
+        self.nbytes = 0  # of the tables of these
 
     def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
         """Write the transposed convolution of x and w, plus b, activated, to `y`.
@@ -91,6 +93,9 @@ class Growth:
         run = self._runs.get(way)
         if run is None:
             run = self._runs[way] = _start(way, self._work, self._storage, self._ending)
+            size = bytes_of(run)
+            self.nbytes += size
+            grew(size)
         return run
 
 

@@ -9,12 +9,12 @@ per channel, and every tap is an offset into it, whatever the rank. Phases with 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kept import kept
 from unpool.kernels.cpu.rows import padded_rows
 
 
@@ -58,7 +58,7 @@ class Grid:
     phases: tuple[int, ...]
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> Grid:
     """The line and the classes of a call.
 

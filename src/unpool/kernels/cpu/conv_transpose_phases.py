@@ -9,7 +9,7 @@ summed in pieces: the input of one piece stays in the first cache, every weight 
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numba import types
 from numba.extending import overload
 
 from unpool.geometry import Axis
+from unpool.kept import kept
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.conv_transpose_costs import (
@@ -73,7 +74,7 @@ class Blocking:
     cost: float
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
     """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache."""
     return min(blockings(axes, channels, maps, size), key=lambda each: each.cost)

@@ -8,11 +8,12 @@ one multiply-add of contiguous vectors, and no product with an inserted zero is 
 
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
 from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kept import kept
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
@@ -48,7 +49,7 @@ def conv_transpose(x, w, b, axes: Sequence[Axis], group: int, y, threads: int | 
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def _tables(axes: tuple[Axis, ...]):
     """What the kernel reads of the axes: the rows that reach every output row, and the lanes that a tap carries.
 

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unpool.geometry import Axis, Window, clipped, shrinking_walk
+from unpool.kept import kept
 from unpool.kernels.cpu import max_pool_direct as direct
 from unpool.kernels.cpu import max_pool_doubling as doubling
 from unpool.kernels.cpu import max_pool_rolling as rolling
@@ -123,6 +124,7 @@ class _Watched:
         self._launch = launch
         self._jobs = jobs
         self._bands = bands
+        self.nbytes = launch.nbytes
         self._directly = directly
 
     def __call__(self, x, y, indices, threads: int | None) -> None:
@@ -142,7 +144,7 @@ class Separable:
     jobs: int
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def _route(plane: Plane, bits, has_indices: bool, outer: int, plane_size: int, per_plane: bool) -> Separable | None:
     """None where the direct kernel is to be taken."""
     dtype, spatial = _ELEMENTS[bits], plane.spatial
@@ -247,7 +249,7 @@ def _pool_directly(
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def _row_plan(plane: Plane):
     sizes = [axis.large for axis in plane.axes]
     weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]

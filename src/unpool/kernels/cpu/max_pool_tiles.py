@@ -11,13 +11,14 @@ once. Outputs that no cache holds are written past it: a plain store reads its l
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis, shrinking_walk
+from unpool.kept import kept
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.max_pool_direct import place_type
@@ -69,7 +70,7 @@ class Tiling:
     is_disjoint: bool
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def tiling(leading: tuple[Axis, ...], lanes: Axis, unit: int) -> Tiling | None:
     """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty.
 

@@ -8,12 +8,13 @@ past the cache, because a plain store reads its line first.
 """
 
 import math
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, growing_walk
+from unpool.kept import kept
 from unpool.kernels.cpu.compiled import compiled
 from unpool.kernels.cpu.host import source_digest, vector_bytes
 from unpool.kernels.cpu.threads import VECTORISED, Launch
@@ -71,7 +72,7 @@ def is_line_wise(size: int, row: int) -> bool:
     return size >= PAST_CACHE and row % LINE == 0
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def _slabs(axes: tuple[Axis, ...]):
     """A plane of y, cut along its first axis so that each window lies in one slab, and where its rows come from.
 

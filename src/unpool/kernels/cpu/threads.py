@@ -224,6 +224,7 @@ class Launch:
         self._work = work
         self._args = args
         self._alone = (*args, 0, jobs)
+        self.nbytes = sum(getattr(each, "nbytes", 0) for each in args)  # of its tables
         self._is_alone = kernel is not None and work < 2 * _WORTH_A_THREAD
         self._pace = Pace()
 
