@@ -41,8 +41,9 @@ def campaign(folder: Path, start: int, cases: int) -> None:
     @given(st.sampled_from(NAMES), files(models()))
     def each(action: str, content: bytes) -> None:
         number = next(drawn)
-        (folder / "case.onnx").write_bytes(content)
-        (folder / "case.json").write_text(json.dumps({"action": action, "number": number, "began": time.time()}))
+        (folder / "case.part").write_bytes(content)
+        (folder / "case.part").replace(folder / "case.onnx")
+        put(folder / "case.json", {"action": action, "number": number, "began": time.time()})
         try:
             counts[f"{action}: {attempt(action, content)}"] += 1
         except BaseException as error:
@@ -50,9 +51,16 @@ def campaign(folder: Path, start: int, cases: int) -> None:
                 raise
             keep(folder, start, number, action, content)
             counts[f"{action}: {type(error).__name__}, a finding"] += 1
-        (folder / "counts.json").write_text(json.dumps(counts))
+        put(folder / "counts.json", counts)
 
     each()
+
+
+def put(path: Path, content: object) -> None:
+    """Write a file that is never seen half written."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.replace(path)
 
 
 def keep(folder: Path, start: int, number: int, action: str, content: bytes) -> None:
@@ -68,7 +76,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     folder, start, cases = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     if len(sys.argv) > 4:
-        print(attempt(sys.argv[4], Path(sys.argv[5]).read_bytes()))  # noqa: T201
+        begun = time.process_time()
+        done = attempt(sys.argv[4], Path(sys.argv[5]).read_bytes())
+        print(done, time.process_time() - begun)  # noqa: T201
     else:
         campaign(folder, start, cases)
 

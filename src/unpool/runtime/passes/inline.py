@@ -11,8 +11,8 @@ from unpool.errors import ModelError
 from unpool.runtime.light import lighten, put_back
 from unpool.runtime.nodes import with_inner
 
-MOST_NODES = 200_000
-"""Nodes that the functions of a model may become: loading takes up to a tenth of a millisecond for each."""
+MOST_NODES = 50_000
+"""Nodes that the functions of a model may become: loading takes a third of a millisecond for each."""
 
 MOST_BYTES = 2**30
 """Bytes that their nodes may take, tensors in them included: every call has its own."""
