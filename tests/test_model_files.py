@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf.message import EncodeError
 from onnx import external_data_helper
 from tests import models
 from tests.disk_faults import contents, failing, raising
@@ -16,7 +17,7 @@ from tests.test_cli import here, invoke
 import unpool
 from unpool.cli.exits import OK, UNFIT, USAGE
 from unpool.errors import FileError
-from unpool.runtime import model_files
+from unpool.runtime import pieces
 from unpool.runtime.model_files import ModelFile
 
 __all__ = ["here"]
@@ -159,10 +160,21 @@ def test_data_that_others_use_is_not_replaced(here):
 def test_what_is_too_large_for_one_file_gets_a_data_file(here, monkeypatch):
     """A model above the limit of one message keeps its large tensors outside."""
     onnx.save(grow(), "model.onnx")
-    monkeypatch.setattr(model_files, "LARGEST_MESSAGE", 3000)
+    monkeypatch.setattr(pieces, "LARGEST_MESSAGE", 3000)
     assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == OK
     assert places("new.onnx") == {"w": "new.onnx.data", "v": "new.onnx.data"}
     computes_the_same("new.onnx")
+
+
+def test_what_protobuf_cannot_count_is_too_large():
+    """Above 2 GiB protobuf refuses to say how large a model is: that is an error of ours, too."""
+
+    class Huge:
+        def ByteSize(self):  # noqa: N802 - protobuf's name
+            raise EncodeError("Failed to serialize proto")
+
+    with pytest.raises(unpool.UnpoolError, match=r"piece 1: expected at most 2 GiB"):
+        pieces.serialize(Huge(), "piece 1")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EXDEV], ids=errno.errorcode.get)

@@ -13,7 +13,7 @@ from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, place_of
 from unpool.runtime.external import external_tensors
 from unpool.runtime.nodes import bodies
-from unpool.runtime.pieces import LARGEST_MESSAGE, serialize
+from unpool.runtime.pieces import is_too_large, serialize
 
 LARGE = 1024  # bytes; smaller tensors stay inside, as onnx leaves them
 PAGE = 4096  # bytes; runtimes map tensors that begin there
@@ -78,7 +78,7 @@ class ModelFile:
         Returns:
             the data files.
         """
-        is_large = model.ByteSize() > LARGEST_MESSAGE
+        is_large = is_too_large(model)
         if is_large and not self._outside.used:
             self._refuse_other(self._output)
         moved: dict[str, list[onnx.TensorProto]] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import helper
 
 from unpool.errors import UnsupportedError
@@ -60,13 +61,19 @@ def serialize(model: onnx.ModelProto, where: str) -> bytes:
     Raises:
         UnsupportedError: it does not fit into one protobuf message.
     """
-    size = model.ByteSize()
-    if size > LARGEST_MESSAGE:
+    if is_too_large(model):
         raise UnsupportedError(
-            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got {size / 2**30:.1f} GiB of weights. "
-            "Split the model."
+            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Split the model."
         )
     return bytes(model.SerializeToString())
+
+
+def is_too_large(model: onnx.ModelProto) -> bool:
+    """Whether a model does not fit into one protobuf message."""
+    try:
+        return bool(model.ByteSize() > LARGEST_MESSAGE)
+    except EncodeError:  # how protobuf says that it cannot count so far
+        return True
 
 
 def alone(graph: Graph, position: int) -> Step:
