@@ -19,7 +19,7 @@ from sympy import Integer, true
 from torch.export import Dim, ExportedProgram
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.torch.private import conditions, open_sizes, private
+from unpool.torch.private import private
 
 Axes: TypeAlias = Mapping[int, Any]
 """Axis of a tensor -> what dynamic_shapes says of it."""
@@ -211,3 +211,27 @@ def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
         ]
         if renamed != sizes:
             value.shape = ir.Shape(renamed)
+
+
+def open_sizes(value: Any) -> dict[int, Any]:
+    """Axis -> SymPy expression of every size that is open in a tensor of an exported program.
+
+    Without the attribute `node` of torch.SymInt every size counts as fixed.
+    """
+    nodes = {axis: getattr(size, "node", None) for axis, size in enumerate(value.shape) if not isinstance(size, int)}
+    return {axis: node.expr for axis, node in nodes.items() if node is not None}
+
+
+def conditions(value: Any) -> set[Any]:
+    """SymPy conditions on the open sizes of a program to which a tensor belongs, none of which its file holds.
+
+    Without the attributes `node` of torch.SymInt and `deferred_runtime_asserts` of its shape_env there are none.
+    """
+    nodes = [getattr(size, "node", None) for size in value.shape if not isinstance(size, int)]
+    environments = [node.shape_env for node in nodes if node is not None]
+    return {
+        environment.replace(one.expr)
+        for environment in environments[:1]
+        for group in getattr(environment, "deferred_runtime_asserts", {}).values()
+        for one in group
+    }

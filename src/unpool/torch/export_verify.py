@@ -12,8 +12,8 @@ import torch
 from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.torch.export_sizes import arguments_of, inputs_of
-from unpool.torch.private import open_sizes, private
+from unpool.torch.export_sizes import arguments_of, inputs_of, open_sizes
+from unpool.torch.private import private
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest value of an output; two runtimes add in another order."""

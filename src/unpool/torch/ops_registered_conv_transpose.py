@@ -18,7 +18,7 @@ from unpool.torch.ops_register import operator
 
 
 def _fake(x: Tensor, *others: Any) -> Tensor:
-    return tensors.empty(x, _shape(x, *others))
+    return tensors.empty(x, _shape(x, *others), other=others[0])
 
 
 def _shape(
@@ -114,5 +114,7 @@ def conv_transpose(
 ) -> Tensor:
     """Every element of a batched tensor spread over a window by the weights, summed; float32 sums for 16-bit types."""
     _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if tensors.is_channels_last(weight) and not tensors.is_channels_last(x):
+        x = tensors.channels_last(x)  # as torch does
     lists = (tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation))
     return tensors.run(_spec(tensors.domain_of(x), lists, groups), [x, weight, bias])[0]

@@ -159,7 +159,7 @@ def max_pool_with_indices(
 ) -> tuple[Tensor, Tensor]:
     """As `max_pool`, and where each maximum was found."""
     y, indices = _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=2)
-    return y, indices
+    return y, tensors.laid_out(indices, x)
 
 
 @operator(_backward_fake, _keep_places, _transposed, _backward_tangent)
@@ -171,4 +171,4 @@ def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Ten
     wide = grad.float() if grad.dtype.itemsize == 2 else grad
     arrays = tensors.view("grad", wide), tensors.view("indices", indices)
     found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
-    return tensors.tensor(found, grad).to(grad.dtype)
+    return tensors.laid_out(tensors.tensor(found, grad).to(grad.dtype), indices)

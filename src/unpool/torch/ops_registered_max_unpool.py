@@ -74,7 +74,8 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     _shape(x, indices, output_size)
     arrays = tensors.view("input", x), tensors.view("indices", indices)
     try:
-        return tensors.tensor(per_plane.max_unpool(*arrays, tuple(output_size), torch.get_num_threads()), x)
+        y = per_plane.max_unpool(*arrays, tuple(output_size), torch.get_num_threads())
+        return tensors.laid_out(tensors.tensor(y, x), x)
     except IndicesError:
         check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
         raise
@@ -84,4 +85,5 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """What `grad` holds where each index says, in the shape of the indices."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
-    return tensors.tensor(per_plane.max_unpool_backward(*arrays, torch.get_num_threads()), grad)
+    found = per_plane.max_unpool_backward(*arrays, torch.get_num_threads())
+    return tensors.laid_out(tensors.tensor(found, grad), indices)
