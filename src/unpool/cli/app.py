@@ -36,7 +36,7 @@ Size = Annotated[
     list[str] | None,
     typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for comparing."),
 ]
-Exact = Annotated[bool, typer.Option("--exact", help="Take every MaxPool, also those without indices.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Take every MaxPool, and form every product as written.")]
 
 
 def _print_version(wanted: bool) -> None:

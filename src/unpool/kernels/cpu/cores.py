@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from unpool.control_groups import groups, text
+
 
 def available() -> int:
     """Cores that this process may use, 1 or more."""
@@ -20,32 +22,13 @@ def granted(root: str = "/") -> int | None:
     Args:
         root: the folder with /proc and /sys.
     """
-    return max(1, math.ceil(min(found))) if (found := list(_quotas(Path(root)))) else None
-
-
-def _quotas(root: Path) -> Iterator[float]:
-    """Cores that each group grants, from the outermost that can be seen to that of this process."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        names = [name for name in path.split("/") if name not in ("", "..")]
-        for mount in (controllers, "cpu") if controllers else ("", "unified"):
-            for depth in range(len(names) + 1):
-                yield from _quota(root.joinpath("sys/fs/cgroup", mount, *names[:depth]))
+    found = [cores for group in groups("cpu", Path(root)) for cores in _quota(group)]
+    return max(1, math.ceil(min(found))) if found else None
 
 
 def _quota(group: Path) -> Iterator[float]:
     """Microseconds of time in every period, as a number of cores; nothing where there is no limit."""
-    text = _text(group / "cpu.max") or f"{_text(group / 'cpu.cfs_quota_us')} {_text(group / 'cpu.cfs_period_us')}"
-    words = text.split()
+    found = text(group / "cpu.max") or f"{text(group / 'cpu.cfs_quota_us')} {text(group / 'cpu.cfs_period_us')}"
+    words = found.split()
     if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
         yield int(words[0]) / int(words[1])
-
-
-def _text(path: Path) -> str:
-    """A file, empty where it cannot be read."""
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""
