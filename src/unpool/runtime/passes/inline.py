@@ -11,7 +11,7 @@ from unpool.errors import ModelError
 from unpool.runtime.light import lighten, put_back
 from unpool.runtime.nodes import with_inner
 
-MOST_NODES = 50_000
+MOST_NODES = 30_000
 """Nodes that the functions of a model may become: loading takes a third of a millisecond for each."""
 
 MOST_BYTES = 2**30
