@@ -1,6 +1,7 @@
 """Counts what Numba compiles during the run: the number of specialisations is bounded, whatever the ranks."""
 
 import time
+from collections import Counter
 
 import pytest
 from numba.core import event
@@ -50,7 +51,10 @@ def pytest_testnodedown(node, error):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how much was compiled; what came from the cache of an earlier run does not count."""
+    """Say how much was compiled, and what where it was too much; what came from a cache does not count."""
+    if len(METER.seen) > MOST_SPECIALISATIONS:
+        for kernel, count in Counter(each.split(" ")[0] for each in METER.seen).most_common():
+            terminalreporter.write_line(f"{count:4} {kernel}")
     terminalreporter.write_line(
         f"kernels compiled: {len(METER.seen)} specialisations (at most {MOST_SPECIALISATIONS}) "
         f"in {METER.seconds:.1f} s (at most {MOST_SECONDS})"

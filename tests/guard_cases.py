@@ -26,7 +26,9 @@ from tile_cases import tile_case
 from unpool import execute, per_plane
 from unpool.execute import max_pool as pooling
 from unpool.execute import outputs
+from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose as router
+from unpool.kernels.cpu import conv_transpose_winograd as winograd
 from unpool.kernels.cpu import max_unpool_windows as windows
 
 Case = Callable[[], str | None]
@@ -79,7 +81,7 @@ def cases(count: int) -> list[tuple[str, Case]]:
     ]
     for number in range(few):
         found += [(f"{way} {number}", partial(grown, number, way)) for way in WAYS]
-        found += [(f"{work.__name__} {number}", partial(work, number)) for work in (unpooled, in_planes, empty)]
+        found += [(f"{work.__name__} {number}", partial(work, number)) for work in (judged, unpooled, in_planes, empty)]
     return found
 
 
@@ -103,6 +105,19 @@ def grown(number: int, way: str) -> str | None:
 
     with patch.object(growth_cases, "forced", forced):
         return growth_cases.difference(case, 1 + number % 2)
+
+
+def judged(number: int) -> str | None:
+    """What is wrong with telling Winograd's even tiles from others, beside pages and elsewhere."""
+    kind, edge = (np.float32, np.float64)[number % 2], 5 + number % 7
+    rng = np.random.default_rng(number)
+    window = Window(4, 2, 1) if number % 4 < 2 else Window(3, 1, 1)
+    axes = tuple(Axis(size * window.stride, size, window, 1) for size in (edge, edge + 6))
+    x = rng.standard_normal((1 + number % 2, 16, edge, edge + 6)).astype(kind)
+    x[0, :, 2, 3] *= 1e6
+    bounds = winograd.limits(rng.standard_normal((16, 8, window.size, window.size)).astype(kind), axes, 1)
+    found = [winograd.uneven(each, bounds, axes, 1, 1 + number % 2) for each in (kernel_cases.given(x, 0), x)]
+    return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
 
 
 def drawn(number: int) -> tuple[np.ndarray, np.ndarray, int]:

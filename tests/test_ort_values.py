@@ -1,7 +1,5 @@
 """OrtValues that a session makes keep their own memory, whatever their type and whoever lets go of what."""
 
-import gc
-
 import ml_dtypes
 import numpy as np
 import onnxruntime
@@ -31,7 +29,6 @@ LAYOUTS = {
 
 def junk(nbytes):
     """Fill memory that was let go of meanwhile."""
-    gc.collect()
     return [np.full(nbytes, 7, np.uint8) for _ in range(50)]
 
 

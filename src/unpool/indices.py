@@ -69,8 +69,7 @@ def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
 def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:
     """Indices of elements of `source` as indices of the same coordinates in `target`, both whole shapes.
 
-    Raises:
-        IndicesError: an index is not one of `source`, as one may become that is changed by someone else.
+    An index that is not one of `source` becomes any number: whoever uses the result as an address compares it first.
 
     >>> rebase(np.array([5, 7]), (1, 1, 4, 4), (1, 1, 5, 5))
     array([6, 8])

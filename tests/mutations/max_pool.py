@@ -185,9 +185,9 @@ VALUES = (
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/order.py",
-        "~(y >= x)",
-        "~(y > x)",
+        "kernels/cpu/vector.py",
+        'builder.and_(builder.fcmp_unordered(">", value',
+        'builder.and_(builder.fcmp_unordered(">=", value',
         "the last of equals wins where blocks reach into padding",
     ),
     Mutation(
@@ -214,15 +214,15 @@ VALUES = (
     Mutation(
         "3.14",
         "indices.py",
-        "weights = np.cumprod((1, *spatial[:-1]))",
-        "weights = np.cumprod((1, *spatial[1:]))",
+        "weights = [math.prod(spatial[:number])",
+        "weights = [math.prod(spatial[number + 1 :])",
         "storage_order 1 takes the sizes behind an axis",
     ),
     Mutation(
         "3.14",
         "indices.py",
-        "return base * plane + column",
-        "return column",
+        "return base * plane + _weighed(inside, spatial, weights)",
+        "return _weighed(inside, spatial, weights)",
         "storage_order 1 forgets the plane",
     ),
     Mutation(

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.compiled import compiled, inlined
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.threads import VECTORISED, split
 
@@ -190,7 +190,7 @@ def judge(x, verdict, limits, downs, downs_needed, acrosses, acrosses_needed, si
                             verdict[(image * rows + row) * columns + column] = 1
 
 
-@compiled(fastmath={"contract"})
+@inlined
 def _add_up(x, plane, apart, channels, sums, squares):
     """Magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
     for begin in range(0, sums.size, PIECE):
@@ -210,7 +210,7 @@ def _add_up(x, plane, apart, channels, sums, squares):
                 square[place] += one[place] * one[place]
 
 
-@compiled(fastmath={"contract"})
+@inlined
 def _add_row(line, field, row, is_first, where):
     """Add a row of the field to the line, which starts at another column; `is_first` clears it."""
     low, last, wide, left = where
@@ -223,7 +223,7 @@ def _add_row(line, field, row, is_first, where):
             target[place] += source[place]
 
 
-@compiled(fastmath={"contract"})
+@inlined
 def _list_errors(error, size, square, limits, outputs):
     """What the windows of every tile have to exceed, from four rows; infinity where squares are not in range."""
     for at in range(0, error.size, outputs):
@@ -236,7 +236,7 @@ def _list_errors(error, size, square, limits, outputs):
             error[at + number] = value
 
 
-@compiled(fastmath={"contract"})
+@inlined
 def _flag(flags, size, square, error, shape, needed, factor):
     """Count the windows that fall short; a comparison with NaN is false."""
     one, two, three = square.dtype.type(shape[0]), square.dtype.type(shape[1]), square.dtype.type(shape[2])
