@@ -6,8 +6,11 @@ from collections import Counter
 import pytest
 from numba.core import event
 
-MOST_SPECIALISATIONS = 150
-MOST_SECONDS = 300
+MOST_SPECIALISATIONS = 170
+"""More than the operators need: kernels that roll have a version for the first NaN and one for the last."""
+
+MOST_SECONDS = 1000
+"""Of processor time, with two workers on two virtual cores that share one; pools have a body for NaN of their own."""
 
 
 class CompileMeter(event.Listener):
