@@ -15,6 +15,7 @@ import pytest
 
 import unpool
 from runners import bits
+from test_fork import forked
 from unpool.kernels.cpu import threads as splitter
 from unpool.kernels.cpu.board import nap, pause, read
 from unpool.kernels.cpu.compiled import compiled
@@ -343,18 +344,6 @@ def test_interpreter_ends_while_threads_watch(ending: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def forked(check: Callable[[], bool]) -> int:
-    """The exit status of a child that runs `check`: 0 when it held."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if check() else 1
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 if hasattr(os, "fork"):
