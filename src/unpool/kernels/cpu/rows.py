@@ -10,32 +10,35 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Walk
-from unpool.kernels.cpu.compiled import compiled
+from unpool.kernels.cpu.machine.compiled import compiled
 
 Steps = tuple[npt.NDArray[np.int64], int]
 
 
-def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], codes: Sequence[Steps], code_weights: Sequence[int]):
+def row_plan(
+    walks: Sequence[Walk], other_weights: Sequence[int], labels: Sequence[Steps], label_weights: Sequence[int]
+):
     """The walks of all leading axes as the two int64 arrays that `list_rows` reads.
 
     Args:
         walks: one per leading axis.
         other_weights: elements between neighbouring positions of each axis in the other array.
-        codes: a second number to follow per axis: its value at the first pair of every position, and its step.
-        code_weights: what one of that number counts for.
+        labels: a second number that goes with each row, such as its place or its tap: per axis what the first pair of
+            every position adds to it, and how much more every next pair.
+        label_weights: what one of these counts for, per axis.
 
     Returns:
-        steps: (axes, 4) size, other step, code step, first row in `table`.
-        table: (sum of sizes, 3) other offset, code and count of every position.
+        steps: (axes, 4) size, other step, label step, first row in `table`.
+        table: (sum of sizes, 3) other offset, label and count of every position.
         width: the most rows that one position can list.
     """
     steps = np.empty((len(walks), 4), np.int64)
     parts = [np.empty((0, 3), np.int64)]
     first, width = 0, 1
     for number, walk in enumerate(walks):
-        (code, code_step), other, weight = codes[number], other_weights[number], code_weights[number]
-        steps[number] = len(walk.count), walk.other_step * other, code_step * weight, first
-        parts.append(np.stack([walk.other * other, code * weight, walk.count], axis=1))
+        (label, label_step), other, weight = labels[number], other_weights[number], label_weights[number]
+        steps[number] = len(walk.count), walk.other_step * other, label_step * weight, first
+        parts.append(np.stack([walk.other * other, label * weight, walk.count], axis=1))
         first += len(walk.count)
         width *= max(1, int(walk.count.max(initial=0)))
     return steps, np.concatenate(parts), width
@@ -71,8 +74,8 @@ def readonly(x):
 
 
 @compiled()
-def list_rows(steps, table, row, others, codes):
-    """Fill `others` and `codes` with the offsets that leading position `row` is tied to; how many there are.
+def list_rows(steps, table, row, others, labels):
+    """Fill `others` with the offsets that leading position `row` is tied to, `labels` with theirs; how many there are.
 
     The last leading axis varies fastest, so that rows come in row-major order of the window.
     """
@@ -80,10 +83,10 @@ def list_rows(steps, table, row, others, codes):
         pairs = table[row, 2]
         for pair in range(pairs):
             others[pair] = table[row, 0] + pair * steps[0, 1]
-            codes[pair] = table[row, 1] + pair * steps[0, 2]
+            labels[pair] = table[row, 1] + pair * steps[0, 2]
         return pairs
     others[0] = 0
-    codes[0] = 0
+    labels[0] = 0
     count = 1
     divisor = 1
     for axis in range(steps.shape[0]):
@@ -93,10 +96,10 @@ def list_rows(steps, table, row, others, codes):
         place = steps[axis, 3] + row // divisor % steps[axis, 0]
         pairs = table[place, 2]
         for old in range(count - 1, -1, -1):
-            other, code = others[old] + table[place, 0], codes[old] + table[place, 1]
+            other, label = others[old] + table[place, 0], labels[old] + table[place, 1]
             for pair in range(pairs - 1, -1, -1):
                 others[old * pairs + pair] = other + pair * steps[axis, 1]
-                codes[old * pairs + pair] = code + pair * steps[axis, 2]
+                labels[old * pairs + pair] = label + pair * steps[axis, 2]
         count *= pairs
         if count == 0:
             break

@@ -1,0 +1,219 @@
+"""Reads the flat line of a channel from x, and writes rows of y from the phases of its results.
+
+    line[row, column] = x[row - begin, column - begin], zero in the padding
+    y[row * stride + phase, column * stride + phase] = results[phase, row, column] + b
+
+Parts of one kernel, compiled into it; `about` is what that reads of a call. Addresses and distances are in bytes, and
+results are followed by a vector of slack. What is fixed: `element` and `lanes` of the sums, and `stored`, the type of x
+and y.
+"""
+
+from typing import NamedTuple
+
+from numba import types
+
+from unpool.kernels.cpu.vector import (
+    activated,
+    first_lanes,
+    gather,
+    gather_at,
+    int64_at,
+    load,
+    load_like,
+    load_masked,
+    prefetch,
+    splat,
+    store,
+    store_masked,
+    tile_add,
+    tile_interleave,
+    tile_store,
+    tile_store_first,
+)
+from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.float16 import narrow, widen
+
+AHEAD = 4096  # bytes between what is written and what is fetched to be written soon
+
+
+class Results(NamedTuple):
+    """The results of a block of positions.
+
+    Attributes:
+        source: address of those of one output channel, at the first position.
+        places: address of the int64 distances of its phases from there.
+        at: the first position.
+        used: how many positions there are.
+    """
+
+    source: int
+    places: int
+    at: int
+    used: int
+
+
+@by_type()
+def fill_line(target, source, apart, fills, fixed):
+    """Lays out one channel's line, a vector for each of `fills`; neighbours are `apart` in x, and may be gathered."""
+    lanes, stored = fixed.lanes, fixed.stored
+    size, stored_size = fixed.element.bitwidth // 8, stored.bitwidth // 8
+
+    def fill(target, source, apart, fills, fixed):
+        blank = splat(stored(0), lanes)
+        for number in range(fills.shape[0]):
+            to, place = target + fills[number, 0] * size, source + fills[number, 1] * apart
+            skip, stop = fills[number, 2], fills[number, 3]
+            if apart != stored_size:
+                mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
+                store(to, widen(gather(place, apart, mask, blank)))
+            elif skip <= 0 and stop >= lanes:
+                store(to, widen(load_like(place, blank)))
+            else:
+                mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
+                store(to, widen(load_masked(place, mask, blank)))
+
+    return fill
+
+
+@by_type()
+def store_plane(y, results, targets, bias, stage, about, activation, fixed):
+    """Writes the results of one output channel, interleaving its phases; neighbouring rows of y follow each other.
+
+    Args:
+        y: where the plane begins.
+        results: of the channel.
+        targets: (phases of the leading axes, rows of the line) where they go in the plane, -1 nowhere.
+        bias: of the channel, in all lanes.
+        stage: room for a row of y, for results that are rounded or activated.
+        about: sizes along the lanes.
+        activation: in lanes.
+        fixed: what is fixed.
+    """
+    lanes, size, stored, step = fixed.lanes, fixed.element.bitwidth // 8, fixed.stored, fixed.stored.bitwidth // 8
+    is_rounded = fixed.element != stored
+
+    def write(y, results, targets, bias, stage, about, activation, fixed):
+        padded, large, stride, phases = about.padded, about.large, about.stride, about.phases
+        row, column, done, used = results.at // padded, results.at % padded, 0, results.used
+        blank, is_staged = splat(stored(0), lanes), activation.is_active or is_rounded
+        while done < used:
+            until = min(used, done + padded - column)
+            elements = min((until - done) * stride, large - column * stride)
+            if elements > 0 and row < targets.shape[1]:
+                for phase in range(targets.shape[0]):
+                    if targets[phase, row] >= 0:
+                        out = y + (targets[phase, row] + column * stride) * step
+                        source, places = results.source + done * size, results.places + phase * phases * 8
+                        store_row(stage if is_staged else out, source, places, elements, bias, about, fixed)
+                        if is_staged:
+                            for first in range(0, elements, lanes):
+                                value = activated(load_like(stage + first * size, bias), activation)
+                                mask = first_lanes(elements - first, blank)
+                                store_masked(out + first * step, narrow(value, blank), mask)
+            done = until
+            row += 1
+            column = 0
+
+    return write
+
+
+@by_type()
+def store_channels(y, results, targets, bias, count, about, activation, fixed):
+    """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
+
+    Args:
+        y: where the first of these channels begins.
+        results: of that channel.
+        targets: as for `store_plane`, like all that is not named here.
+        bias: address of the first channel's.
+        count: output channels.
+        about: also the distances of neighbours along the lanes of y, and of channels in the results.
+        activation: as there.
+        fixed: as there.
+    """
+    lanes, size, element = fixed.lanes, fixed.element.bitwidth // 8, fixed.element
+    stored, step = fixed.stored, fixed.stored.bitwidth // 8
+
+    def write(y, results, targets, bias, count, about, activation, fixed):
+        padded, large, stride, phases = about.padded, about.large, about.stride, about.phases
+        apart, between = about.y_lane * step, about.block * size
+        row, column = results.at // padded, results.at % padded
+        zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
+        for done in range(results.used):
+            for member in range(targets.shape[0] * phases):
+                place = column * stride + member % phases
+                target = targets[member // phases, row] if row < targets.shape[1] else -1
+                if target >= 0 and place < large:
+                    source = results.source + int64_at(results.places + member * 8) + done * size
+                    out = y + (target + place) * apart
+                    for first in range(0, count, lanes):
+                        mask = first_lanes(count - first, zero)
+                        value = gather(source + first * between, between, mask, zero)
+                        value = activated(value + load_masked(bias + first * size, mask, zero), activation)
+                        store_masked(out + first * step, narrow(value, blank), mask)
+            column += 1
+            if column == padded:
+                row, column = row + 1, 0
+
+    return write
+
+
+@by_type()
+def store_row(out, source, places, elements, bias, about, fixed):
+    """Writes so many neighbours, all phases of them."""
+    by_one, by_two, by_four, by_eight = (fixed.but(step=step) for step in (1, 2, 4, 8))
+
+    def write(out, source, places, elements, bias, about, fixed):
+        stride, phases = about.stride, about.phases
+        if phases != stride:
+            scatter(out, source, places, elements, bias, about, fixed)
+        elif stride == 1:
+            alternate(out, source, places, elements, bias, by_one)
+        elif stride == 2:
+            alternate(out, source, places, elements, bias, by_two)
+        elif stride == 4:
+            alternate(out, source, places, elements, bias, by_four)
+        elif stride == 8:
+            alternate(out, source, places, elements, bias, by_eight)
+        else:
+            scatter(out, source, places, elements, bias, about, fixed)
+
+    return write
+
+
+@by_type()
+def alternate(out, source, places, elements, bias, fixed):
+    """Vectors of all phases, which are as many as the stride that is fixed as `step`, interleaved in registers."""
+    step, lanes, size = fixed.step, fixed.lanes, fixed.element.bitwidth // 8
+
+    def write(out, source, places, elements, bias, fixed):
+        left = elements
+        while left >= lanes * step:
+            for part in range(step):
+                prefetch(out + AHEAD + part * lanes * size)
+            tile_store(tile_add(tile_interleave(source, places, bias, step), bias), out, lanes * size, step, 1)
+            out += lanes * step * size
+            source += lanes * size
+            left -= lanes * step
+        if left > 0:
+            tile_store_first(tile_add(tile_interleave(source, places, bias, step), bias), out, left)
+
+    return write
+
+
+@by_type()
+def scatter(out, source, places, elements, bias, about, fixed):
+    """Any stride: the phases of one position are gathered, which makes them neighbours."""
+    lanes, size = fixed.lanes, fixed.element.bitwidth // 8
+
+    def write(out, source, places, elements, bias, about, fixed):
+        stride, phases = about.stride, about.phases
+        for first in range(0, elements, stride):
+            count = min(phases, elements - first)
+            for phase in range(0, count, lanes):
+                mask = first_lanes(count - phase, bias)
+                value = gather_at(source, load(places + phase * 8, types.int64, lanes), mask, bias)
+                store_masked(out + (first + phase) * size, value + bias, mask)
+            source += size
+
+    return write

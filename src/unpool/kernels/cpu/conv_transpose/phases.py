@@ -1,0 +1,138 @@
+"""Transposed convolution as small dense products, one per phase of the output.
+
+    y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
+
+The rows (phase, output channel) of a class of phases are tiles of a register-blocked product, which reads packed
+weights and the flat line of the input, and nothing else. Padding is multiplied, so weights must be finite. Channels are
+summed in pieces: the input of one piece stays in the first cache, every weight is read once, and errors stay small.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.conv_transpose import phases_blocking
+from unpool.kernels.cpu.conv_transpose.grid import Class, Grid, line_fills, line_pitch, row_targets
+from unpool.kernels.cpu.conv_transpose.phases_blocking import (
+    TILES,
+    Blocking,
+    channels_together,
+    products_together,
+)
+from unpool.kernels.cpu.conv_transpose.phases_kernel import KIND, About, Kind, Tables, kernel_of
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector import Activation, activation_type
+from unpool.kernels.cpu.vector.float16 import BITS
+from unpool.kernels.cpu.vector.named import record
+
+
+def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
+    """The call that writes a transposed convolution.
+
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what `pack` made;
+    (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type `storage`.
+
+    Args:
+        work: what is to be computed.
+        storage: type of x and y: float32, float64, float16 or bfloat16.
+        ending: the layout of x and y, and what is done to sums before they are stored.
+    """
+    channels, maps, last = work.channels // work.group, work.maps, work.axes[-1]
+    cut = phases_blocking.blocking(work.axes, channels, maps, work.dtype.itemsize)
+    plan, y_maps, lanes = cut.plan, maps * work.group, vector_bytes() // work.dtype.itemsize
+    line, pitch = line_pitch(plan, cut.block, lanes)
+    x_batch, x_channel, x_lane = _steps(work.channels, work.small, ending)
+    y_batch, y_map, y_lane = _steps(y_maps, work.large, ending)
+    about = About(
+        group=work.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
+        chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch, tile=cut.tile,
+        x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
+        padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
+        activation=Activation(ending.is_active, *ending.bounds),
+    )  # fmt: skip
+    edges, fills = line_fills(work.axes, plan, cut.block, lanes)
+    kinds, offsets, slots = _class_tables(plan, channels, line)
+    targets, sizes = row_targets(work.axes, plan), _chunk_sizes(cut, channels, maps)
+    read = Tables(
+        edges=edges, fills=fills, targets=targets, kinds=kinds, offsets=offsets, slots=slots, sizes=sizes
+    )  # fmt: skip
+    return Launch(
+        kernel_of(work.dtype, BITS.get(storage.name, storage)),
+        work.batch * work.group * about.blocks * about.chunks,
+        work.batch * y_maps * work.large * channels * offsets.size,
+        record(about, activation=activation_type(work.dtype)), read,
+    )  # fmt: skip
+
+
+def _steps(channels: int, plane: int, ending: Ending) -> tuple[int, int, int]:
+    """Elements between neighbours along the batch, the channels and the lanes."""
+    whole = channels * plane
+    return (whole, 1, channels) if ending.is_channels_last else (whole, plane, 1)
+
+
+def _class_tables(plan: Grid, channels: int, line: int):
+    """The kinds, the offsets of their taps, and the slots of phases, as in `Tables`."""
+    kinds: list[Kind] = []
+    offsets: list[int] = []
+    slots = np.empty(math.prod(plan.phases), np.int64)
+    done = 0
+    for each in plan.classes:
+        taps, phases = len(each.offsets), len(each.phases)
+        kinds.append(
+            Kind(phases, len(offsets), taps, products_together(channels * taps), channels_together(channels, taps))
+        )
+        offsets.extend(offset + copy * line for offset, copy in zip(each.offsets, each.copies, strict=True))
+        slots[list(each.phases)] = range(done, done + phases)
+        done += phases
+    return np.array(kinds, KIND), np.array(offsets, np.int64), slots
+
+
+def _chunk_sizes(cut: Blocking, channels: int, maps: int):
+    """The weights before each chunk of output channels, and their number."""
+    rows, sizes = TILES[cut.tile][0], []
+    for first in range(0, maps, cut.chunk):
+        chunk = min(cut.chunk, maps - first)
+        tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
+        sizes.append(sum(tiles) * channels * rows)
+    return np.cumsum([0, *sizes])
+
+
+def pack(w, cut: Blocking, group: int):
+    """The weights in the order in which tiles read them: group, chunk, class, part of the sum, tile, tap, channel, row.
+
+    Args:
+        w: (C, M/group, k1..kk).
+        cut: of the call.
+        group: number of groups.
+    """
+    channels, maps = w.shape[0] // group, w.shape[1]
+    flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
+    parts: list[Any] = []
+    for first in range(0, maps, cut.chunk):
+        part = flat[:, :, first : first + cut.chunk]
+        parts.extend(_pack_class(part, kind, rows) for kind in cut.plan.classes)
+    return np.concatenate(parts, axis=1).reshape(-1)
+
+
+def _pack_class(part, kind: Class, rows: int):
+    """(group, channels, maps, taps) as group, then part, tile, tap, channel, row; zeros fill the last tile."""
+    group, channels, maps = part.shape[:3]
+    taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
+    count = len(kind.phases) * maps
+    chosen = part[..., taps].transpose(0, 4, 1, 3, 2).reshape(group, len(kind.offsets), channels, count)
+    tiles = -(-count // rows)
+    padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
+    padded[..., :count] = chosen
+    ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
+    deep = channels_together(channels, len(kind.offsets))
+    most = products_together(channels * len(kind.offsets))
+    parts = [
+        ordered[:, :, tap : tap + most, first : first + deep]
+        for first in range(0, channels, deep)
+        for tap in range(0, max(1, len(kind.offsets)), most)
+    ]
+    return np.concatenate([each.reshape(group, -1) for each in parts], axis=1)

@@ -1,0 +1,185 @@
+"""Transposed convolution over rows and lanes: every output row gathers the input rows that reach it.
+
+    y[n, m, q] = b[m] + sum over c, taps t with p * stride + t * dilation - begin = q of x[n, c, p] * w[c, m, t]
+
+Along the lanes the output is kept by phase (q modulo stride), where neighbours come from neighbours: each tap is then
+one multiply-add of contiguous vectors, and no product with an inserted zero is ever formed.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kept import kept
+from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
+from unpool.kernels.cpu.vector.named import record
+
+Table = npt.NDArray[np.int64]
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call.
+
+    Attributes:
+        channels: of x, in a group.
+        maps: of y, in a group.
+        plane: elements of x in one channel.
+        window: elements of w in one.
+        rows: of lanes in one channel of y.
+        large: lanes of y.
+        stride: along the lanes.
+        listed: the most rows of x that reach one of y.
+        together: so many taps bring TOGETHER products to the outputs of one phase.
+    """
+
+    channels: int
+    maps: int
+    plane: int
+    window: int
+    rows: int
+    large: int
+    stride: int
+    listed: int
+    together: int
+
+
+class Tables(NamedTuple):
+    """All tables that the kernel takes.
+
+    Attributes:
+        steps: as `list_rows` takes them.
+        reaching: likewise, its table.
+        spans: of every tap along the lanes its number, the small positions [low, high) it carries, its phase, and
+            their shift in that.
+    """
+
+    steps: Table
+    reaching: Table
+    spans: Table
+
+
+def writer(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
+    """What writes y of (x, w, b, y, threads).
+
+    The arrays are C-contiguous, all float32 or all float64: (N, C, d1..dk); (C, M/group, k1..kk); (M,); (N, M, D1..Dk).
+    """
+    *leading, lanes = work.axes
+    read, listed, together = _tables(work.axes)
+    rows, channels, taps = math.prod(axis.large for axis in leading), work.channels // work.group, lanes.window.size
+    about = About(
+        channels=channels, maps=work.maps, plane=work.small, window=work.taps, rows=rows, large=lanes.large,
+        stride=lanes.window.stride, listed=listed, together=together,
+    )  # fmt: skip
+    jobs = work.batch * work.group * work.maps * rows
+    cost = jobs * lanes.large * max(1, channels * listed * taps // lanes.window.stride)
+    launch = Launch(_kernel(), jobs, cost, record(about), read)
+    return lambda x, w, b, y, threads: launch.on((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
+
+
+@kept(64)
+def _tables(axes: tuple[Axis, ...]):
+    """What the kernel reads of the axes: tables, `listed` and `together`."""
+    leading, lanes = axes[:-1], axes[-1]
+    others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
+    taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
+    walks = [growing_walk(axis) for axis in leading]
+    steps, reaching, listed = row_plan(walks, others, [(walk.tap, walk.tap_step) for walk in walks], taps)
+    spans = tap_spans(lanes)
+    shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
+    most = int(np.bincount(phase).max(initial=1))
+    read = Tables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
+    return read, listed, TOGETHER * max(1, len(spans) // most)
+
+
+@cache
+def _kernel():
+    return _make(source_digest())
+
+
+def _make(digest):
+    @compiled(fastmath={"contract"})
+    def grow_rows(x, w, b, y, given, tables, first, stop):
+        """Write some rows, in the memory order of y.
+
+        for every image, for every output channel, for every row of it
+            for every channel of the group, for every row of x that reaches it, for every tap along the lanes
+                for every lane: the innermost loop is a vector's
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        about, steps, reaching, spans = given[0], tables.steps, tables.reaching, tables.spans
+        channels, maps, rows, large, stride = about.channels, about.maps, about.rows, about.large, about.stride
+        together = about.together
+        others = np.empty(about.listed, np.int64)
+        taps = np.empty(about.listed, np.int64)
+        phase_size = large // stride + 1
+        phases = np.empty((min(stride, large), phase_size), x.dtype)
+        part, lost = np.empty_like(phases), np.empty_like(phases)
+        for job in range(first, stop):
+            outer, row = job // rows, job % rows
+            batch, out_map = outer // b.size, outer % b.size
+            group = out_map // maps
+            phases[:] = 0
+            part[:] = 0
+            lost[:] = 0
+            done = 0
+            count = list_rows(steps, reaching, row, others, taps)
+            for number in range(channels):
+                channel = group * channels + number
+                plane = (batch * (b.size // maps) * channels + channel) * about.plane
+                window = (channel * maps + out_map % maps) * about.window
+                for place in range(count):
+                    for span in range(spans.shape[0]):
+                        low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
+                        if low < high:
+                            start = plane + others[place] + low
+                            weight = w[window + taps[place] + spans[span, 0]]
+                            _add_tap(part[phase, low + shift : high + shift], x[start : start + high - low], weight)
+                            done += 1
+                            if done % together == 0:
+                                _add_part(phases, part, lost)
+            _add_part(phases, part, lost)
+            _interleave(y[job * large : (job + 1) * large], phases, stride, b[out_map])
+
+    return grow_rows
+
+
+@compiled(fastmath={"contract"})
+def _add_tap(line, x, weight):
+    """One tap of one channel."""
+    for lane in range(line.size):
+        line[lane] += x[lane] * weight
+
+
+@compiled()
+def _add_part(totals, part, lost):
+    """Add a part of the sums, and what rounding lost when that was done before, and begin a new part.
+
+    Source: W. Kahan, "Further remarks on reducing truncation errors", 1965.
+    """
+    for phase in range(part.shape[0]):
+        for place in range(part.shape[1]):
+            old, value = totals[phase, place], part[phase, place] - lost[phase, place]
+            total = old + value
+            rest = (total - old) - value
+            totals[phase, place] = total
+            lost[phase, place] = rest if rest - rest == 0 else 0
+            part[phase, place] = 0
+
+
+@compiled(fastmath={"contract"})
+def _interleave(y, phases, stride, bias):
+    """Write a row from its phases, adding the bias once."""
+    for phase in range(phases.shape[0]):
+        line = phases[phase]
+        for lane in range((y.size - phase + stride - 1) // stride):
+            y[lane * stride + phase] = line[lane] + bias

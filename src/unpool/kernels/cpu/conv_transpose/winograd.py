@@ -1,0 +1,186 @@
+"""Transposed convolution with fewer products, by the method of Toom, Cook and Winograd.
+
+A phase of the output is a dense convolution. Where that has 2 x 2 taps, 4 x 4 inputs give 3 x 3 outputs
+
+    Y = A (sum over channels c: (G w[c] G') * (B x[c] B')) A'        * element by element, ' transposed
+
+with 16 products instead of 36; where it has 3 x 3 taps, 2 x 2 outputs with 16 instead of 36. Both stand on the points
+0, 1, -1 and infinity, so B is the same, and because the windows of all phases are the same inputs, each a step apart,
+one transformed input serves them all. A tap that a phase lacks is a zero weight, and a product that is zero at every
+point is left out.
+
+A tile is what 4 x 4 inputs give: m x m outputs of every phase (`winograd_tiling.py`). Here it is decided whether tiles
+pay, weights are packed (`winograd_pack.py`) and the kernel is prepared (`winograd_kernel.py`, `winograd_tiles.py`).
+
+Sums and differences of neighbours are formed before they are multiplied: relative to the largest output, errors are up
+to two or three times those of a direct sum in as many pieces, and what is far larger than its neighbours, or no number,
+would spoil them. So a tile has to be even: its values alike enough that each output's error stays in proportion to what
+the output's own window holds (`winograd_even.py`). The kernel computes all tiles; those that are not even are computed
+again in another way, over what was written (`winograd_mend.py`). Where too many are not, or the weights themselves are
+not even, the whole call goes another way.
+
+Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what two vectors of positions need with all channels, and one
+tile of rows in all phases: 32 MiB at most.
+
+Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; the points are theirs.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
+from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, pack_tiles
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, WinogradTiling, find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.vector import Activation
+from unpool.kernels.cpu.vector.named import record
+
+PANEL_BYTES = 1 << 22
+"""Transformed inputs of one block of positions, all channels, stay in the third cache."""
+
+MOST_VECTORS = 16
+"""Of positions in a block: more of them meet each weight, but their products leave the second cache."""
+
+PRODUCT_BYTES = 1 << 19
+"""Products of one block with a chunk of output channels stay in the second cache."""
+
+MOST_CHANNELS = 1 << 13
+"""With two vectors of positions, the least that a block has, a panel is then 16 MiB."""
+
+_INPUT_COST = 350  # as many products as the transform of one tile of one channel costs
+_OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
+_SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
+_WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
+_PACK_COST = 90  # and one that is not kept
+_DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
+_STORE_COST = 10  # and one output of that way
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is cut: positions per block, output channels per chunk."""
+
+    block: int
+    chunk: int
+
+
+def cut_of(tiling: WinogradTiling, batch: int, channels: int, maps: int, size: int) -> Cut:
+    """Blocks that share their positions evenly, and chunks, both in whole vectors and tiles."""
+    lanes, rows = vector_bytes() // size, tile_rows()
+    vectors = -(-batch * math.prod(tiling.tiles) // lanes)
+    fitting = max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
+    block = max(2, -(-vectors // -(-vectors // fitting))) * lanes
+    phases = tiling.phases
+    fitting = max(1, PRODUCT_BYTES // (16 * phases * block * size * rows))
+    tiles = -(-maps // rows)
+    chunks = max(-(-tiles // fitting), min(2, tiles))
+    return Cut(block, -(-tiles // chunks) * rows)
+
+
+def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
+    """What one group costs, in multiply-adds of full tiles; infinity where the method does not fit.
+
+    Args:
+        axes: one per spatial axis.
+        batch: images.
+        channels: of the input, in one group.
+        maps: channels of the output, in one group.
+        size: bytes of an element.
+        is_kept: whether the transformed weights are there already.
+    """
+    tiling = find_tiling(axes)
+    if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
+        return math.inf
+    lanes, rows = vector_bytes() // size, tile_rows()
+    block = cut_of(tiling, batch, channels, maps, size).block
+    blocks = -(-batch * math.prod(tiling.tiles) // block)
+    positions = max(2 * lanes, -(-batch * math.prod(tiling.tiles) // lanes) * lanes)
+    weights = len(tiling.entries) * -(-maps // rows) * rows * channels
+    phases = tiling.phases
+    moved = positions * (channels * _INPUT_COST + maps * phases * _OUTPUT_COST)
+    if axes[1].window.stride > 2:
+        moved += batch * maps * math.prod(axis.large for axis in axes) * _SCATTER_COST
+    return weights * (positions + blocks * _WEIGHT_COST + (0 if is_kept else _PACK_COST)) + moved
+
+
+@lru_cache(maxsize=1024)
+def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
+    """Whether a call costs less this way than by a product for every tap; arguments as for `cost`."""
+    taps = math.prod(axis.small * axis.window.size for axis in axes)
+    outputs = math.prod(axis.large for axis in axes)
+    dense = batch * maps * (channels * taps * _DENSE_COST + outputs * _STORE_COST)
+    return cost(axes, batch, channels, maps, size, is_kept=is_kept) < dense
+
+
+def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
+    """Equal for calls that share packed weights: how the taps stand in the windows of all phases."""
+    return tuple((side.span, side.taps) for side in tiling_of(axes).sides)
+
+
+def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
+    """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
+
+    They are rounded once: sums are formed in float64.
+
+    Args:
+        w: (C, M/group, k1, k2), finite.
+        axes: of a call that has a tiling.
+        group: number of groups.
+        threads: at most so many; None for all cores.
+    """
+    tiling, rows = tiling_of(axes), tile_rows()
+    channels, maps = w.shape[0] // group, w.shape[1]
+    tiles, taps = -(-maps // rows), w[0, 0].size
+    starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
+    packed = np.empty((group * tiles, len(tiling.entries), channels, rows), w.dtype)
+    work, given = packed.size * len(summands) // len(tiling.entries), record(Weights(maps, tiles, taps))
+    _packing(w.dtype, group * tiles, work).on((), threads, readonly(w), packed, given, starts, summands)
+    return packed.reshape(-1)
+
+
+@lru_cache(maxsize=64)
+def _packing(_: np.dtype[Any], jobs: int, work: int) -> Launch:
+    """What packs weights of a type; a Launch enters its kernel for one type of arrays."""
+    return Launch(pack_tiles, jobs, work, pieces=1)
+
+
+def launch(work: Work, ending: Ending = PLAIN) -> Launch:
+    """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
+
+    It takes (x, packed, b, y), all C-contiguous and of one type: (N, C, d1, d2); what `pack` gives; (M,);
+    (N, M, D1, D2).
+
+    Args:
+        work: what is to be computed, over axes that have a tiling.
+        ending: the activation of the sums.
+    """
+    tiling, channels = tiling_of(work.axes), work.channels // work.group
+    cut = cut_of(tiling, work.batch, channels, work.maps, work.dtype.itemsize)
+    positions = work.batch * math.prod(tiling.tiles)
+    (rows, columns), (down, across) = work.axes, tiling.sides
+    origins = np.zeros((2, MOST_PHASES), np.int64)
+    for line, side in zip(origins, tiling.sides, strict=True):
+        line[: len(side.origins)] = side.origins
+    about = About(
+        groups=work.group, channels=channels, maps=work.maps, positions=positions,
+        blocks=-(-positions // cut.block), block=cut.block, chunks=-(-work.maps // cut.chunk), chunk=cut.chunk,
+        tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
+        height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
+        stride_down=rows.window.stride, stride_across=columns.window.stride,
+        phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
+        activation=Activation(ending.is_active, *ending.bounds),
+    )  # fmt: skip
+    outputs = work.batch * work.group * work.maps * work.large
+    return Launch(
+        kernel(work.dtype.name, tiling.outputs), work.group * about.blocks * about.chunks, outputs * channels * 4,
+        record_of(about, work.dtype), np.array(list(tiling.entries), record(Entry(0, 0)).dtype), pieces=1,
+    )  # fmt: skip

@@ -1,0 +1,330 @@
+"""Which of Winograd's tiles are even enough: an output must owe its error to what its own window holds.
+
+A tile's error is in proportion to all that the tile holds, T, the root of the sum of squares over its 4 x 4 positions
+and all channels; an output's own measure is |w| * |x|, summed over its window alone. For a window that holds the sum S
+of |x|, and the root Q of the sum of its squares, and weights whose mean magnitude is m times their root mean square r,
+
+    |w| * |x|  is about  m * r * S, give or take some sqrt(1 - m * m) * r * Q
+
+as for weights that know nothing of x. A tile is even if for every window the lower end of that, DEVIATIONS away, is
+above TILE_ERROR * r * T and, where weights have one sign, above ALIGNED_ERROR * r times the sum of |x| over the tile,
+because such sums grow faster, and so do their errors. That is measured: errors are seldom a tenth of what the bound of
+64 times the machine's precision allows. Tiles are not even where x is zero throughout a window, where a number is far
+larger than its neighbours or is none, and where there are few channels.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, WinogradTiling, tiling_of
+from unpool.kernels.cpu.machine.compiled import compiled, inlined
+from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.vector.named import record
+
+DEVIATIONS = 4
+TILE_ERROR = 0.16
+ALIGNED_ERROR = 0.06
+LEAST_MEAN = 0.3
+"""Mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 where they are
+normally distributed, less where they are sparse."""
+
+LEAST_TAP = 0.25
+"""Root mean square of the weights of one tap, relative to that of all taps of its phase."""
+
+RANGE = 2.0**40
+"""Root mean squares of weights lie between its inverse and this, so that no product overflows or loses digits."""
+
+SQUARES = 2.0**100
+"""The same for T * T."""
+
+BAND = 8
+"""Rows of tiles that one job looks at."""
+
+FITTING_POSITIONS = 2048
+"""Positions whose sums over all channels stay in the first cache."""
+
+
+class Thresholds(NamedTuple):
+    """What even tiles have to keep to with certain weights.
+
+        S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q
+
+    Attributes:
+        spread: factor of Q * Q.
+        tile: factor of T.
+        aligned: factor of that sum.
+    """
+
+    spread: float
+    tile: float
+    aligned: float
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call.
+
+    Attributes:
+        groups: of channels.
+        channels: of x, in one group.
+        height: rows of an image of x.
+        width: its columns.
+        bands: parts of an image, of whole rows of tiles.
+        tiles_down: of an image, along the first axis.
+        tiles_across: along the last axis.
+        top: row of x where the first tile begins; it may be above.
+        left: column likewise.
+        outputs: of a phase in a tile, along each axis.
+    """
+
+    groups: int
+    channels: int
+    height: int
+    width: int
+    bands: int
+    tiles_down: int
+    tiles_across: int
+    top: int
+    left: int
+    outputs: int
+
+
+class Field(NamedTuple):
+    """A number for every position of some rows of x.
+
+    Attributes:
+        values: of all positions.
+        first: row.
+        stop: row behind the last one.
+        width: of a row.
+    """
+
+    values: Any
+    first: int
+    stop: int
+    width: int
+
+
+def thresholds_record(thresholds: Thresholds, dtype: npt.DTypeLike) -> npt.NDArray[np.void]:
+    """Thresholds as the kernel takes them, of the type of x."""
+    return record(thresholds, **dict.fromkeys(Thresholds._fields, dtype))
+
+
+def thresholds_of(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
+    """What even tiles have to keep to with these weights, a record; None if no tile could.
+
+    Args:
+        w: (C, M/group, k1, k2), finite.
+        axes: two that have a tiling.
+        group: number of groups.
+    """
+    channels, phases = w.shape[0] // group, _phases_of(tiling_of(axes).sides, w.shape[2:])
+    used, numbers = np.flatnonzero(phases >= 0), phases[phases >= 0]
+    flat = w.reshape(group, channels, w.shape[1], -1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.abs(flat).sum(axis=1), np.abs(flat.sum(axis=1)), np.einsum("gcmt,gcmt->gmt", flat, flat)
+    member = np.equal.outer(numbers, np.unique(numbers))
+    share = member / (channels * member.sum(axis=0))
+    sizes, signed, squares = (np.einsum("gmt,tp->gmp", each[..., used], share) for each in sums)
+    tap_squares = sums[2][..., used] / channels
+    is_fine = (squares >= RANGE**-2) & (squares <= RANGE**2)
+    is_live = sizes > 0
+    is_close = tap_squares >= LEAST_TAP**2 * np.einsum("gmp,tp->gmt", squares, member)
+    if not (is_fine[is_live].all() and is_close.all()):
+        return None
+    roots = np.sqrt(squares[is_live])
+    least = float((sizes[is_live] / roots).min(initial=1))
+    aligned = float((signed[is_live] / roots).max(initial=0))
+    if not least >= LEAST_MEAN:
+        return None
+    error = TILE_ERROR * max(1, math.sqrt(channels / 64)) / least
+    spread = DEVIATIONS**2 * (1 - least**2) / least**2
+    return thresholds_record(Thresholds(spread, error, ALIGNED_ERROR * aligned**2), w.dtype)
+
+
+def _phases_of(sides: tuple[Side, Side], sizes: Sequence[int]):
+    """The number of the phase of every tap of a window; -1 for those that no output meets."""
+    lines = [np.full(size, -1) for size in sizes]
+    for line, side in zip(lines, sides, strict=True):
+        for number, taps in enumerate(side.taps):
+            line[[tap for tap, _ in taps]] = number
+    down, across = lines[0][:, None], lines[1][None, :]
+    return np.where((down < 0) | (across < 0), -1, down * len(sides[1].taps) + across).reshape(-1)
+
+
+def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
+    """The windows of all outputs along both axes, which start where a tile gives them a number.
+
+    Returns:
+        shapes: (shapes, 3) whether a window of this shape holds the position where it starts, and those behind it.
+        needed: (shapes, positions down and across) whether an output of some phase there has this window.
+    """
+    lines = [_windows_along(*each, tiling.outputs) for each in zip(axes, tiling.sides, tiling.tiles, strict=True)]
+    shapes = sorted({shape for line in lines for shape in line})
+    nowhere = [np.zeros(tiling.outputs * count, np.int64) for count in tiling.tiles]
+    needed = [[line.get(shape, none) for line, none in zip(lines, nowhere, strict=True)] for shape in shapes]
+    return np.array(shapes, np.int64).reshape(-1, 3), np.array([np.concatenate(each) for each in needed])
+
+
+def _windows_along(axis: Axis, side: Side, tiles: int, outputs: int) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
+    """By the shape of a window, the positions of an axis whose outputs have it."""
+    found: dict[tuple[int, ...], Any] = {}
+    for phase, taps in enumerate(side.taps):
+        if taps:
+            shape = tuple(int(any(place == one for _, place in taps)) for one in range(3))
+            steps = side.first + np.arange(outputs * tiles) - side.origins[phase]
+            is_there = (steps >= 0) & (steps * axis.window.stride + phase < axis.large)
+            found[shape] = found.get(shape, 0) | is_there.astype(np.int64)
+    return found
+
+
+def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None):
+    """The numbers of the tiles that are not even, counted image by image, row by row.
+
+    Args:
+        x: C-contiguous (N, C, d1, d2), float32 or float64.
+        thresholds: from `thresholds_of`.
+        axes: two that have a tiling.
+        group: number of groups.
+        threads: at most so many; None for all cores.
+    """
+    launch, tiles, *tables = _look(axes, x.shape, x.dtype, group)
+    verdict = np.zeros(tiles, np.uint8)
+    launch.on((), threads, readonly(x), verdict, thresholds, *tables)
+    return np.flatnonzero(verdict)
+
+
+@lru_cache(maxsize=64)
+def _look(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int):
+    """What looks at the tiles, how many they are, and what the kernel reads of a call."""
+    tiling, (batch, channels, height, width) = tiling_of(axes), shape
+    down, across = tiling.tiles
+    bands = min(down, max(-(-down // BAND), -(-4 // batch)))  # of each image, so that there are some for every thread
+    about = About(
+        groups=group, channels=channels // group, height=height, width=width, bands=bands,
+        tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
+        outputs=tiling.outputs,
+    )  # fmt: skip
+    launch = Launch(judge, batch * bands, math.prod(shape) // VECTORISED, pieces=1)
+    return launch, batch * down * across, record(about), *windows_of(axes, tiling)
+
+
+@compiled(fastmath={"contract"})
+def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
+    """Mark the tiles that are not even.
+
+    for every image, for every band of rows of tiles, for every group
+        for every channel, for every position of the band: its magnitude and its square
+        for every row of tiles, for every shape of a window: all windows of the row, whatever tile they are of
+
+    Args:
+        x: flat (N, C, d1, d2).
+        verdict: flat (N, tiles down, tiles across), zeros.
+        thresholds: a record.
+        given: what is read of the call, a record.
+        shapes: from `windows_of`.
+        needed: likewise.
+        first: job to start with.
+        stop: job to stop before.
+    """
+    about = given[0]
+    groups, channels, height, width, bands = about.groups, about.channels, about.height, about.width, about.bands
+    rows, columns, top, left, outputs = about.tiles_down, about.tiles_across, about.top, about.left, about.outputs
+    tallest = (-(-rows // bands) - 1) * outputs + 4
+    sums, squares = np.empty(tallest * width, x.dtype), np.empty(tallest * width, x.dtype)
+    length = outputs * columns
+    size, square = np.zeros(length + 4, x.dtype), np.zeros(length + 4, x.dtype)
+    error, flags = np.empty(length, x.dtype), np.empty(length, x.dtype)
+    whole, needed_down, needed_across = np.ones(4, np.int64), needed[:, : outputs * rows], needed[:, outputs * rows :]
+    for job in range(first, stop):
+        image, band = job // bands, job % bands
+        begin, end = band * rows // bands, (band + 1) * rows // bands
+        low, last = max(0, top + outputs * begin), min(height, top + outputs * (end - 1) + 4)
+        count = max(0, last - low) * width
+        for group in range(groups):
+            plane = ((image * groups + group) * channels * height + low) * width
+            _sum_channels(x, plane, height * width, channels, sums[:count], squares[:count])
+            sizes_there, squares_there = Field(sums, low, last, width), Field(squares, low, last, width)
+            for row in range(begin, end):
+                start = top + outputs * row
+                _sum_rows(size, sizes_there, start, left, whole)
+                _sum_rows(square, squares_there, start, left, whole)
+                _list_errors(error, size, square, thresholds[0], outputs)
+                flags[:] = 0
+                for number in range(outputs):
+                    for shape in range(shapes.shape[0]):
+                        if needed_down[shape, outputs * row + number]:
+                            _sum_rows(size, sizes_there, start + number, left, shapes[shape])
+                            _sum_rows(square, squares_there, start + number, left, shapes[shape])
+                            for other in range(shapes.shape[0]):
+                                wanted, spread = needed_across[other], thresholds[0].spread
+                                _count_short(flags, size, square, error, shapes[other], wanted, spread)
+                for position in range(length):
+                    if flags[position] != 0:
+                        verdict[(image * rows + row) * columns + position // outputs] = 1
+
+
+@inlined
+def _sum_channels(x, plane, apart, channels, sums, squares):
+    """Magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
+    for begin in range(0, sums.size, FITTING_POSITIONS):
+        total, square = sums[begin : begin + FITTING_POSITIONS], squares[begin : begin + FITTING_POSITIONS]
+        total[:] = 0
+        square[:] = 0
+        for channel in range(0, channels - 1, 2):
+            one = x[plane + channel * apart + begin :][: total.size]
+            two = x[plane + (channel + 1) * apart + begin :][: total.size]
+            for place in range(total.size):
+                total[place] += abs(one[place]) + abs(two[place])
+                square[place] += one[place] * one[place] + two[place] * two[place]
+        if channels % 2:
+            one = x[plane + (channels - 1) * apart + begin :][: total.size]
+            for place in range(total.size):
+                total[place] += abs(one[place])
+                square[place] += one[place] * one[place]
+
+
+@inlined
+def _sum_rows(line, field, start, left, held):
+    """Sum rows of a field, those from `start` on that are held, to a line that begins at column `left`."""
+    line[:] = 0
+    begin, end = max(0, left), min(field.width, left + line.size)
+    target = line[begin - left :]
+    for place in range(held.size):
+        row = start + place
+        if held[place] and field.first <= row < field.stop:
+            at = (row - field.first) * field.width
+            source = field.values[at + begin : at + end]
+            for column in range(source.size):
+                target[column] += source[column]
+
+
+@inlined
+def _list_errors(error, size, square, thresholds, outputs):
+    """What the windows of every tile have to exceed, from four rows; infinity where squares are not in range."""
+    tile, aligned = thresholds.tile, thresholds.aligned
+    for at in range(0, error.size, outputs):
+        total = size[at] + size[at + 1] + size[at + 2] + size[at + 3]
+        whole = square[at] + square[at + 1] + square[at + 2] + square[at + 3]
+        value = tile * np.sqrt(whole) + aligned * total
+        if not (total == 0 or 1 / SQUARES <= whole <= SQUARES):
+            value = np.inf
+        for number in range(outputs):
+            error[at + number] = value
+
+
+@inlined
+def _count_short(flags, size, square, error, shape, needed, spread):
+    """Count, for every position, the windows of a shape that fall short; a comparison with NaN is false."""
+    one, two, three = square.dtype.type(shape[0]), square.dtype.type(shape[1]), square.dtype.type(shape[2])
+    for at in range(flags.size):
+        whole = one * size[at] + two * size[at + 1] + three * size[at + 2] - error[at]
+        part = one * square[at] + two * square[at + 1] + three * square[at + 2]
+        is_even = (whole >= 0) & (whole * whole >= spread * part)
+        flags[at] += 0 if is_even else needed[at]

@@ -1,0 +1,302 @@
+"""The compiled part of Winograd's transposed convolution: transform, multiply, transform back.
+
+Positions are tiles of 4x4 inputs that give m x m outputs of every phase; they are listed image by image, row by row.
+A block of positions goes through three arrays, each with its positions along the lanes:
+
+    panel[point, channel, position]         the input tiles, transformed
+    products[point, phase, map, position]   their products with the transformed weights, summed over the channels
+    lines[phase, row, position * m + column]  outputs of one map, before the phases are interleaved
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from unpool.kernels.cpu.conv_transpose.winograd_tiles import (
+    Lines,
+    Panel,
+    Products,
+    Run,
+    transform_back,
+    transform_inputs,
+    write_run,
+)
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES
+from unpool.kernels.cpu.machine.compiled import compiled, inlined
+from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.vector import (
+    Activation,
+    activation_type,
+    address_of,
+    prefetch,
+    tile_add_product,
+    tile_add_to,
+    tile_store,
+    tile_zero,
+)
+from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.named import Fixed, record
+
+VECTORS = 3
+"""Vectors of positions in a tile of the product; two where three do not divide them."""
+
+AHEAD = 2048
+"""Bytes between the weights that are read and those that are asked for."""
+
+CHANNELS_AT_ONCE = 64
+"""Channels that are summed before they are added to others: errors grow with the length of a sum."""
+
+RUN = record(Run(0, 0, 0, 0, 0)).dtype
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call.
+
+    Attributes:
+        groups: of channels.
+        channels: of x, in one group.
+        maps: channels of y, in one group.
+        positions: tiles of all images.
+        blocks: of positions.
+        block: positions in a block; the last one may have fewer.
+        chunks: of maps.
+        chunk: maps in a chunk; the last one may have fewer.
+        tiles_down: of an image, along the first axis.
+        tiles_across: along the last axis.
+        top: row of x where the first tile begins; it may be above.
+        left: column likewise.
+        height: rows of an image of x.
+        width: its columns.
+        large_height: rows of an image of y.
+        large_width: its columns.
+        stride_down: of windows, along the first axis.
+        stride_across: along the last axis.
+        phases_down: of y, along the first axis.
+        phases_across: along the last axis.
+        origins: (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins.
+        activation: of the sums.
+    """
+
+    groups: int
+    channels: int
+    maps: int
+    positions: int
+    blocks: int
+    block: int
+    chunks: int
+    chunk: int
+    tiles_down: int
+    tiles_across: int
+    top: int
+    left: int
+    height: int
+    width: int
+    large_height: int
+    large_width: int
+    stride_down: int
+    stride_across: int
+    phases_down: int
+    phases_across: int
+    origins: Any
+    activation: Activation
+
+
+class Entry(NamedTuple):
+    """A product that is not left out.
+
+    Attributes:
+        point: of the inputs.
+        phase: of the outputs.
+    """
+
+    point: int
+    phase: int
+
+
+def record_of(about: About, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
+    """A call as the kernel takes it, for elements of a type."""
+    return record(about, origins=np.dtype((np.int64, (2, MOST_PHASES))), activation=activation_type(dtype))
+
+
+def tile_rows() -> int:
+    """Rows of a tile of the product: with VECTORS vectors each they fill the registers."""
+    return 8 if vector_bytes() == 64 else 4
+
+
+@cache
+def kernel(dtype: str, outputs: int):
+    """The compiled kernel for one element type and for tiles of `outputs` x `outputs` results, 2 or 3."""
+    size = np.dtype(dtype).itemsize
+    fixed = Fixed(
+        element=getattr(types, dtype), lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
+    )  # fmt: skip
+    return _make(fixed, source_digest())
+
+
+def _make(fixed, digest):
+    element, lanes, size, rows, outputs = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.outputs
+    of_any = fixed.without("outputs")
+
+    @compiled(fastmath={"contract"})
+    def grow_tiles(x, packed, b, y, given, entries, first, stop):
+        """Write the maps of some chunks, for some blocks.
+
+        for every group, for every block of positions, for every chunk of maps
+            for every point and phase, tile of maps, tile of positions: sum over the channels
+            for every map, for every run of neighbouring tiles: rows of y
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        about = given[0]
+        channels, maps, phases = about.channels, about.maps, about.phases_down * about.phases_across
+        blocks, block, chunks, chunk = about.blocks, about.block, about.chunks, about.chunk
+        point = odd_vectors(channels * block, lanes)
+        panel_memory = np.empty(16 * point + lanes, element)
+        reach = outputs * (min(block, about.tiles_across) + 2 * lanes) + 2 * lanes
+        strip_memory = np.zeros(4 * reach, element)
+        jump = odd_vectors(phases * chunk * block, lanes)
+        product_memory = np.zeros(16 * jump + lanes, element)
+        pitch = odd_vectors(outputs * block, lanes)
+        line_memory = np.empty(phases * outputs * pitch + lanes, element)
+        runs = np.empty(block, RUN)
+        group_weights = -(-maps // rows) * rows * channels * entries.shape[0]
+        filled, count_runs = -1, 0
+        for job in range(first, stop):
+            part, first_map = job // chunks, job % chunks * chunk
+            group, at = part // blocks, part % blocks * block
+            used, count = min(block, about.positions - at), min(chunk, maps - first_map)
+            panel = Panel(address_of(panel_memory), channels, point * size, block * size)
+            if part != filled:
+                count_runs = list_runs(runs, at, used, about)
+                source = address_of(x) + group * channels * about.height * about.width * size
+                strip = Lines(address_of(strip_memory), reach * size)
+                transform_inputs(source, runs[:count_runs], panel, strip, about, fixed)
+                filled = part
+            weights = address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
+            products = Products(address_of(product_memory), jump * size, chunk * block * size, block * size)
+            multiply_block(weights, panel, products, entries, used, count, of_any)
+            lines = Lines(address_of(line_memory), pitch * size)
+            for number in range(count):
+                out_map = group * maps + first_map + number
+                bias, plane = address_of(b) + out_map * size, out_map * about.large_height * about.large_width
+                transform_back(products, lines, phases, vectors_of(used, lanes), fixed)
+                for run in range(count_runs):
+                    write_run(runs[run], lines, address_of(y) + plane * size, bias, about, fixed)
+                products = next_map(products)
+
+    return grow_tiles
+
+
+@inlined
+def odd_vectors(count, lanes):
+    """An odd number of vectors, at least one more than `count` elements: no power of two apart."""
+    return (count // lanes // 2 * 2 + 3) * lanes
+
+
+@inlined
+def vectors_of(used, lanes):
+    """Vectors that are computed for so many positions: a tile of the product has two at least."""
+    return max(2, -(-used // lanes))
+
+
+@inlined
+def list_runs(runs, at, used, about):
+    """Fill `runs` with those of a block of `used` positions from `at` on; how many there are."""
+    high, wide = about.tiles_down, about.tiles_across
+    done, count = 0, 0
+    while done < used:
+        position = at + done
+        row, column = position // wide, position % wide
+        run = runs[count]
+        run.image, run.row, run.column = row // high, row % high, column
+        run.tiles, run.position = min(wide - column, used - done), done
+        done += run.tiles
+        count += 1
+    return count
+
+
+@by_type(inline=True)
+def next_map(products):
+    """The products of the next map."""
+    return lambda products: Products(
+        products.address + products.map_bytes, products.point_bytes, products.phase_bytes, products.map_bytes
+    )
+
+
+@by_type()
+def multiply_block(weights, panel, products, entries, used, count, fixed):
+    """Products of a block and a chunk of maps.
+
+    Every tile of weights stays in the first cache while it meets all positions; it is read from memory once. A last
+    vector that is not used beyond its half is computed as such.
+
+    Args:
+        weights: address of the first map's.
+        panel: of the block.
+        products: to be written.
+        entries: points and phases.
+        used: positions.
+        count: maps.
+        fixed: the kernel.
+    """
+    lanes, size, rows, wide, half = fixed.lanes, fixed.size, fixed.rows, VECTORS, fixed.lanes // 2
+    three, two, one = fixed.but(vectors=wide), fixed.but(vectors=2), fixed.but(vectors=1, lanes=half)
+
+    def multiply(weights, panel, products, entries, used, count, fixed):
+        vectors = vectors_of(used, lanes)
+        is_half = vectors > 2 and used <= vectors * lanes - half
+        vectors -= is_half
+        for number in range(entries.shape[0]):
+            entry = entries[number]
+            source = panel.address + entry.point * panel.point_bytes
+            target = products.address + entry.point * products.point_bytes + entry.phase * products.phase_bytes
+            for tile in range(0, count, rows):
+                weight = weights + (tile * entries.shape[0] + number * rows) * panel.channels * size
+                done = 0
+                while done < vectors:
+                    at = done * lanes * size
+                    if vectors - done == wide or vectors - done > wide + 1:
+                        sum_tile(weight, source + at, target + at, panel, three)
+                        done += wide
+                    else:
+                        sum_tile(weight, source + at, target + at, panel, two)
+                        done += 2
+                if is_half:
+                    at = vectors * lanes * size
+                    sum_tile(weight, source + at, target + at, panel, one)
+                target += rows * products.map_bytes
+
+    return multiply
+
+
+@by_type()
+def sum_tile(weight, source, target, panel, fixed):
+    """One tile of products, `fixed.rows` maps and `fixed.vectors` of positions, summed over all channels in registers.
+
+    Args:
+        weight: address of the first channel's.
+        source: address of the positions in the first channel.
+        target: address of the positions in the first map.
+        panel: where channels are as far apart as maps are.
+        fixed: the kernel, with the number of vectors.
+    """
+    element, lanes, size, rows, vectors = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.vectors
+    registers, piece = rows * vectors, CHANNELS_AT_ONCE
+
+    def tile(weight, source, target, panel, fixed):
+        channels, apart = panel.channels, panel.channel_bytes
+        for first in range(0, channels, piece):
+            total = tile_zero(element, lanes, registers)
+            for _ in range(min(piece, channels - first)):
+                prefetch(weight + AHEAD)
+                total = tile_add_product(total, weight, source, element, lanes, rows, vectors)
+                weight += rows * size
+                source += apart
+            if first == 0:
+                tile_store(total, target, apart, rows, vectors)
+            else:
+                tile_add_to(total, target, apart, rows, vectors)
+
+    return tile

@@ -1,0 +1,88 @@
+"""Tiles that Winograd must not compute, computed as small pictures of their own by another way.
+
+picture[p] = x[start + p], 0 <= p < 4, start = first + outputs * tile
+y[start * stride + q] = window over the picture at q: the same taps, the same offset
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, tiling_of
+from unpool.kernels.cpu.conv_transpose.work import Work
+
+TOGETHER = 8
+"""Pictures in a call."""
+
+Grow = Callable[[Any, Any, Any, Any, int | None], bool]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One axis of the tiles: of the output what each of them owns, relative to start * stride, and in its picture."""
+
+    side: Side
+    axis: Axis
+    own: Any
+    picture: Axis
+
+    @classmethod
+    def of(cls, axis: Axis, side: Side, outputs: int) -> "Line":
+        """What follows from an axis."""
+        stride, steps = axis.window.stride, np.arange(outputs)
+        own = np.concatenate([(steps - origin) * stride + phase for phase, origin in enumerate(side.origins)])
+        low, high = int(own.min()), int(own.max())
+        return cls(side, axis, own, Axis(high - low + 1, 4, axis.window, axis.begin + low))
+
+
+class Mender:
+    """The tiles of one set of shapes."""
+
+    def __init__(self, work: Work, start: Callable[[Work], Grow]) -> None:
+        """`start` gives what computes pictures."""
+        tiling = tiling_of(work.axes)
+        self._outputs, self._tiles = tiling.outputs, tiling.tiles
+        rows, columns = (
+            Line.of(axis, side, tiling.outputs) for axis, side in zip(work.axes, tiling.sides, strict=True)
+        )  # fmt: skip
+        self._lines = rows, columns
+        self._grow = start(replace(work, axes=(rows.picture, columns.picture), batch=TOGETHER))
+
+    def mend(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
+        """Write the outputs of these tiles; False if the way that computes them gives up."""
+        for first in range(0, len(numbers), TOGETHER):
+            some = numbers[first : first + TOGETHER]
+            images, places = np.divmod(some, self._tiles[0] * self._tiles[1])
+            starts = [
+                line.side.first + self._outputs * place
+                for line, place in zip(self._lines, np.divmod(places, self._tiles[1]), strict=True)
+            ]
+            pictures = np.zeros((TOGETHER, x.shape[1], 4, 4), x.dtype)
+            _take(pictures, x, images, starts)
+            grown = np.empty((TOGETHER, y.shape[1], *(line.picture.large for line in self._lines)), y.dtype)
+            if not self._grow(pictures, w, b, grown, threads):
+                return False
+            self._put(y, grown, images, starts)
+        return True
+
+    def _put(self, y: Any, grown: Any, images: Any, starts: Any) -> None:
+        """Copy what the tiles own to the output, as far as it reaches."""
+        targets = [
+            start[:, None] * line.axis.window.stride + line.own
+            for line, start in zip(self._lines, starts, strict=True)
+        ]  # fmt: skip
+        inside = [(0 <= each) & (each < line.axis.large) for each, line in zip(targets, self._lines, strict=True)]
+        tile, row, column = np.nonzero(inside[0][:, :, None] & inside[1][:, None, :])
+        rows, columns = (line.own - line.own.min() for line in self._lines)
+        y[images[tile], :, targets[0][tile, row], targets[1][tile, column]] = grown[tile, :, rows[row], columns[column]]
+
+
+def _take(pictures: Any, x: Any, images: Any, starts: Any) -> None:
+    """Copy the positions of tiles that lie in x."""
+    places = [start[:, None] + np.arange(4) for start in starts]
+    inside = [(0 <= each) & (each < size) for each, size in zip(places, x.shape[2:], strict=True)]
+    tile, row, column = np.nonzero(inside[0][:, :, None] & inside[1][:, None, :])
+    pictures[tile, :, row, column] = x[images[tile], :, places[0][tile, row], places[1][tile, column]]

@@ -1,0 +1,351 @@
+"""Winograd's transforms in registers: from inputs to points, from products to outputs, and from there to memory.
+
+Parts of one kernel, compiled into it. `about` is what that reads of a call, and `fixed` what it is compiled for:
+
+    element, lanes, size   type of elements, how many a register holds, bytes of one
+    outputs                of a phase in a tile, along each axis: 2 or 3
+    rows                   output channels whose products are summed together
+
+The work arrays are named by the address where they begin and by bytes from one place to the next.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+
+from unpool.kernels.cpu.vector import (
+    activated,
+    activation_in_lanes,
+    count_up,
+    interleave,
+    load,
+    load_masked,
+    splat,
+    splat_rows,
+    store,
+    store_masked,
+    tile_combine,
+    tile_load,
+    tile_load_every,
+    tile_store,
+    tile_store_every,
+)
+from unpool.kernels.cpu.vector.by_type import by_type
+
+POINTS = "0-2 1+2 2-1 1-3"
+"""Values of a line of four inputs at the points 0, 1, -1 and infinity."""
+
+OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}
+"""By their number, outputs from the products at the four points."""
+
+
+class Run(NamedTuple):
+    """Neighbouring tiles of a block, in one row of tiles.
+
+    Attributes:
+        image: that they are of.
+        row: of tiles.
+        column: of tiles, the first one's.
+        tiles: how many.
+        position: of the first one in the block.
+    """
+
+    image: int
+    row: int
+    column: int
+    tiles: int
+    position: int
+
+
+class Panel(NamedTuple):
+    """panel[point, channel, position]: the inputs of a block, transformed.
+
+    Attributes:
+        address: where it begins.
+        channels: how many.
+        point_bytes: from one point to the next.
+        channel_bytes: from one channel to the next.
+    """
+
+    address: int
+    channels: int
+    point_bytes: int
+    channel_bytes: int
+
+
+class Products(NamedTuple):
+    """products[point, phase, map, position]: summed over all channels, of a block and a chunk of maps.
+
+    Attributes:
+        address: where they begin.
+        point_bytes: from one point to the next.
+        phase_bytes: from one phase to the next.
+        map_bytes: from one map to the next.
+    """
+
+    address: int
+    point_bytes: int
+    phase_bytes: int
+    map_bytes: int
+
+
+class Lines(NamedTuple):
+    """lines[row, column]: neighbours in the plane of a single channel, or of a single phase.
+
+    Attributes:
+        address: where they begin.
+        row_bytes: from one row to the next.
+    """
+
+    address: int
+    row_bytes: int
+
+
+class Row(NamedTuple):
+    """A row of y.
+
+    Attributes:
+        address: where it begins.
+        width: its elements.
+    """
+
+    address: int
+    width: int
+
+
+@by_type()
+def transform_inputs(source, runs, panel, strip, about, fixed):
+    """Fill the panel with the inputs of a block, transformed.
+
+        for every channel, for every run
+            for every vector of columns: combine four rows of inputs to four rows of the strip
+            for every vector of tiles, for every row of the strip: combine four columns to points
+
+    Args:
+        source: address of the first channel of x in the first image.
+        runs: of the block.
+        panel: to be filled.
+        strip: room for four lines.
+        about: the call.
+        fixed: the kernel.
+    """
+    element, lanes, size, outputs, points = fixed.element, fixed.lanes, fixed.size, fixed.outputs, POINTS
+    of_any = fixed.without("outputs")
+
+    def transform(source, runs, panel, strip, about, fixed):
+        top, left, height, width = about.top, about.left, about.height, about.width
+        plane, image = height * width * size, about.groups * about.channels * height * width * size
+        ramp = count_up(types.int32, lanes, 1)
+        for channel in range(panel.channels):
+            for number in range(runs.shape[0]):
+                run = runs[number]
+                tiles, position = run.tiles, run.position
+                row, column = top + outputs * run.row, left + outputs * run.column
+                first = source + run.image * image + channel * plane
+                for done in range(0, outputs * tiles + 4 - outputs, lanes):
+                    at = column + done
+                    place = first + (row * width + at) * size
+                    if row >= 0 and row + 4 <= height and at >= 0 and at + lanes <= width:
+                        rows = tile_load(place, width * size, element, lanes, 4)
+                    else:
+                        rows = load_edge(place, row, at, ramp, about, of_any)
+                    tile_store(tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1)
+                target = panel.address + channel * panel.channel_bytes + position * size
+                for tile in range(0, tiles, lanes):
+                    place, to = strip.address + tile * outputs * size, target + tile * size
+                    for _ in range(4):
+                        near = tile_load_every(place, element, lanes, outputs)
+                        far = tile_load_every(place + outputs * size, element, lanes, outputs)
+                        values = tile_combine((near + far)[:4], 4, 1, points)
+                        tile_store(values, to, panel.point_bytes, 4, 1)
+                        place += strip.row_bytes
+                        to += 4 * panel.point_bytes
+
+    return transform
+
+
+@by_type()
+def load_edge(place, row, column, ramp, about, fixed):
+    """Four rows of an image, a vector of each, zero outside the image.
+
+    Args:
+        place: address of the first element, even if there is none.
+        row: of it; it may be outside.
+        column: likewise.
+        ramp: numbers of the lanes.
+        about: the call.
+        fixed: the kernel.
+    """
+    number, lanes, size = np.dtype(str(fixed.element)).type, fixed.lanes, fixed.size
+
+    def load_rows(place, row, column, ramp, about, fixed):
+        height, width = about.height, about.width
+        zero = splat(number(0), lanes)
+        none, some = lanes_between(ramp, 0, 0), lanes_between(ramp, -column, width - column)
+        return (
+            load_masked(place, some if 0 <= row < height else none, zero),
+            load_masked(place + width * size, some if 0 <= row + 1 < height else none, zero),
+            load_masked(place + 2 * width * size, some if 0 <= row + 2 < height else none, zero),
+            load_masked(place + 3 * width * size, some if 0 <= row + 3 < height else none, zero),
+        )
+
+    return load_rows
+
+
+@by_type()
+def transform_back(products, lines, phases, vectors, fixed):
+    """The outputs of one map, every phase a picture of its own: `outputs` lines for each row of tiles.
+
+    Args:
+        products: of the map.
+        lines: to be filled, `outputs` of every phase.
+        phases: how many.
+        vectors: of positions.
+        fixed: the kernel.
+    """
+    element, lanes, size, outputs, pattern = (
+        fixed.element, fixed.lanes, fixed.size, fixed.outputs, OUTPUTS[fixed.outputs]
+    )  # fmt: skip
+
+    def transform(products, lines, phases, vectors, fixed):
+        for phase in range(phases):
+            for vector in range(vectors):
+                place = products.address + phase * products.phase_bytes + vector * lanes * size
+                values = tile_load(place, products.point_bytes, element, lanes, 16)
+                values = tile_combine(tile_combine(values, 4, 4, pattern), 4, 1, pattern)
+                target = lines.address + phase * outputs * lines.row_bytes + vector * lanes * outputs * size
+                tile_store_every(values, target, lines.row_bytes, outputs)
+
+    return transform
+
+
+@by_type()
+def write_run(run, lines, plane, bias, about, fixed):
+    """Write the outputs of one map and run, row by row of every phase along the first axis.
+
+    Args:
+        run: of tiles.
+        lines: of all phases, from `transform_back`.
+        plane: address of the map in the first image of y.
+        bias: address of the map's.
+        about: the call.
+        fixed: the kernel.
+    """
+    element, lanes, size, outputs = fixed.element, fixed.lanes, fixed.size, fixed.outputs
+    of_any = fixed.without("outputs")
+
+    def write(run, lines, plane, bias, about, fixed):
+        height, width, stride, phases = about.large_height, about.large_width, about.stride_down, about.phases_across
+        image = plane + run.image * about.groups * about.maps * height * width * size
+        top, column = about.top + outputs * run.row, about.left + outputs * run.column
+        count, place = outputs * run.tiles, outputs * run.position * size
+        one, other = about.origins[1, 0], about.origins[1, 1]
+        is_paired = phases == 2 and about.stride_across == 2 and (one == other or one + 1 == other)
+        biases, activation = splat_rows(bias, element, lanes, 1), activation_in_lanes(about.activation, lanes)
+        for number in range(outputs):
+            for phase in range(about.phases_down):
+                step = top + number - about.origins[0, phase]
+                row = step * stride + phase
+                if step < 0 or row >= height:
+                    continue
+                target = Row(image + row * width * size, width)
+                source = lines.address + (phase * phases * outputs + number) * lines.row_bytes + place
+                next_phase = source + outputs * lines.row_bytes
+                if phases == 1 and about.stride_across == 1:
+                    write_phase(target, source, column - one, count, biases, activation, of_any)
+                elif is_paired:
+                    is_first = one == other
+                    pair = (source, next_phase) if is_first else (next_phase, source)
+                    begin = 2 * (column - one) if is_first else 2 * (column - other) + 1
+                    write_pair(target, pair, begin, count, biases, activation, of_any)
+                else:
+                    scatter(target, Lines(source, outputs * lines.row_bytes), column, count, bias, about, of_any)
+
+    return write
+
+
+@by_type()
+def write_phase(row, source, begin, count, biases, activation, fixed):
+    """Write `count` neighbours to the row, from column `begin` on: those that it has."""
+    element, lanes, size = fixed.element, fixed.lanes, fixed.size
+
+    def write(row, source, begin, count, biases, activation, fixed):
+        ramp = count_up(types.int32, lanes, 1)
+        stop = min(row.width, begin + count)
+        for done in range(0, count, lanes):
+            value = activated(load(source + done * size, element, lanes) + biases, activation)
+            store_between(row.address, value, begin + done, stop, ramp, size)
+
+    return write
+
+
+@by_type()
+def write_pair(row, sources, begin, count, biases, activation, fixed):
+    """As `write_phase`, for two phases, `count` neighbours of each, that take turns."""
+    element, lanes, size = fixed.element, fixed.lanes, fixed.size
+    double = 2 * lanes
+
+    def write(row, sources, begin, count, biases, activation, fixed):
+        ramp = count_up(types.int32, double, 1)
+        stop = min(row.width, begin + 2 * count)
+        for done in range(0, count, lanes):
+            left = activated(load(sources[0] + done * size, element, lanes) + biases, activation)
+            right = activated(load(sources[1] + done * size, element, lanes) + biases, activation)
+            store_between(row.address, interleave(left, right), begin + 2 * done, stop, ramp, size)
+
+    return write
+
+
+@by_type(inline=True)
+def store_between(address, value, column, stop, ramp, size):
+    """Store the lanes of a value that belong to the columns [0, stop); the first lane belongs to `column`."""
+    lanes = value.lanes
+
+    def store_some(address, value, column, stop, ramp, size):
+        if column >= 0 and column + lanes <= stop:
+            store(address + column * size, value)
+        else:
+            store_masked(address + column * size, value, lanes_between(ramp, -column, stop - column))
+
+    return store_some
+
+
+@by_type()
+def scatter(row, phases, column, count, bias, about, fixed):
+    """Write the phases along the last axis one by one, element by element.
+
+    Args:
+        row: of y.
+        phases: a line of each.
+        column: of x, the first tile's.
+        count: elements of each line.
+        bias: address of the map's.
+        about: the call.
+        fixed: the kernel.
+    """
+    element, size = fixed.element, fixed.size
+
+    def write(row, phases, column, count, bias, about, fixed):
+        stride = about.stride_across
+        summand, activation = splat_rows(bias, element, 1, 1), activation_in_lanes(about.activation, 1)
+        for phase in range(about.phases_across):
+            first = column - about.origins[1, phase]
+            source = phases.address + phase * phases.row_bytes - first * size
+            for step in range(max(0, first), min(first + count, -(-(row.width - phase) // stride))):
+                value = activated(load(source + step * size, element, 1) + summand, activation)
+                store(row.address + (step * stride + phase) * size, value)
+
+    return write
+
+
+@by_type()
+def lanes_between(ramp, first, stop):
+    """A mask of the lanes [first, stop)."""
+    lanes, largest = ramp.lanes, 1 << 30
+
+    def between(ramp, first, stop):
+        above = ramp > splat(np.int32(max(first, 0) - 1), lanes)
+        return above & (ramp < splat(np.int32(max(0, min(stop, largest))), lanes))
+
+    return between

@@ -1,0 +1,264 @@
+"""How threads share the parts of a call without the interpreter lock.
+
+Every worker has a box: a word that says IDLE, PARKED or BUSY, or is the address of the board of a call that wants help.
+The caller puts its board into boxes, computes parts itself until none is left, takes its board out of the boxes whose
+worker has not begun, and waits for those that have. Each thread begins with parts of its own, so that a repeated call
+finds its data in the same caches, and then takes what others have left.
+
+A board is an int64 array: the words of `entry.py`, then those named here, then for each box its address and what it
+said, then for each thread a line of the cache with how many of its parts are taken, then what each part gives.
+"""
+
+import platform
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from unpool.kernels.cpu.machine.compiled import compiled, inlined
+from unpool.kernels.cpu.machine.entry import ENTRY, LEAD, RESULTS
+from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.numba_seam import address
+from unpool.kernels.cpu.vector import address_of
+
+IDLE, PARKED, BUSY = 0, 1, 2
+"""What a box says; anything else is an address."""
+
+SPIN = 100e-6
+"""Seconds for which a thread that waits keeps its core."""
+
+NAP = 1 if platform.system() == "Windows" else 30
+"""Of a caller, again and again, until workers have ended: milliseconds on Windows, microseconds elsewhere."""
+
+FIRST, STOP, THREADS, PIECES, DONE, PAUSES, BOXES = range(6, 13)
+"""Words of a board: the jobs, threads, parts of each, workers that have helped, looks before a nap, the first box."""
+
+_END = 8  # bytes from a box to the word that asks its worker to end
+_LINE = 8  # words
+_PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
+           "aarch64": ("llvm.aarch64.hint", (1,)), "arm64": ("llvm.aarch64.hint", (1,))}  # fmt: skip
+_YIELD, _SLEEP = ("SwitchToThread", "Sleep") if platform.system() == "Windows" else ("sched_yield", "usleep")
+_POLITE = 32  # looks between offers of the core: a thread may watch on the very core that it waits for
+_SAMPLES, _LOOKS = 8, 500
+
+
+def _pointer(builder, address):
+    return builder.inttoptr(address, ir.PointerType(ir.IntType(64)))
+
+
+def _call(builder, name, operands):
+    number = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [number] * len(operands))
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    builder.call(function, [ir.Constant(number, each) for each in operands])
+
+
+@intrinsic
+def read(context, address):
+    """The word at an address; what another thread wrote before it changed the word is seen after this."""
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def add(context, address, amount):
+    """Add to the word at an address, and what it was; what was written before is seen by whoever reads it then."""
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.atomic_rmw("add", _pointer(builder, arguments[0]), arguments[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def swap(context, address, old, new):
+    """Whether the word at an address was `old`; it is `new` then."""
+
+    def emit(ctx, builder, signature, arguments):
+        place = _pointer(builder, arguments[0])
+        return builder.extract_value(builder.cmpxchg(place, *arguments[1:], "acq_rel", "acquire"), 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def call(context, function, board, first, stop, part):
+    """Call an entry of a kernel, given its address."""
+
+    def emit(ctx, builder, signature, arguments):
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 4)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return ctx.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+@intrinsic
+def pause(context):
+    """Tell the processor that this is a loop that waits."""
+
+    def emit(ctx, builder, signature, arguments):
+        name, operands = _PAUSES.get(platform.machine().lower(), ("", ()))
+        if name:
+            _call(builder, name, operands)
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def give_way(context):
+    """Let another thread that waits for this core have it."""
+
+    def emit(ctx, builder, signature, arguments):
+        _call(builder, _YIELD, ())
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def nap(context):
+    """Leave the core alone for a moment."""
+
+    def emit(ctx, builder, signature, arguments):
+        _call(builder, _SLEEP, (NAP,))
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@inlined
+def watch(left):
+    """Spend the time between two looks, the one of `left` that are to come."""
+    if left % _POLITE == 0:
+        give_way()
+    else:
+        pause()
+
+
+@inlined
+def help_with(board, me):
+    """Compute parts until none is left to take: first those of thread `me`, then those of the others."""
+    threads, pieces, first = read(board + 8 * THREADS), read(board + 8 * PIECES), read(board + 8 * FIRST)
+    jobs = read(board + 8 * STOP) - first
+    taken = board + 8 * (BOXES + 2 * (threads - 1) + _LINE)
+    parts = threads * pieces
+    for number in range(me, me + threads):
+        owner = number % threads
+        piece = add(taken + 8 * _LINE * owner, 1)
+        while piece < pieces:
+            part = owner * pieces + piece
+            start, stop = first + jobs * part // parts, first + jobs * (part + 1) // parts
+            call(read(board + 8 * ENTRY), board, start, stop, part)
+            piece = add(taken + 8 * _LINE * owner, 1)
+
+
+def _make_lead(digest):
+    @compiled()
+    def lead(board):
+        """The caller's side: everything is computed, and nobody knows the board any more, when this returns."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        places, stop = board + 8 * BOXES, board + 8 * (BOXES + 2 * (read(board + 8 * THREADS) - 1))
+        begun = 0
+        for place in range(places, stop, 16):
+            box = read(place)
+            said = IDLE if swap(box, IDLE, board) else PARKED if swap(box, PARKED, board) else BUSY
+            add(place + 8, said)
+        help_with(board, 0)
+        for place in range(places, stop, 16):
+            said = read(place + 8)
+            begun += said != BUSY and not swap(read(place), board, said)
+        pauses = read(board + 8 * PAUSES)
+        while read(board + 8 * DONE) < begun:
+            if pauses > 0:
+                pauses -= 1
+                watch(pauses)
+            else:
+                nap()
+        return 0
+
+    return lead
+
+
+def _make_serve(digest):
+    @compiled()
+    def serve(handle, me, pauses):
+        """The worker's side: help whoever asks; return when nobody has for so many looks, or when asked to end."""
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        box = address_of(handle)
+        left = pauses
+        while read(box + _END) == 0:
+            board = read(box)
+            if board == PARKED:
+                swap(box, PARKED, IDLE)
+            elif board != IDLE:
+                if swap(box, board, BUSY):
+                    help_with(board, me)
+                    swap(box, BUSY, IDLE)
+                    add(board + 8 * DONE, 1)
+                    left = pauses
+            elif left > 0:
+                left -= 1
+                watch(left)
+            elif swap(box, IDLE, PARKED):
+                return
+
+    return serve
+
+
+_lead, _serve = _make_lead(source_digest()), _make_serve(source_digest())
+
+
+def new_box():
+    """A box, PARKED: an int64 array that begins with it and fills a line of the cache."""
+    box = np.zeros(_LINE, np.int64)
+    box[0] = PARKED
+    return box
+
+
+def serve(box, me: int, pauses: int) -> None:
+    """Be worker `me`, 1 or more, until nobody has wanted help for so many looks at the box; it says PARKED then."""
+    _serve(id(box), me, pauses)
+
+
+def blank(threads: int, pieces: int, boxes: list[Any], pauses: int):
+    """A board that nothing is on yet, to be copied for every call, and the first word of its results.
+
+    What the parts give is found there as ints, in order, once they have ended.
+
+    Args:
+        threads: the caller, and one for each box.
+        pieces: parts of each.
+        boxes: of the workers that are asked for help.
+        pauses: looks for the end of others before the caller takes a nap.
+    """
+    start = BOXES + 2 * len(boxes) + _LINE * (threads + 1)
+    words = np.zeros(start + threads * pieces, np.int64)
+    words[[LEAD, RESULTS, THREADS, PIECES, PAUSES]] = _lead_address(), 8 * start, threads, pieces, pauses
+    words[BOXES : BOXES + 2 * len(boxes) : 2] = [box.ctypes.data for box in boxes]
+    return words, start
+
+
+@cache
+def _lead_address() -> int:
+    return address(_lead, (types.int64,))
+
+
+@cache
+def pauses_in(seconds: float) -> int:
+    """How many looks at a box take so long on this machine."""
+    times = []
+    for _ in range(_SAMPLES):
+        start = time.perf_counter()
+        serve(new_box(), 1, _LOOKS)
+        times.append(time.perf_counter() - start)
+    return int(seconds * _LOOKS / min(times))

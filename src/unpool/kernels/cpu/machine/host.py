@@ -1,0 +1,55 @@
+"""What compiled kernels depend on: the vector width of the CPU, and the sources of all kernels."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from llvmlite import binding
+from numba import config
+
+_WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
+_MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
+
+
+@cache
+def vector_bytes() -> int:
+    """Bytes in one register: 64 with AVX-512, 32 with AVX2, otherwise 16 (SSE, NEON).
+
+    Follows Numba: it uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or
+    NUMBA_CPU_FEATURES is set.
+    """
+    name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
+    if features is None and name != "generic":
+        found = binding.get_host_cpu_features()
+        return 64 if found.get("avx512bw") and found.get("avx512vl") else 32 if found.get("avx2") else 16
+    if "+avx512bw" in (features or "") or str(name).startswith(_WIDE):
+        return 64
+    return 32 if "+avx2" in (features or "") or str(name).startswith(_MIDDLE) else 16
+
+
+@cache
+def source_digest() -> str:
+    """A digest over the sources of the kernels, in a folder or an archive, or else of the bytecode that is there.
+
+    Every kernel captures it: Numba's cache notices changes of a kernel's own file only, not of what it calls. It is
+    empty where a loader shows no files, as in a frozen application: nothing may be kept then.
+    """
+    try:
+        files = dict(_sources(resources.files("unpool.kernels.cpu"), ""))
+    except Exception:  # a loader may lack any part of this
+        return ""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + files[name].read_bytes())
+    return digest.hexdigest() if files else ""
+
+
+def _sources(folder: Traversable, where: str) -> Iterator[tuple[str, Traversable]]:
+    """All sources below a folder, by their place in it."""
+    for each in folder.iterdir():
+        if each.is_dir() and each.name != "__pycache__":
+            yield from _sources(each, f"{where}{each.name}/")
+        elif each.name.endswith((".py", ".pyc")):
+            yield where + each.name, each

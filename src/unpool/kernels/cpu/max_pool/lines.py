@@ -1,0 +1,115 @@
+"""The first part of the separable pool: rows are laid out with their padding, even and odd elements apart if need be.
+
+    one phase:    | padding | x[row_start], x[row_start + 1], ... | padding |
+    two phases:   | padding | x[row_start], x[row_start + 2], ... | padding | x[row_start + 1], ... | padding |
+
+Addresses are bytes; `about` is that of `strips.py`, `fixed` that of `separable.py`.
+"""
+
+import numpy as np
+from numba import types
+
+from unpool.kernels.cpu.max_pool.elements import enter, enter_marked, has_nan
+from unpool.kernels.cpu.vector import (
+    any_of,
+    count_up,
+    every_second,
+    lasting,
+    load,
+    load_masked,
+    prefetch,
+    select,
+    splat,
+    store,
+)
+from unpool.kernels.cpu.vector.by_type import by_type
+
+
+@by_type()
+def lay_out(plane, laid, starts, first, rows, about, fixed):
+    """Write rows between the padding of the lines; whether one holds a NaN.
+
+    Args:
+        plane: address of its elements.
+        laid: address of the lines, whose padding is written already.
+        starts: element at which each row starts, -1 in the padding.
+        first: row among them.
+        rows: how many.
+        about: the call.
+        fixed: what the kernel is compiled for; with 2 phases even and odd elements are laid out apart.
+    """
+    element, compared, one, phases = fixed.element, fixed.compared, fixed.lanes, fixed.phases
+    size, width, two, is_bits = element.bitwidth // 8, compared.bitwidth // 8, 2 * one, element == types.int16
+    to_next = two * width // phases
+
+    def write(plane, laid, starts, first, rows, about, fixed):
+        pitch, low, count = about.line_pitch, about.even, about.row_elements
+        infinity, ahead = about.infinity, about.ahead
+        source = plane + about.row_start * size
+        nothing, zero, ramp = splat(about.fill, one), splat(element(0), one), count_up(types.int32, one, 1)
+        noticed = lasting(has_nan(zero, zero, infinity), zero)
+        aside = (about.odd - low) * width if phases == 2 else one * width
+        for number in range(rows):
+            start, left = starts[np.uintp(first + number)], count
+            to = laid + (number * pitch + low) * width
+            if start < 0:
+                while left > 0:
+                    store(to, nothing)
+                    store(to + aside, nothing)
+                    to += to_next
+                    left -= two
+                continue
+            address = source + start * size
+            while left >= two:
+                if ahead:
+                    prefetch(address + ahead)
+                    if two * size > 64:
+                        prefetch(address + ahead + 64)
+                near, far = load(address, element, one), load(address + one * size, element, one)
+                odd = has_nan(near, far, infinity)
+                noticed = noticed | lasting(odd, zero)
+                if is_bits and any_of(odd):
+                    marked = enter_marked(near, compared, infinity), enter_marked(far, compared, infinity)
+                    put(to, aside, marked[0], marked[1], phases)
+                else:
+                    put(to, aside, enter(near, compared), enter(far, compared), phases)
+                address += two * size
+                to += to_next
+                left -= two
+            while left > 0:
+                is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
+                near = load_masked(address, is_near, zero)
+                noticed = noticed | lasting(has_nan(near, near, infinity), zero)
+                near = select(is_near, enter_marked(near, compared, infinity), nothing)
+                if phases == 1:
+                    store(to, near)
+                    address += one * size
+                    to += one * width
+                    left -= one
+                else:
+                    far = load_masked(address + one * size, is_far, zero)
+                    noticed = noticed | lasting(has_nan(far, far, infinity), zero)
+                    far = select(is_far, enter_marked(far, compared, infinity), nothing)
+                    put(to, aside, near, far, phases)
+                    left = 0
+        return any_of(noticed)
+
+    return write
+
+
+@by_type(inline=True)
+def put(to, aside, near, far, phases):
+    """Store two registers of neighbours one after the other, or with two phases even ones here and odd ones aside."""
+    if phases.literal_value == 1:
+
+        def write(to, aside, near, far, phases):
+            store(to, near)
+            store(to + aside, far)
+
+    else:
+
+        def write(to, aside, near, far, phases):
+            store(to, every_second(near, far, 0))
+            store(to + aside, every_second(near, far, 1))
+
+    return write

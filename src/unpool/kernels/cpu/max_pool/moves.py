@@ -1,0 +1,338 @@
+"""The other parts of the separable pool: runs of neighbours are combined, and the last result is delivered.
+
+Addresses are bytes; moves are those of `strips.py`. `fixed` is what the kernel is compiled for:
+
+    element   type of elements in memory, of the last move
+    compared  type of elements while they are compared
+    place     type of places, as wide as `compared`
+    lanes     of one register
+    step      1 where neighbouring windows are neighbours in memory; 0 where they may be any distance apart
+    origin    where a move takes the places of elements from: NOWHERE, FROM_TAPS or CARRIED
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from unpool.kernels.cpu.max_pool.elements import leave, leave_marked
+from unpool.kernels.cpu.max_pool.strips import ALIGNMENT
+from unpool.kernels.cpu.vector import (
+    IGNORED,
+    address_of,
+    any_of,
+    convert,
+    count_up,
+    gather,
+    is_larger,
+    load_rows,
+    repeat,
+    select,
+    splat,
+    splat_rows,
+    store,
+    store_masked,
+    store_rows,
+)
+from unpool.kernels.cpu.vector.by_type import by_type
+
+ROWS = 4
+"""Rows that are combined at once: so many independent registers hide each other's waiting."""
+
+NOWHERE = 0
+"""No indices are wanted: elements have no places."""
+
+FROM_TAPS = 1
+"""The first move of a row: the place of an element follows from the tap that it was found at."""
+
+CARRIED = 2
+"""Every later move: the one before has stored the places of its results, and they are carried on."""
+
+
+class Where(NamedTuple):
+    """Where elements are.
+
+    Attributes:
+        address: of the first one.
+        to_places: bytes from an element to its place.
+    """
+
+    address: int
+    to_places: int
+
+
+class RowPlaces(NamedTuple):
+    """The places of rows, for a move that takes places from its taps.
+
+    Attributes:
+        address: of the place of the first element of every row.
+        more: what is added to each.
+    """
+
+    address: int
+    more: int
+
+
+class Taps(NamedTuple):
+    """The table of taps.
+
+    Attributes:
+        bytes: how far each one goes.
+        places: what it adds to the place.
+        nan: which NaN is larger than all, FIRST or LAST; IGNORED where there is none.
+    """
+
+    bytes: Any
+    places: Any
+    nan: int
+
+
+class WindowTaps(NamedTuple):
+    """What one window of a move is.
+
+    Attributes:
+        first: row of the table of taps.
+        stop: the one after the last.
+        stride: elements from window to window.
+    """
+
+    first: int
+    stop: int
+    stride: int
+
+
+class Outputs(NamedTuple):
+    """Where the results of a strip go.
+
+    Attributes:
+        y: address of the first one.
+        indices: address of its index.
+        total: how many results there are.
+        place: what is added to every place.
+        fill: what padding holds, as elements are compared.
+    """
+
+    y: int
+    indices: int
+    total: int
+    place: int
+    fill: Any
+
+
+@by_type(inline=True)
+def aligned(array):
+    """The first address in the array that is a multiple of `ALIGNMENT`."""
+    mask = ~(ALIGNMENT - 1)
+    return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
+
+
+@by_type(inline=True)
+def fetch(address, apart, stride, left, kind, step, lanes, rows):
+    """A register of each of some rows.
+
+    Args:
+        address: of the first element.
+        apart: bytes between rows.
+        stride: elements between neighbours.
+        left: how many elements of a row are wanted; nothing else is read of a row with step 0.
+        kind: type of the elements.
+        step: 1 for neighbours in memory; 0 where elements may be any distance apart, which takes one row.
+        lanes: of one register.
+        rows: how many.
+    """
+    number, width = kind.dtype, kind.dtype.bitwidth // 8
+    if step.literal_value:
+        return lambda address, apart, stride, left, kind, step, lanes, rows: load_rows(
+            address, apart, number, lanes, rows
+        )
+
+    def gather_row(address, apart, stride, left, kind, step, lanes, rows):
+        is_wanted = count_up(types.int64, lanes, 1) < splat(left, lanes)
+        return gather(address, stride * width, is_wanted, splat(number(0), lanes))
+
+    return gather_row
+
+
+@by_type(inline=True)
+def largest(near, apart, window, left, taps, rows, fixed):
+    """The maxima of neighbouring windows of some rows, and their places, which count from where a window starts.
+
+    Args:
+        near: where the first window starts.
+        apart: bytes between rows.
+        window: its taps, and the stride.
+        left: how many windows of a row are wanted.
+        taps: the table.
+        rows: how many rows.
+        fixed: what the kernel is compiled for.
+    """
+    compared, place, step, lanes = fixed.compared, fixed.place, fixed.step, fixed.lanes
+    is_counted, is_carried = fixed.origin == FROM_TAPS, fixed.origin == CARRIED
+    knows_nan, all_lanes = isinstance(compared, types.Float), lanes * rows.literal_value
+
+    def walk(near, apart, window, left, taps, rows, fixed):
+        start, stride, nan = near.address + taps.bytes[np.uintp(window.first)], window.stride, taps.nan
+        best, at = fetch(start, apart, stride, left, compared, step, lanes, rows), splat(place(0), all_lanes)
+        if is_counted:
+            at = splat(place(taps.places[np.uintp(window.first)]), all_lanes)
+        if is_carried:
+            at = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
+        for tap in range(window.first + 1, window.stop):
+            start = near.address + taps.bytes[np.uintp(tap)]
+            value = fetch(start, apart, stride, left, compared, step, lanes, rows)
+            wins = is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
+            best = select(wins, value, best)
+            if is_counted:
+                at = select(wins, splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
+            if is_carried:
+                carried = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
+                at = select(wins, carried, at)
+        return best, at
+
+    return walk
+
+
+@by_type()
+def combine(source, target, move, rows, named, taps, fixed):
+    """Every run of a move, a register of some rows at a time, each run from its end.
+
+    Registers are stored whole: what is written behind a run is written again by the next, or never read.
+
+    Args:
+        source: where the elements are.
+        target: where the results go.
+        move: the runs.
+        rows: how many of its rows.
+        named: the places of rows, if places come from taps.
+        taps: the table.
+        fixed: what the kernel is compiled for.
+    """
+    place, width, one, step = fixed.place, fixed.compared.bitwidth // 8, fixed.lanes, fixed.step
+    has_places, is_counted, all_lanes = fixed.origin != NOWHERE, fixed.origin == FROM_TAPS, fixed.lanes * ROWS
+
+    def walk(source, target, move, rows, named, taps, fixed):
+        window, run = WindowTaps(move.first_tap, move.stop_tap, move.stride), move.run
+        row_in, row_out, blocks = move.row_in * width, move.row_out * width, (run - 1) // one + 1
+        step_in, step_out, step_places = one * move.stride * width, one * width, place(one * move.lane_places)
+        last_left = run - (blocks - 1) * one
+        last_place = place(named.more + (blocks - 1) * one * move.lane_places)
+        ramp = count_up(place, one, 1) * splat(place(move.lane_places), one)
+        for group in range(move.groups):
+            group_near = source.address + group * move.group_in * width + (blocks - 1) * step_in
+            group_far = target.address + group * move.group_out * width + (blocks - 1) * step_out
+            row = 0
+            if step:
+                while row + ROWS <= rows:
+                    near, far = group_near + row * row_in, group_far + row * row_out
+                    start, left = last_place, last_left
+                    if is_counted:
+                        row_places = repeat(ramp, ROWS) + splat_rows(named.address + row * width, place, one, ROWS)
+                    for _block in range(blocks):
+                        best, at = largest(Where(near, source.to_places), row_in, window, left, taps, ROWS, fixed)
+                        store_rows(far, row_out, best, ROWS)
+                        if has_places:
+                            if is_counted:
+                                at = at + row_places + splat(start, all_lanes)
+                            store_rows(far + target.to_places, row_out, at, ROWS)
+                        near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
+                    row += ROWS
+            while row < rows:
+                near, far = group_near + row * row_in, group_far + row * row_out
+                start, left = last_place, last_left
+                if is_counted:
+                    own_places = ramp + splat_rows(named.address + row * width, place, one, 1)
+                for _block in range(blocks):
+                    best, at = largest(Where(near, source.to_places), row_in, window, left, taps, 1, fixed)
+                    store(far, best)
+                    if has_places:
+                        if is_counted:
+                            at = at + own_places + splat(start, one)
+                        store(far + target.to_places, at)
+                    near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
+                row += 1
+
+    return walk
+
+
+@by_type()
+def deliver(source, outputs, move, taps, fixed):
+    """The last move: results are stored to y, and places to indices; whether a result is `fill`, if places are wanted.
+
+    Args:
+        source: where the elements are.
+        outputs: where results go; none is written behind the last.
+        move: the runs.
+        taps: the table.
+        fixed: what the kernel is compiled for.
+    """
+    width, one, of_moves = fixed.compared.bitwidth // 8, fixed.lanes, fixed.without("element")
+
+    def walk(source, outputs, move, taps, fixed):
+        window, rows, total, is_odd = WindowTaps(move.first_tap, move.stop_tap, 1), move.rows, outputs.total, False
+        row_in, row_out, end, nan = move.row_in * width, move.row_out, (move.run - 1) // one * one, taps.nan
+        for group in range(move.groups):
+            row = 0
+            while row < rows:
+                near = source.address + group * move.group_in * width + row * row_in + end * width
+                target, left = group * move.group_out + row * row_out + end, move.run - end
+                for _block in range(0, end + 1, one):
+                    if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
+                        found = largest(Where(near, source.to_places), row_in, window, left, taps, ROWS, of_moves)
+                        is_odd |= hand_over(found, outputs, target, row_out, left, nan, ROWS, fixed)
+                    else:
+                        for number in range(min(ROWS, rows - row)):
+                            place = Where(near + number * row_in, source.to_places)
+                            found = largest(place, row_in, window, left, taps, 1, of_moves)
+                            is_odd |= hand_over(found, outputs, target + number * row_out, row_out, left, nan, 1, fixed)
+                    near, target, left = near - one * width, target - one, one
+                row += ROWS
+        return is_odd
+
+    return walk
+
+
+@by_type(inline=True)
+def hand_over(found, outputs, target, apart, left, nan, rows, fixed):
+    """Store the results of some rows, but none behind the last of the strip.
+
+    Args:
+        found: a register of each row, one after the other, and their places.
+        outputs: where results go.
+        target: number of the first one.
+        apart: results between rows.
+        left: how many of a row are wanted.
+        nan: which NaN was larger than all; IGNORED where there is none.
+        rows: how many.
+        fixed: what the kernel is compiled for.
+
+    Returns:
+        Whether one that is wanted is `fill`, if places are.
+    """
+    element, lanes, count = fixed.element, fixed.lanes, rows.literal_value
+    has_places, size, is_bits = fixed.origin != NOWHERE, element.bitwidth // 8, element == types.int16
+    all_lanes = lanes * count
+
+    def write(found, outputs, target, apart, left, nan, rows, fixed):
+        best, at = found
+        ramp, total = count_up(types.int32, lanes, 1), outputs.total
+        value = leave_marked(best, element) if is_bits and nan != IGNORED else leave(best, element)
+        if count > 1 or total - target >= lanes:
+            store_rows(outputs.y + target * size, apart * size, value, rows)
+            if has_places:
+                index = convert(at, types.int64) + splat(outputs.place, all_lanes)
+                store_rows(outputs.indices + target * 8, apart * 8, index, rows)
+        else:
+            is_output = ramp < splat(types.int32(total - target), lanes)
+            store_masked(outputs.y + target * size, value, repeat(is_output, rows))
+            if has_places:
+                index = convert(at, types.int64) + splat(outputs.place, all_lanes)
+                store_masked(outputs.indices + target * 8, index, repeat(is_output, rows))
+        if not has_places:
+            return False
+        is_fill = best == splat(outputs.fill, all_lanes)
+        wanted = min(left, total - target)
+        if wanted < lanes:
+            is_fill = is_fill & repeat(ramp < splat(types.int32(wanted), lanes), rows)
+        return any_of(is_fill)
+
+    return write

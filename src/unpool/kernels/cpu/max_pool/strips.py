@@ -1,0 +1,395 @@
+"""How the separable pool cuts planes into strips, which rows it lays out, and every move after that, as tables.
+
+    x -> padded rows, laid out as lines -> moves along the line -> pooled rows -> moves along the other axes -> y
+
+A move is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. All sizes count elements.
+A place is a position of x as indices count it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unpool.geometry import Axis, Window
+from unpool.kept import kept
+from unpool.kernels.cpu.max_pool.elements import compared_lanes, compared_size
+from unpool.kernels.cpu.max_pool.pool import Plane
+from unpool.kernels.cpu.rows import padded_rows
+
+STRIP_BYTES = 1 << 18
+"""A strip of a plane is cut so that its pooled rows stay in the second cache."""
+
+PLANES_BYTES = 1 << 15
+"""Pooled rows of small planes are put together up to this."""
+
+LINE_BYTES = 1 << 14
+"""So much is laid out at a time, to stay in the first cache."""
+
+MOST_PLACES = 2**31 - 1
+"""Elements of planes that are pooled together: places are counted with 32 bits."""
+
+ALIGNMENT = 64
+"""Bytes of a line of the caches; rows start at a multiple of it."""
+
+_MOST_TAPS = 5  # of one move, at stride 1
+_MOST_STRIDE = 64  # for which a move has so many times more
+
+Table = npt.NDArray[np.signedinteger]
+
+
+class Move(NamedTuple):
+    """A row of a table of moves.
+
+    Group g and row r start at element g * group_in + r * row_in, and go to g * group_out + r * row_out.
+
+    Attributes:
+        first_tap: row of the table of taps.
+        stop_tap: the one after the last.
+        rows: of every group.
+        row_in: elements from row to row, where they are read.
+        row_out: where they are written.
+        run: windows of a row.
+        stride: elements from window to window.
+        lane_places: places from window to window.
+        groups: how many.
+        group_in: elements from group to group, where they are read.
+        group_out: where they are written.
+        total: of the last move, the results of a strip.
+        in_place: 1 where results replace what is read, otherwise 0.
+    """
+
+    first_tap: int
+    stop_tap: int
+    rows: int
+    row_in: int
+    row_out: int
+    run: int
+    stride: int = 1
+    lane_places: int = 0
+    groups: int = 1
+    group_in: int = 0
+    group_out: int = 0
+    total: int = 0
+    in_place: int = 0
+
+
+MOVE = np.dtype([(name, np.int64) for name in Move._fields])
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call. Where small planes are put together, all of them count as one plane.
+
+    Attributes:
+        plane: elements of x in a plane.
+        outputs: elements of y in a plane.
+        strips: into how many a plane is cut.
+        strip_rows: padded rows from one strip to the next.
+        strip_elements: elements of x from one strip to the next.
+        strip_outputs: elements of y from one strip to the next.
+        used_rows: padded rows of a strip.
+        last_used_rows: padded rows of the last strip of a plane.
+        counts_planes: whether places count in the whole tensor, rather than inside their own plane.
+        line_pitch: elements from one laid out row to the next.
+        even: where the data of a laid out row begin; with two phases, where the even elements do.
+        odd: with two phases, where its odd elements begin.
+        row_elements: how many elements of x a laid out row has.
+        row_start: the element of x's row that they begin with.
+        line_rows: rows that are laid out at a time.
+        line_size: elements of them.
+        shift: elements before the first of them, so that data start with a line of the cache.
+        pooled_size: elements of the pooled rows of one strip.
+        pooled_pitch: elements from one of them to the next.
+        has_channels: whether there are channels.
+        ahead: bytes between what is read and what is asked for; 0 where nothing is asked for.
+        nan: FIRST or LAST, which NaN is found.
+        infinity: bits of +infinity, of 16-bit floats.
+        fill: what padding holds, as elements are compared.
+    """
+
+    plane: int
+    outputs: int
+    strips: int
+    strip_rows: int
+    strip_elements: int
+    strip_outputs: int
+    used_rows: int
+    last_used_rows: int
+    counts_planes: bool
+    line_pitch: int
+    even: int
+    odd: int
+    row_elements: int
+    row_start: int
+    line_rows: int
+    line_size: int
+    shift: int
+    pooled_size: int
+    pooled_pitch: int
+    has_channels: bool
+    ahead: int = 0
+    nan: int = 0
+    infinity: int = 0
+    fill: Any = 0
+
+
+class Tables(NamedTuple):
+    """All arrays that the kernel takes.
+
+    Attributes:
+        starts: element at which each padded row starts in the plane, -1 in the padding.
+        row_places: place of the first position of each padded row.
+        lane_places: with channels, what each position of a row adds to it.
+        tap_bytes: how many bytes each tap goes.
+        tap_places: what it adds to the place.
+        line_moves: (moves) along a row.
+        plane_moves: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
+    """
+
+    starts: Table
+    row_places: Table
+    lane_places: Table
+    tap_bytes: Table
+    tap_places: Table
+    line_moves: npt.NDArray[np.void]
+    plane_moves: npt.NDArray[np.void]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tables."""
+        return sum(table.nbytes for table in self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strips:
+    """Everything about planes that does not depend on their elements."""
+
+    about: About
+    tables: Tables
+
+
+def padded_size(axis: Axis) -> int:
+    """Elements of an axis with all the padding that a window touches."""
+    return (axis.small - 1) * axis.window.stride + axis.window.reach
+
+
+def chain(window: Window) -> list[list[int]]:
+    """A window of many taps as windows of few, each over the results of the one before.
+
+    Only the last of them is asked at every `stride`-th position, and may have so many times more taps.
+
+    >>> chain(Window(3)), chain(Window(6)), chain(Window(13))
+    ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
+    """
+    found, covered = [], 1
+    while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
+        found.append([tap * covered for tap in range(4)])
+        covered *= 4
+    taps = -(-window.size // covered)
+    return [*found, [*(tap * covered for tap in range(taps - 1)), window.size - covered]]
+
+
+def known_stride(axis: Axis, inner: int) -> int:
+    """The stride of the last axis as the kernel is compiled for it: 1; 2, if one move is enough; 0 for any."""
+    if inner > 1 or axis.window.stride == 1:
+        return 1
+    return 2 if axis.window.stride == 2 and len(chain(axis.window)) == 1 else 0
+
+
+class _Taps:
+    """The table of taps while it grows."""
+
+    def __init__(self, width: int):
+        self.width = width
+        self.rows: list[tuple[int, int]] = []
+
+    def add(self, offsets: Iterable[int], places: Iterable[int]) -> tuple[int, int]:
+        """Taps that go so many elements; from the first of them to the one after the last."""
+        first = len(self.rows)
+        self.rows += [(offset * self.width, place) for offset, place in zip(offsets, places, strict=False)]
+        return first, len(self.rows)
+
+    def columns(self) -> tuple[Table, Table]:
+        """Bytes and places."""
+        table = np.array(self.rows, np.int64)
+        return table[:, 0].copy(), table[:, 1].copy()
+
+
+class _Line(NamedTuple):
+    """How rows are laid out.
+
+    Attributes:
+        pitch: elements from one to the next.
+        even: where the data of a row begins; with two phases, where its even elements do.
+        odd: where its odd elements do, with two phases.
+        apart: from even to odd positions of the padded row, with two phases; 0 if all are neighbours.
+    """
+
+    pitch: int
+    even: int
+    odd: int
+    apart: int
+
+    def place(self, position: int) -> int:
+        """Where a position of the padded row is."""
+        return position // 2 + position % 2 * self.apart if self.apart else position
+
+
+def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
+    """Even and odd elements both begin at the same place of a line of the cache."""
+    if phases == 1:
+        return _Line(_round_up(padded, whole), low, 0, 0)
+    half = _round_up(max(padded, low + 1 + _round_up(count, 2 * whole)) // 2 + 1, whole)
+    line = _Line(2 * half + whole, 0, 0, half + low % 2)
+    return line._replace(even=line.place(low), odd=line.place(low + 1))
+
+
+@kept(256)
+def cut(plane: Plane, element: str, has_indices: bool, outer: int, per_plane: bool) -> Strips:
+    """Cut planes into strips, or put small planes together, and list the moves.
+
+    Args:
+        plane: its axes.
+        element: as `Elements` names it.
+        has_indices: whether indices are wanted.
+        outer: how many planes there are.
+        per_plane: whether places count inside their own plane.
+    """
+    spatial, inner, width, lanes = plane.spatial, plane.unit, compared_size(element), compared_lanes(element)
+    channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
+    last, whole = spatial[-1], ALIGNMENT // width
+    pooled = last.small * inner
+    if len(spatial) == 2 and spatial[0].window.stride > 1:
+        pooled = _round_up(pooled, whole)
+    row_bytes = pooled * width * (1 + has_indices)
+    rows, size = prod(padded_size(axis) for axis in spatial[:-1]), prod(axis.large for axis in spatial)
+    planes = 1 if inner > 1 else _planes(outer, row_bytes * rows, size)
+    axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
+    padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
+    weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
+    starts = padded_rows(padded[:-1], [axis.begin for axis in axes[:-1]], sizes[:-1], weights)
+    first, rest, after = axes[0], prod(padded[1:-1]), prod(axis.small for axis in axes[1:]) * inner
+    strips, height = (-(-outer // planes), planes) if planes > 1 else _strips(first, rest * row_bytes)
+    heights = (height, (outer if planes > 1 else first.small) - (strips - 1) * height)
+    depths = [padded_size(Axis(0, each, first.window)) for each in heights]
+    low = min(max(last.begin, 0), padded[-1])
+    count = (max(low, min(last.begin + last.large, padded[-1])) - low) * inner
+    line = _line(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
+    line_rows = 1 if inner > 1 else min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
+    taps, slack = _Taps(width), 4 * lanes + 2 * whole
+    line_moves = list(_line_moves(last, inner, channel_places, (line_rows, pooled, lanes), line, taps))
+    kept_taps, moves = len(taps.rows), []
+    for each, depth in zip(heights, depths, strict=True):
+        del taps.rows[kept_taps:]
+        moves.append(list(_plane_moves(axes, inner, (each, depth, pooled, lanes), taps)))
+    elements, place = prod(sizes[1:]) * inner, np.int64 if width == 8 else np.int32
+    places = (starts % elements if per_plane and planes > 1 else starts) // inner
+    positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_moves) == 1 else 1)
+    about = About(
+        plane=(outer if planes > 1 else sizes[0]) * elements,
+        outputs=(outer if planes > 1 else first.small) * after,
+        strips=strips,
+        strip_rows=0 if planes > 1 else height * first.window.stride * rest,
+        strip_elements=planes * elements if planes > 1 else 0,
+        strip_outputs=height * after,
+        used_rows=depths[0] * rest,
+        last_used_rows=depths[1] * rest,
+        counts_planes=not per_plane,
+        line_pitch=line.pitch, even=line.even, odd=line.odd,
+        row_elements=count, row_start=(low - last.begin) * inner,
+        line_rows=line_rows, line_size=line_rows * line.pitch + slack, shift=-line.even % whole,
+        pooled_size=max(depths) * rest * pooled + slack, pooled_pitch=pooled, has_channels=inner > 1,
+    )  # fmt: skip
+    tables = Tables(
+        starts, (places - last.begin).astype(place), positions.astype(place), *taps.columns(),
+        np.array(line_moves, MOVE), np.array(moves, MOVE),
+    )  # fmt: skip
+    return Strips(about, tables)
+
+
+def _planes(outer: int, plane_bytes: int, size: int) -> int:
+    """How many small planes, of so many elements, are pooled together, such that places fit their type.
+
+    There remain some parts for threads to share.
+    """
+    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
+    """How many strips of how many output positions; at most about half of a strip overlaps the next."""
+    window = first.window
+    fitting = (STRIP_BYTES // max(1, row_bytes) - window.reach) // window.stride + 1
+    height = min(first.small, max((window.reach - 1) // window.stride + 1, fitting))
+    count = -(-first.small // height)
+    height = -(-first.small // count)
+    return -(-first.small // height), height
+
+
+def _line_moves(
+    axis: Axis, inner: int, channel_places: int, sizes: tuple[int, int, int], line: _Line, taps: _Taps
+) -> Iterator[Move]:
+    """From laid out rows to pooled rows; `sizes` are how many rows, the pitch of the pooled ones, lanes of a register.
+
+    With channels the moves are of one row, and what they call rows are its positions.
+    """
+    stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
+    (rows, pooled, lanes), small, pitch = sizes, axis.small, line.pitch
+    *steps, final = chain(axis.window)
+    for number, step in enumerate(steps):
+        tap_rows = taps.add((tap * dilation * inner for tap in step), (tap * dilation for tap in step))
+        reach = step[-1] * dilation
+        if number > 0:
+            yield _flat(tap_rows, rows * pitch - reach * inner, lanes)._replace(in_place=1)
+        elif inner > 1:
+            yield Move(*tap_rows, padded - reach, inner, inner, inner, 1, channel_places)
+        else:
+            yield Move(*tap_rows, rows, pitch, pitch, padded - reach, 1, 1)
+    tap_rows = taps.add((line.place(tap * dilation * inner) for tap in final), (tap * dilation for tap in final))
+    if inner > 1:
+        yield Move(*tap_rows, small, stride * inner, inner, inner, 1, channel_places)
+    else:
+        yield Move(*tap_rows, rows, pitch, pooled, small, 1 if line.apart else stride, stride)
+
+
+def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Move:
+    """One long run, as rows of one register each."""
+    return Move(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
+
+
+def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: _Taps) -> Iterator[Move]:
+    """From pooled rows to outputs.
+
+    The numbers of a strip are its pooled and its padded positions of the first axis, a row's pitch, a register's lanes.
+    """
+    height, depth, pooled, lanes = strip
+    is_pooled = False
+    padded = [depth, *(padded_size(axis) for axis in axes[1:])]
+    small = [height, *(axis.small for axis in axes[1:])]
+    for number in range(len(axes) - 2, -1, -1):
+        window, run = axes[number].window, prod(small[number + 1 :]) * inner
+        pitch = prod(small[number + 1 : -1]) * pooled
+        if window.size == window.stride == 1 and (number > 0 or is_pooled):
+            continue
+        rows, is_pooled = prod(padded[:number]), True
+        *steps, final = chain(window)
+        for step in steps:
+            tap_rows = taps.add((tap * window.dilation * pitch for tap in step), step)
+            run_in_place = (rows * padded[number] - step[-1] * window.dilation) * pitch
+            yield _flat(tap_rows, run_in_place, lanes)._replace(in_place=1)
+        tap_rows = taps.add((tap * window.dilation * pitch for tap in final), final)
+        group_in, group_out = padded[number] * pitch, small[number] * run
+        total = rows * group_out
+        if window.stride > 1:
+            apart = window.stride * pitch
+            yield Move(*tap_rows, small[number], apart, run, run, 1, 0, rows, group_in, group_out, total)
+        elif rows == 1:
+            yield _flat(tap_rows, total, lanes)._replace(total=total)
+        else:
+            yield Move(*tap_rows, rows, group_in, group_out, group_out, total=total)

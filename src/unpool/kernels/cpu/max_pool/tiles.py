@@ -1,0 +1,298 @@
+"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data. So do channels, any window.
+
+    best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
+
+Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; those that reach
+into padding have a few others. Whole vectors are loaded once and parted into taps. Memory is asked for in its own
+order, since rows that are read side by side, a few lines of each, come at a third of the speed. Elements are compared
+without regard to NaN, which is only noticed by the way; such a block is done again in full, and the next one in full at
+once. Outputs that no cache holds are written past it: a plain store reads its line, and displaces x.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from unpool.geometry import Axis, shrinking_walk
+from unpool.kept import kept
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.max_pool import compare
+from unpool.kernels.cpu.max_pool.compare import Best, place_type, take
+from unpool.kernels.cpu.max_pool.pool import Plane, Pool
+from unpool.kernels.cpu.vector import (
+    IGNORED,
+    address_of,
+    convert,
+    count_set,
+    count_up,
+    fence,
+    gather,
+    load_every,
+    load_taps,
+    prefetch,
+    splat,
+    store,
+    store_masked,
+    store_past_cache,
+    total_of,
+)
+from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.order import is_amiss, order
+
+STEPS = (1, 2, 4)
+"""Strides along the lanes, which are the widths of windows."""
+
+AHEAD = 4096
+"""Bytes of x that are asked for in memory order before they are read, beyond the rows that are read side by side."""
+
+REACH = 1 << 18
+"""Bytes of such rows, beyond which what was asked for would be gone before it is read."""
+
+LINE = 64
+"""Bytes of a line of the caches."""
+
+MOST_OFFSETS = 1 << 16
+"""In all lists."""
+
+PAST_CACHE = 1 << 25
+"""Bytes of x and outputs from which on outputs are not kept in the cache."""
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call. Places are those that indices count, see `Pool`.
+
+    Attributes:
+        elements: of x.
+        plane: elements of x in one outer.
+        small: lanes of y.
+        outer_places: from one outer to the next.
+        lane_places: from one lane to the next.
+        ahead: bytes between what is read and what is asked for; 0 where nothing is asked for.
+        y_past_cache: whether y is written past the cache if it begins a line of memory.
+        indices_past_cache: whether indices are.
+        nan: FIRST or LAST, which NaN is found.
+        lowest: what a window without data would give, less than all.
+        infinity: bits of +infinity, of 16-bit floats.
+    """
+
+    elements: int
+    plane: int
+    small: int
+    outer_places: int
+    lane_places: int
+    ahead: int
+    y_past_cache: bool
+    indices_past_cache: bool
+    nan: int
+    lowest: Any
+    infinity: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Tiling:
+    """Where windows begin, and what lies in each.
+
+    Attributes:
+        corners: (rows, 3) for every row of outputs the element at which its first window begins, its place, and the
+            number of its list.
+        offsets: (lists, rows of a window, 2) elements and places from there on, in row-major order; rows in padding
+            repeat one of the same window on data, so that all lists are equally long.
+        reach: elements between the first and the last row that are read side by side.
+        is_disjoint: whether no element lies in two windows.
+    """
+
+    corners: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    reach: int
+    is_disjoint: bool
+
+
+@kept(64)
+def tiling(plane: Plane) -> Tiling | None:
+    """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty."""
+    leading, lanes, unit = plane.leading, plane.lanes, plane.unit
+    window, axes = lanes.window, (*leading, lanes)
+    if window.reach != window.stride or window.stride not in STEPS or window.size != window.stride:
+        return None
+    if lanes.begin or lanes.small * window.stride > lanes.large:
+        return None
+    if not all(shrinking_walk(axis).count.all() for axis in leading):
+        return None
+    corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
+    for number, axis in enumerate(leading):
+        found = _rows(axis, MOST_OFFSETS // offsets.size)
+        if found is None:
+            return None
+        (starts, lists), weight = found, math.prod(each.large for each in axes[number + 1 :])
+        corners = corners[:, np.newaxis] * (1, len(lists)) + starts * (weight, 1)
+        offsets = offsets[:, np.newaxis, :, np.newaxis] + lists[:, np.newaxis] * weight
+        corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
+    places = np.stack([corners[:, 0], corners[:, 0] // unit, corners[:, 1]], axis=1)
+    is_disjoint = all(axis.window.reach <= axis.window.stride for axis in leading)
+    return Tiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
+
+
+def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """For every position the first of its taps on data and the number of its list; and the lists, from there on.
+
+    Taps in padding are moved to the nearest one on data: a maximum, and the first of equals, stay what they are.
+
+    Returns:
+        None where the lists have more than `most` taps.
+    """
+    walk = shrinking_walk(axis)
+    kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
+    if len(kinds) * axis.window.size > most:
+        return None
+    taps = np.clip(np.arange(axis.window.size) - kinds[:, :1], 0, kinds[:, 1:] - 1) * axis.window.dilation
+    return np.stack([walk.other, number.reshape(-1)], axis=1), taps
+
+
+def launch(pool: Pool, tiling: Tiling) -> Launch:
+    """The call that pools planes of such a tiling."""
+    lanes, element = pool.plane.lanes, pool.elements
+    is_past = pool.mode.was_written and pool.nbytes >= PAST_CACHE
+    block = block_lanes(element.size, lanes.small, is_exact=is_past)
+    is_wide = compare.is_wide(int(tiling.offsets[..., 1].max()) + lanes.window.size, element.size)
+    about = About(
+        elements=pool.size, plane=pool.plane.large, small=lanes.small,
+        outer_places=pool.outer_places, lane_places=pool.lane_places, ahead=_ahead(pool, tiling.reach),
+        y_past_cache=is_past and fills_lines(element.size, lanes.small, block),
+        indices_past_cache=is_past and pool.has_indices and fills_lines(8, lanes.small, block),
+        nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
+    )  # fmt: skip
+    return Launch(
+        _kernel(element.name, lanes.window.size, pool.has_indices, is_wide, block),
+        pool.outer * len(tiling.corners), pool.work,
+        record(about, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
+    )  # fmt: skip
+
+
+def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
+    """Outputs in one block.
+
+    Args:
+        size: bytes of an element.
+        small: outputs in a row.
+        is_exact: whether blocks are not to overlap, where half a register prevents it.
+    """
+    register = vector_bytes() // size
+    half = register // 2
+    is_exact_in_halves = is_exact and small % register > 0 and small % half == 0
+    return half if small <= half or is_exact_in_halves else register
+
+
+def fills_lines(size: int, small: int, block: int) -> bool:
+    """Whether rows of blocks, of elements of so many bytes, are whole lines of memory if the first one begins one."""
+    return small % block == 0 and small * size % LINE == 0
+
+
+def _ahead(pool: Pool, reach: int) -> int:
+    """Bytes between what is read and what is asked for; 0 where nothing is to be asked for."""
+    rows = reach * pool.elements.size
+    return AHEAD + rows if pool.is_asked_for and rows <= REACH else 0
+
+
+@cache
+def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
+    """The compiled kernel for one element type.
+
+    Args:
+        element: as `Elements` names it.
+        step: width of a window along the lanes: 1, 2 or 4.
+        has_indices: whether indices are stored.
+        is_wide: whether places have 64 bits.
+        lanes: outputs in one block.
+    """
+    return _make(
+        getattr(types, element), place_type(element, is_wide=is_wide), lanes, np.dtype(element).itemsize, step,
+        int(has_indices), source_digest(),
+    )  # fmt: skip
+
+
+def _make(element, place_type, lanes, size, step, has_indices, digest):
+    @compiled()
+    def pool_tiles(x, y, indices, given, corners, offsets, first, stop):
+        """Write some rows, in the order of memory.
+
+            for every outer, for every row of its outputs, for every block of lanes
+                for every row of the block's windows, for every tap
+
+        A last block moves back over its neighbour rather than ending short.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        about = given[0]
+        plane, small, ahead, nan, has_nan = about.plane, about.small, about.ahead, about.nan, False
+        outer_places, lane_places = about.outer_places, about.lane_places
+        y_past_cache = about.y_past_cache and address_of(y) % LINE == 0
+        indices_past_cache = about.indices_past_cache and address_of(indices) % LINE == 0
+        source, end = address_of(x), address_of(x) + about.elements * size
+        nothing, limit = splat(about.lowest, lanes), splat(about.infinity, lanes)
+        none = Best(nothing, order(nothing, limit), splat(place_type(0), lanes))
+        ramp = count_up(types.int64, lanes, 1)
+        is_output = ramp < splat(small, lanes)
+        weights = ramp * splat(np.int64(step * lane_places), lanes)
+        count = offsets.shape[1]
+        share = plane // (corners.shape[0] * small)
+        outer, row = first // corners.shape[0], first % corners.shape[0]
+        for job in range(first, stop):
+            done, rows = 0, offsets[corners[row, 2]]
+            while done < small:
+                block = min(done, max(0, small - lanes))
+                done = block + lanes
+                base = source + (outer * plane + corners[row, 0] + block * step) * size
+                is_safe = base + (rows[count - 1, 0] + lanes * step) * size <= end
+                best, total = none, splat(element(0), lanes)
+                if ahead:
+                    begin = source + (outer * plane + (row * small + block) * share) * size + ahead
+                    for line in range(0, lanes * share * size, LINE):
+                        prefetch(begin + line)
+                if is_safe and not has_nan:
+                    for number in range(count):
+                        address, place = base + rows[number, 0] * size, rows[number, 1]
+                        taps = load_taps(address, element, lanes, step)
+                        for tap in range(step):
+                            total = total_of(total, taps[tap])
+                            best = take(best, taps[tap], place + tap, limit, IGNORED, None)
+                    has_nan = count_set(is_amiss(total, best.key, nan) & is_output) > 0
+                if has_nan or not is_safe:
+                    best = none
+                    for number in range(count):
+                        for tap in range(step):
+                            address = base + (rows[number, 0] + tap) * size
+                            if is_safe and address + lanes * step * size <= end:
+                                value = load_every(address, element, lanes, step, step * size)
+                            else:
+                                value = gather(address, step * size, is_output, nothing)
+                            best = take(best, value, rows[number, 1] + tap, limit, nan, None)
+                    has_nan = is_safe and count_set(is_amiss(best.key, best.key, nan) & is_output) > 0
+                target = job * small + block
+                start = outer * outer_places + corners[row, 1] + block * step * lane_places
+                index = convert(best.place, types.int64) + splat(start, lanes) + weights
+                if small >= lanes:
+                    if y_past_cache:
+                        store_past_cache(address_of(y) + target * size, best.value)
+                    else:
+                        store(address_of(y) + target * size, best.value)
+                    if has_indices and indices_past_cache:
+                        store_past_cache(address_of(indices) + target * 8, index)
+                    elif has_indices:
+                        store(address_of(indices) + target * 8, index)
+                else:
+                    store_masked(address_of(y) + target * size, best.value, is_output)
+                    if has_indices:
+                        store_masked(address_of(indices) + target * 8, index, is_output)
+            row += 1
+            if row == corners.shape[0]:
+                outer, row = outer + 1, 0
+        if y_past_cache or indices_past_cache:
+            fence()
+
+    return pool_tiles

@@ -1,0 +1,150 @@
+"""Max unpooling and the gradients of max pooling and max unpooling, on indices that count inside their own plane.
+
+    spread:   y[n, c, i] = sum, or last, of x[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
+    collect:  y[n, c, p] = x[n, c, indices[n, c, p]]
+
+Unpooling spreads, and its gradient collects; the gradient of pooling spreads, and the gradient of that collects.
+Positions are unsigned: of a signed one Numba asks every time whether it counts from the end. An index is read once, so
+that what was checked is what is used, even where someone else writes to the indices meanwhile.
+"""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
+
+_BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
+_AHEAD = 4096  # bytes between what is read and what is asked for
+
+
+def spread(x, indices, y, lanes: int, sums: bool, threads: int | None) -> int:
+    """Write to `y` zeros, and element p of `x` at indices[p] of its own plane.
+
+    Args:
+        x: C-contiguous (outer, places, lanes).
+        indices: C-contiguous int64, as many as x; a place of the plane in y; with sums also -1, which
+            leaves an element out.
+        y: C-contiguous (outer, large places, lanes), type of x; every element is written.
+        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
+        sums: whether elements with one index are added up, in the order of x; otherwise the last one stays.
+        threads: at most so many; None for all cores. Results do not depend on it.
+
+    Returns:
+        The flat position of the first index outside its plane, or -1.
+    """
+    return _run(_spread, x, indices, y, lanes, threads, sums)
+
+
+def collect(x, indices, y, lanes: int, threads: int | None) -> int:
+    """Write to element p of `y` what `x` holds at indices[p] of its own plane.
+
+    Args:
+        x: C-contiguous (outer, large places, lanes).
+        indices: C-contiguous int64, as many as y; a place of the plane in x, or -1, which gives 0.
+        y: C-contiguous (outer, places, lanes), type of x; every element is written.
+        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
+        threads: at most so many; None for all cores.
+
+    Returns:
+        The flat position of the first index outside its plane, or -1.
+    """
+    return _run(_collect, x, indices, y, lanes, threads)
+
+
+def _run(kernel: Callable[[], Any], x, indices, y, lanes: int, threads: int | None, *modes: Any) -> int:
+    launch = _launch(kernel, y.dtype, len(y), lanes, x.size + y.size, *modes)
+    parts = launch.on((), threads, readonly(x), readonly(indices), y.reshape(-1))
+    return next((part for part in parts if part >= 0), -1)
+
+
+@lru_cache(maxsize=64)
+def _launch(kernel: Callable[[], Any], _: np.dtype[Any], outer: int, lanes: int, work: int, *modes: Any) -> Launch:
+    """For arrays of one type."""
+    return Launch(kernel(), outer * -(-lanes // _BLOCK), work, outer, lanes, *modes)
+
+
+@cache
+def _spread():
+    return _make_spread(source_digest())
+
+
+@cache
+def _collect():
+    return _make_collect(source_digest())
+
+
+def _make_spread(digest):
+    @compiled()
+    def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
+        """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
+
+            for every outer, for every block of lanes, for every place, for every lane of the block
+
+        A plane is cleared just before it is written, while it is in the cache.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // _BLOCK)
+        size, wrong = y.itemsize, np.int64(-1)
+        for job in range(first, stop):
+            outer, begin = job // blocks, job % blocks * _BLOCK
+            width = min(lanes - begin, _BLOCK)
+            if width == lanes:
+                clear(address_of(y) + outer * large * lanes * size, large * lanes * size)
+            else:
+                for place in range(outer * large, (outer + 1) * large):
+                    clear(address_of(y) + (place * lanes + begin) * size, width * size)
+            rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
+            plane = np.uint64(outer * large * lanes + begin)
+            for number in range(rows):
+                start = np.uint64((outer * small + number) * lanes + begin)
+                for lane in range(np.uint64(row)):
+                    position = start + lane
+                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                    if index < np.uint64(large):
+                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
+                        y[place] = y[place] + x[position] if sums else x[position]
+                    elif wrong < 0 and not (sums and np.int64(index) == -1):
+                        wrong = np.int64(position)
+        return wrong
+
+    return spread_planes
+
+
+def _make_collect(digest):
+    @compiled()
+    def collect_planes(x, indices, y, planes, lanes, first, stop):
+        """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
+
+        for every outer, for every block of lanes, for every place, for every lane of the block
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
+        ahead, size, wrong = address_of(x) + _AHEAD, x.itemsize, np.int64(-1)
+        for job in range(first, stop):
+            outer, begin = job // blocks, job % blocks * _BLOCK
+            rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
+            plane = np.uint64(outer * large * lanes + begin)
+            for number in range(rows):
+                start = np.uint64((outer * small + number) * lanes + begin)
+                for lane in range(np.uint64(row)):
+                    position = start + lane
+                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                    if index < np.uint64(large):
+                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
+                        if lanes == 1:
+                            prefetch(ahead + np.int64(place) * size)
+                        y[position] = x[place]
+                    else:
+                        y[position] = 0
+                        if wrong < 0 and np.int64(index) != -1:
+                            wrong = np.int64(position)
+        return wrong
+
+    return collect_planes

@@ -1,0 +1,88 @@
+"""Max unpooling of any windows: elements are scattered as bits, to places that were checked before.
+
+    y[indices[i]] = x[i], everything else 0
+
+Whoever holds the indices may write to them meanwhile. So each is read once more to be written with, and what was read
+is checked again: an index that has changed is refused, and no memory beside y is touched.
+"""
+
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.vector import address_of, clear, load_once
+
+
+def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:
+    """Zeros, with element i of x at indices[i] of y; the last of equal indices wins.
+
+    Args:
+        x: C-contiguous integer view, (N, C, d1..dk), or (N, d1..dk, C) when `channels` is not 1.
+        indices: C-contiguous int64 in (N, C, d1..dk) order, already checked, counting in (N, C, D1..Dk).
+        y: C-contiguous integer view in the layout of x; every element is written.
+        channels: C for channels-last arrays, otherwise 1.
+        planes: N * C.
+        is_local: whether every index stays in its own plane, so that planes are independent.
+        threads: at most so many; None for all cores.
+
+    Returns:
+        Whether all indices were still in range. Where one was not, because it was changed since, y holds anything.
+    """
+    if x.size == 0 or not is_local or channels != 1:
+        y[...] = 0
+    if x.size == 0:
+        return True
+    launch = _launch(x.dtype, planes, x.size + y.size, channels, is_local and channels == 1)
+    return all(launch.on((), threads if is_local else 1, readonly(x), readonly(indices), y.reshape(-1)))
+
+
+@lru_cache(maxsize=64)
+def _launch(_: np.dtype[Any], planes: int, work: int, channels: int, clears: bool) -> Launch:
+    """For arrays of one type."""
+    return Launch(_kernel(), planes, work, planes, channels, clears)
+
+
+@cache
+def _kernel():
+    return _make(source_digest())
+
+
+def _make(digest):
+    @compiled()
+    def scatter_planes(x, indices, y, planes, channels, clears, first, stop):
+        """For every plane, for every position of its indices; whether all were in range.
+
+        With `clears` a plane takes no index of another one, and is cleared just before it is written, while it is in
+        the cache. Channels-last arrays swap plane and position on both sides.
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        small, large, size = x.size // planes, y.size // planes, y.itemsize
+        low, extent = np.uint64(0), np.uint64(y.size)
+        for plane in range(first, stop):
+            if clears:
+                low, extent = np.uint64(plane * large), np.uint64(large)
+                clear(address_of(y) + plane * large * size, large * size)
+            for position in range(plane * small, (plane + 1) * small):
+                index, place = load_once(address_of(indices) + position * 8), position
+                if np.uint64(index) - low >= extent:
+                    return False
+                if channels != 1:
+                    index = _channels_last(index, large, channels)
+                    place = _channels_last(place, small, channels)
+                y[np.uint64(index)] = x[np.uint64(place)]
+        return True
+
+    return scatter_planes
+
+
+@compiled()
+def _channels_last(index, plane, channels):
+    """From the flat index of (n, c, q) to that of (n, q, c)."""
+    batch_and_channel, inside = index // plane, index % plane
+    batch, channel = batch_and_channel // channels, batch_and_channel % channels
+    return (batch * plane + inside) * channels + channel

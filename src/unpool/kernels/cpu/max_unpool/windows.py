@@ -1,0 +1,190 @@
+"""Max unpooling as a stream, for windows of two along the last axis that do not overlap.
+
+    y[row, 2 * lane], y[row, 2 * lane + 1] = x or 0, as the index of the lane is this place, the next, or neither
+
+Every element is expected in its own window. Then rows of y are made in memory order from registers, and indices are
+checked by the way: each element has to be met exactly once. A large y whose rows are whole lines of memory is written
+past the cache, because a plain store reads its line first.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+
+from unpool.geometry import Axis, growing_walk
+from unpool.kept import kept
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
+from unpool.kernels.cpu.vector import (
+    address_of,
+    count_set,
+    count_up,
+    fence,
+    interleave,
+    load,
+    load_masked,
+    select,
+    splat,
+    store,
+    store_masked,
+    store_past_cache,
+)
+from unpool.kernels.cpu.vector.named import record
+
+LINE = 64
+"""Bytes of a line of the caches."""
+
+PAST_CACHE = 1 << 25
+"""Bytes of y from which on it is not kept in the cache."""
+
+
+class About(NamedTuple):
+    """What the kernel reads of a call.
+
+    Attributes:
+        slabs: of a plane of y.
+        rows: of a plane of y.
+        small: lanes of a row of x.
+        large: lanes of a row of y.
+        plane: elements of x in a plane.
+        elements: of x in a slab: so many have to be met there.
+        is_past_cache: whether y is written past the cache if it begins a line of memory.
+    """
+
+    slabs: int
+    rows: int
+    small: int
+    large: int
+    plane: int
+    elements: int
+    is_past_cache: bool
+
+
+def launch(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool) -> Launch | None:
+    """The call that writes all of y if every index lies in its element's own window.
+
+    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), int64 in the same shape, counting in y, with
+    which anything may be wrong, and (N, C, D1..Dk). Where it does not return True alone, y holds anything.
+
+    Args:
+        axes: one per spatial axis.
+        planes: N * C.
+        size: bytes of an element: 2, 4 or 8.
+        was_written: whether the memory of y has been in use before.
+
+    Returns:
+        None where windows cannot be streamed.
+    """
+    small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
+    slabs = _slabs(axes) if planes * small * large else None
+    if slabs is None:
+        return None
+    cuts, sources = slabs
+    count, row = len(cuts) - 1, axes[-1].large
+    about = About(
+        slabs=count, rows=len(sources), small=axes[-1].small, large=row, plane=small, elements=small // count,
+        is_past_cache=was_written and is_worth_past_cache(planes * large * size, row * size),
+    )  # fmt: skip
+    return Launch(_kernel(size), planes * count, planes * (small + large) // VECTORISED, record(about), cuts, sources)
+
+
+def is_worth_past_cache(size: int, row: int) -> bool:
+    """Whether y, of so many bytes, and so many in a row, is large, and its rows are whole lines of memory.
+
+    Not so where memory was never in use: the system zeroes such lines when they are first touched, so that they are in
+    the cache anyway.
+    """
+    return size >= PAST_CACHE and row % LINE == 0
+
+
+@kept(64)
+def _slabs(axes: tuple[Axis, ...]):
+    """A plane of y, cut along its first axis so that each window lies in one slab, and where its rows come from.
+
+    Returns:
+        cuts: the first row of every slab, and the number of rows.
+        sources: for every row of y the row of x that it belongs to, -1 for none.
+        None for windows that overlap, or that are not two wide, side by side and whole along the last axis.
+    """
+    *leading, last = axes
+    if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:
+        return None
+    if any(axis.window.size > axis.window.stride for axis in leading):
+        return None
+    sources = np.zeros(1, np.int64)
+    for axis in leading:
+        walk = growing_walk(axis)
+        is_row = (sources[:, None] >= 0) & (walk.count > 0)
+        sources = np.where(is_row, sources[:, None] * axis.small + walk.other, -1).reshape(-1)
+    if not leading:
+        return np.array([0, 1]), sources
+    first = leading[0]
+    cuts = np.clip(np.arange(first.small + 1) * first.window.stride - first.begin, 0, first.large)
+    cuts[0], cuts[-1] = 0, first.large
+    return cuts * math.prod(axis.large for axis in leading[1:]), sources
+
+
+@cache
+def _kernel(size: int):
+    lanes = vector_bytes() // size
+    return _make(getattr(types, f"int{8 * size}"), lanes, 2 * lanes, size, source_digest())
+
+
+def _make(element, lanes, wide, size, digest):
+    @compiled()
+    def stream_slabs(x, indices, y, given, cuts, sources, first, stop):
+        """Write some slabs, in the memory order of y; whether every index lies in its element's window.
+
+        for every plane, for every slab of it, for every row of the slab, for every block of lanes
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        about = given[0]
+        slabs, rows, small, large = about.slabs, about.rows, about.small, about.large
+        x_plane, elements = about.plane, about.elements
+        is_past_cache = about.is_past_cache and address_of(y) % LINE == 0
+        ramp, nothing = count_up(types.int64, lanes, 1), splat(element(0), lanes)
+        one, nowhere = splat(np.int64(1), lanes), splat(np.int64(-1), lanes)
+        columns = count_up(types.int64, wide, 1)
+        plane, slab = first // slabs, first % slabs
+        for _job in range(first, stop):
+            met = 0
+            for row in range(cuts[slab], cuts[slab + 1]):
+                ready = small if sources[row] >= 0 else 0
+                source = plane * x_plane + sources[row] * small
+                target = (plane * rows + row) * large
+                for block in range(0, (large + 1) // 2, lanes):
+                    place, left = source + block, ready - block
+                    expected = splat(target + 2 * block, lanes) + ramp + ramp
+                    if left >= lanes:
+                        value = load(address_of(x) + place * size, element, lanes)
+                        offset = load(address_of(indices) + place * 8, types.int64, lanes) - expected
+                    elif left > 0:
+                        is_element = ramp < splat(left, lanes)
+                        value = load_masked(address_of(x) + place * size, is_element, nothing)
+                        offset = load_masked(address_of(indices) + place * 8, is_element, expected + nowhere) - expected
+                    else:
+                        value, offset = nothing, nowhere
+                    is_first, is_second = offset == nowhere + one, offset == one
+                    met += count_set(is_first | is_second)
+                    pair = interleave(select(is_first, value, nothing), select(is_second, value, nothing))
+                    address, room = address_of(y) + (target + 2 * block) * size, large - 2 * block
+                    if room < wide:
+                        store_masked(address, pair, columns < splat(room, wide))
+                    elif is_past_cache:
+                        store_past_cache(address, pair)
+                    else:
+                        store(address, pair)
+            if met != elements:
+                return False
+            slab += 1
+            if slab == slabs:
+                plane, slab = plane + 1, 0
+        if is_past_cache:
+            fence()
+        return True
+
+    return stream_slabs

@@ -1,0 +1,151 @@
+"""Operations on single vectors and masks that Python has no operator for."""
+
+from llvmlite import ir
+from numba import types
+
+from unpool.kernels.cpu.vector.type import (
+    I32,
+    I64,
+    Vector,
+    bits_of,
+    concatenated,
+    emit_splat,
+    intrinsic,
+    is_float,
+    lane_numbers,
+    mask_of,
+)
+
+
+@intrinsic
+def splat(context, scalar, lanes):
+    """The scalar in every lane."""
+    result = Vector(types.unliteral(scalar), lanes.literal_value)
+    return result(result.element, lanes), lambda ctx, builder, signature, arguments: emit_splat(
+        builder, arguments[0], result.lanes
+    )
+
+
+@intrinsic
+def count_up(context, element, lanes, step):
+    """0, step, 2 * step, ..."""
+    result = Vector(element.dtype, lanes.literal_value)
+    numbers = [lane * step.literal_value for lane in range(result.lanes)]
+    return result(element, lanes, step), lambda ctx, builder, signature, arguments: ir.Constant(result.llvm, numbers)
+
+
+@intrinsic
+def select(context, mask, x, y):
+    """X where the mask is set, y elsewhere."""
+    return x(mask, x, y), lambda ctx, builder, signature, arguments: builder.select(*arguments)
+
+
+@intrinsic
+def interleave(context, x, y):
+    """One vector of twice the lanes: x[0], y[0], x[1], y[1], ..."""
+    result = Vector(x.element, 2 * x.lanes)
+    places = lane_numbers([lane + x.lanes * which for lane in range(x.lanes) for which in (0, 1)])
+    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, places)
+
+
+@intrinsic
+def repeat(context, x, times):
+    """The lanes of x, so many times; a power of two."""
+    result = Vector(x.element, x.lanes * times.literal_value)
+    return result(x, times), lambda ctx, builder, signature, arguments: concatenated(
+        builder, [arguments[0]] * times.literal_value
+    )
+
+
+@intrinsic
+def every_second(context, x, y, first):
+    """Lanes `first`, `first` + 2, ... of x and then of y; `first` is 0 or 1."""
+    lanes = lane_numbers(range(first.literal_value, 2 * x.lanes, 2))
+    return x(x, y, first), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments[:2], lanes)
+
+
+@intrinsic
+def lasting(context, mask, like):
+    """A mask as integers as wide as the elements of `like`: it costs nothing to keep beyond a comparison."""
+    result = like.of(getattr(types, f"int{bits_of(like.element)}"))
+    return result(mask, like), lambda ctx, builder, signature, arguments: builder.sext(arguments[0], result.llvm)
+
+
+@intrinsic
+def any_of(context, mask):
+    """Whether a mask, or a lasting one, is set in any lane."""
+    bits = ir.IntType(mask.lanes * bits_of(mask.element))
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), ir.Constant(bits, 0))
+
+    return types.boolean(mask), emit
+
+
+@intrinsic
+def convert(context, x, element):
+    """Integers sign- or zero-extended or cut; equal widths keep their bits."""
+    result = x.of(element.dtype)
+
+    def emit(ctx, builder, signature, arguments):
+        before, after = bits_of(x.element), bits_of(result.element)
+        if before == after:
+            return builder.bitcast(arguments[0], result.llvm)
+        if before > after:
+            return builder.trunc(arguments[0], result.llvm)
+        return (builder.sext if x.element.signed else builder.zext)(arguments[0], result.llvm)
+
+    return result(x, element), emit
+
+
+@intrinsic
+def first_lanes(context, count, like):
+    """A mask of the lanes of `like` whose number is below `count`."""
+    result = mask_of(like)
+
+    def emit(ctx, builder, signature, arguments):
+        narrow = builder.trunc(arguments[0], I32) if count.bitwidth > 32 else arguments[0]
+        numbers = ir.Constant(ir.VectorType(I32, like.lanes), list(range(like.lanes)))
+        return builder.icmp_signed("<", numbers, emit_splat(builder, narrow, like.lanes))
+
+    return result(count, like), emit
+
+
+@intrinsic
+def reinterpret(context, x, element):
+    """The same bits as elements of another type of equal width."""
+    result = x.of(element.dtype)
+    return result(x, element), lambda ctx, builder, signature, arguments: builder.bitcast(arguments[0], result.llvm)
+
+
+@intrinsic
+def count_set(context, mask):
+    """How many lanes of a mask are set, as int64."""
+
+    def emit(ctx, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], ir.IntType(mask.lanes))
+        return builder.zext(builder.ctpop(bits), I64) if mask.lanes < 64 else builder.ctpop(bits)
+
+    return types.int64(mask), emit
+
+
+@intrinsic
+def unordered(context, x, y):
+    """Lanes in which x or y is NaN; none for integers."""
+
+    def emit(ctx, builder, signature, arguments):
+        if is_float(x):
+            return builder.fcmp_unordered("uno", *arguments)
+        return ir.Constant(mask_of(x).llvm, [0] * x.lanes)
+
+    return mask_of(x)(x, y), emit
+
+
+@intrinsic
+def total_of(context, total, x):
+    """Sums of floats, which are NaN if one of them is (or if infinities of both signs are); of integers nothing."""
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.fadd(*arguments) if is_float(x) else arguments[0]
+
+    return total(total, x), emit

@@ -1,0 +1,301 @@
+"""Vectors from memory and back: whole, masked, strided, gathered, and past the cache. Addresses are int64 bytes."""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from unpool.kernels.cpu.vector.type import (
+    BYTE_POINTER,
+    I32,
+    I64,
+    Vector,
+    bits_of,
+    call_llvm,
+    concatenated,
+    emit_gather,
+    emit_gather_at,
+    emit_load,
+    emit_splat,
+    intrinsic,
+    lane_numbers,
+    llvm_element,
+    row_address,
+)
+
+
+def _load_data_pointer(ctx, builder, signature, arguments):
+    """NumPy's C struct of an array begins with the header of every object, then the address of the data."""
+    place = builder.add(arguments[0], I64(object.__basicsize__))
+    return builder.load(builder.inttoptr(place, ir.PointerType(I64)))
+
+
+@intrinsic
+def address_of(context, array):
+    """Address of the first element of an array, in bytes. The array may be given by its handle, `id(array)`."""
+    if isinstance(array, types.Integer):
+        return types.int64(types.int64), _load_data_pointer
+
+    def emit(ctx, builder, signature, arguments):
+        data = ctx.make_array(signature.args[0])(ctx, builder, arguments[0]).data
+        return builder.ptrtoint(data, I64)
+
+    return types.int64(array), emit
+
+
+@intrinsic
+def load_once(context, address):
+    """The int64 at an address, read a single time: what is checked is what is used, whoever else writes there.
+
+    A plain load may be repeated by the compiler where that saves a register.
+    """
+
+    def emit(ctx, builder, signature, arguments):
+        return builder.load_atomic(builder.inttoptr(arguments[0], ir.PointerType(I64)), "unordered", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def load(context, address, element, lanes):
+    """`lanes` neighbouring elements, from any address."""
+    result = Vector(element.dtype, lanes.literal_value)
+
+    def emit(ctx, builder, signature, arguments):
+        return emit_load(builder, arguments[0], result)
+
+    return result(address, element, lanes), emit
+
+
+@intrinsic
+def load_every(context, address, element, lanes, step, bytes_between):
+    """Every `step`-th element: for 1, 2 and 4 by whole loads, which read `lanes * step` elements, and shuffles.
+
+    Step 0 stands for any distance: elements `bytes_between` apart are gathered, and nothing else is read.
+    """
+    result = Vector(element.dtype, lanes.literal_value)
+    size = bits_of(result.element) // 8 * result.lanes
+
+    def emit(ctx, builder, signature, arguments):
+        if step.literal_value == 0:
+            mask = ir.Constant(result.of(types.boolean).llvm, [1] * result.lanes)
+            return emit_gather(
+                builder, arguments[0], arguments[4], mask, ir.Constant(result.llvm, ir.Undefined), result
+            )
+        places = (builder.add(arguments[0], I64(size * part)) for part in range(step.literal_value))
+        parts = [emit_load(builder, place, result) for place in places]
+        while len(parts) > 1:
+            evens = lane_numbers(range(0, 2 * result.lanes, 2))
+            parts = [builder.shuffle_vector(x, y, evens) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    return result(address, element, lanes, step, bytes_between), emit
+
+
+@intrinsic
+def gather(context, address, bytes_between, mask, fill):
+    """Elements `bytes_between` apart where the mask is set, `fill` elsewhere; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        return emit_gather(builder, *arguments, fill)
+
+    return fill(address, bytes_between, mask, fill), emit
+
+
+@intrinsic
+def gather_at(context, address, offsets, mask, fill):
+    """Elements at `address` + `offsets`, a vector of int64 bytes, where the mask is set; `fill` elsewhere."""
+
+    def emit(ctx, builder, signature, arguments):
+        places = builder.add(emit_splat(builder, arguments[0], fill.lanes), arguments[1])
+        return emit_gather_at(builder, places, arguments[2], arguments[3], fill)
+
+    return fill(address, offsets, mask, fill), emit
+
+
+@intrinsic
+def load_masked(context, address, mask, fill):
+    """Lanes of `fill`, replaced by memory where the mask is set; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], BYTE_POINTER)
+        align = I32(bits_of(fill.element) // 8)
+        return call_llvm(builder, f"llvm.masked.load.{fill.suffix}.p0", fill.llvm, [pointer, align, *arguments[1:]])
+
+    return fill(address, mask, fill), emit
+
+
+@intrinsic
+def store(context, address, value):
+    """All lanes to any address."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
+        builder.store(arguments[1], pointer, align=bits_of(value.element) // 8)
+        return ctx.get_dummy_value()
+
+    return types.void(address, value), emit
+
+
+@intrinsic
+def store_masked(context, address, value, mask):
+    """The lanes where the mask is set; other memory is not touched."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], BYTE_POINTER)
+        align = I32(bits_of(value.element) // 8)
+        ordered = [arguments[1], pointer, align, arguments[2]]
+        call_llvm(builder, f"llvm.masked.store.{value.suffix}.p0", ir.VoidType(), ordered)
+        return ctx.get_dummy_value()
+
+    return types.void(address, value, mask), emit
+
+
+@intrinsic
+def load_rows(context, address, bytes_between, element, lanes, rows):
+    """`rows` times `lanes` neighbouring elements as one vector; rows, a power of two, are `bytes_between` apart."""
+    part, count = Vector(element.dtype, lanes.literal_value), rows.literal_value
+    result = Vector(element.dtype, part.lanes * count)
+
+    def emit(ctx, builder, signature, arguments):
+        places = (row_address(builder, *arguments[:2], row) for row in range(count))
+        return concatenated(builder, [emit_load(builder, place, part) for place in places])
+
+    return result(address, bytes_between, element, lanes, rows), emit
+
+
+@intrinsic
+def store_rows(context, address, bytes_between, value, rows):
+    """The vector in `rows` equal parts, `bytes_between` apart, in order."""
+    count = rows.literal_value
+    part = Vector(value.element, value.lanes // count)
+
+    def emit(ctx, builder, signature, arguments):
+        for row in range(count):
+            pointer = builder.inttoptr(row_address(builder, *arguments[:2], row), ir.PointerType(part.llvm))
+            lanes = lane_numbers(range(row * part.lanes, (row + 1) * part.lanes))
+            piece = builder.shuffle_vector(arguments[2], arguments[2], lanes)
+            builder.store(piece, pointer, align=max(1, bits_of(part.element) // 8))
+        return ctx.get_dummy_value()
+
+    return types.void(address, bytes_between, value, rows), emit
+
+
+@intrinsic
+def splat_rows(context, address, element, lanes, rows):
+    """`rows` neighbouring elements, a power of two, each in `lanes` lanes."""
+    part, count = Vector(element.dtype, lanes.literal_value), rows.literal_value
+    result, size = Vector(element.dtype, part.lanes * count), bits_of(element.dtype) // 8
+
+    def emit(ctx, builder, signature, arguments):
+        pointers = (
+            builder.inttoptr(
+                builder.add(arguments[0], I64(row * size)),
+                ir.PointerType(llvm_element(part.element)),
+            )
+            for row in range(count)
+        )
+        scalars = [builder.load(pointer, align=size) for pointer in pointers]
+        return concatenated(builder, [emit_splat(builder, scalar, part.lanes) for scalar in scalars])
+
+    return result(address, element, lanes, rows), emit
+
+
+@intrinsic
+def prefetch(context, address):
+    """Ask for a line of memory that will be read."""
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], BYTE_POINTER)
+        read, near, data = (I32(number) for number in (0, 3, 1))
+        call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, read, near, data])
+        return ctx.get_dummy_value()
+
+    return types.void(address), emit
+
+
+@intrinsic
+def load_like(context, address, like):
+    """Neighbouring elements from any address, as many and of the type of `like`."""
+    return like(address, like), lambda ctx, builder, signature, arguments: emit_load(builder, arguments[0], like)
+
+
+@intrinsic
+def clear(context, address, size):
+    """Zero `size` bytes by plain stores, which leave them in the cache; a library's memset may bypass it."""
+
+    def emit(ctx, builder, signature, arguments):
+        block = ir.VectorType(ir.IntType(8), 64)
+        whole = builder.lshr(arguments[1], I64(6))
+        with cgutils.for_range(builder, whole, intp=I64) as loop:
+            place = builder.add(arguments[0], builder.shl(loop.index, I64(6)))
+            builder.store(ir.Constant(block, [0] * 64), builder.inttoptr(place, ir.PointerType(block)), align=1)
+        done = builder.shl(whole, I64(6))
+        with cgutils.for_range(builder, builder.sub(arguments[1], done), intp=I64) as loop:
+            place = builder.add(arguments[0], builder.add(done, loop.index))
+            builder.store(ir.Constant(ir.IntType(8), 0), builder.inttoptr(place, BYTE_POINTER))
+        return ctx.get_dummy_value()
+
+    return types.void(address, size), emit
+
+
+@intrinsic
+def store_past_cache(context, address, value):
+    """All lanes to a multiple of their bytes, 64 suffice, without reading or keeping the lines of memory.
+
+    Other threads are sure to see them after a `fence`.
+    """
+
+    def emit(ctx, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(value.llvm))
+        stored = builder.store(arguments[1], pointer, align=min(64, bits_of(value.element) // 8 * value.lanes))
+        stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        return ctx.get_dummy_value()
+
+    return types.void(address, value), emit
+
+
+@intrinsic
+def fence(context):
+    """Everything that was written before is seen by others before anything that is written later."""
+
+    def emit(ctx, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return ctx.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def load_taps(context, address, element, lanes, step):
+    """A tuple of `step` vectors, step 1, 2 or 4: the t-th holds element t of each of `lanes` neighbouring tiles."""
+    vector = Vector(element.dtype, lanes.literal_value)
+    size, count = bits_of(vector.element) // 8 * vector.lanes, step.literal_value
+
+    def part(builder, parts):
+        if len(parts) == 1:
+            return parts
+        halves = []
+        for half in (0, 1):
+            order = lane_numbers(range(half, 2 * vector.lanes, 2))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            halves.append(part(builder, [builder.shuffle_vector(x, y, order) for x, y in pairs]))
+        return [each for both in zip(*halves, strict=True) for each in both]
+
+    def emit(ctx, builder, signature, arguments):
+        places = (builder.add(arguments[0], I64(size * number)) for number in range(count))
+        taps = part(builder, [emit_load(builder, place, vector) for place in places])
+        return ctx.make_tuple(builder, signature.return_type, taps)
+
+    return types.UniTuple(vector, count)(address, element, lanes, step), emit
+
+
+@intrinsic
+def int64_at(context, address):
+    """The int64 at an address."""
+    return types.int64(address), lambda ctx, builder, signature, arguments: emit_int64(builder, arguments[0], 0)
+
+
+def emit_int64(builder, address, place):
+    """The int64 at a place of an array of them."""
+    place = I64(place) if isinstance(place, int) else place
+    return builder.load(builder.gep(builder.inttoptr(address, ir.PointerType(I64)), [place]))

@@ -1,0 +1,117 @@
+"""The type of a vector, and the LLVM instructions that several of its operations are made of."""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+from numba.extending import models, register_model
+
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+
+BYTE_POINTER = ir.PointerType(ir.IntType(8))
+
+intrinsic = _intrinsic(prefer_literal=True)
+
+
+class Vector(types.Type):
+    """`lanes` elements of a Numba number type; of booleans, a mask."""
+
+    def __init__(self, element, lanes):
+        self.element = element
+        self.lanes = lanes
+        super().__init__(name=f"Vector({element}, {lanes})")
+
+    @property
+    def llvm(self):
+        """The LLVM type."""
+        return ir.VectorType(llvm_element(self.element), self.lanes)
+
+    @property
+    def suffix(self):
+        """How LLVM's intrinsics call it, such as v16f32."""
+        kind = "f" if isinstance(self.element, types.Float) else "i"
+        return f"v{self.lanes}{kind}{bits_of(self.element)}"
+
+    def of(self, element):
+        """As many lanes of another element type."""
+        return Vector(element, self.lanes)
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, kind.llvm)
+
+
+def bits_of(element):
+    """Bits of a Numba number type."""
+    return 1 if isinstance(element, types.Boolean) else element.bitwidth
+
+
+def llvm_element(element):
+    """The LLVM type of a Numba number type."""
+    if isinstance(element, types.Float):
+        return ir.FloatType() if element.bitwidth == 32 else ir.DoubleType()
+    return ir.IntType(bits_of(element))
+
+
+def is_float(kind):
+    """Whether the elements of a vector are floats."""
+    return isinstance(kind.element, types.Float)
+
+
+def call_llvm(builder, name, result, arguments):
+    """A call of one of LLVM's own functions."""
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+
+
+def emit_splat(builder, scalar, lanes):
+    """The same scalar in every lane."""
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, I32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def lane_numbers(numbers):
+    """A constant vector of int32, such as `shuffle_vector` takes."""
+    return ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))
+
+
+def emit_load(builder, address, kind):
+    """A whole vector from an address that is aligned to its elements."""
+    pointer = builder.inttoptr(address, ir.PointerType(kind.llvm))
+    return builder.load(pointer, align=bits_of(kind.element) // 8)
+
+
+def row_address(builder, address, bytes_between, row):
+    """The address of a row, given the bytes between rows."""
+    return builder.add(address, builder.mul(bytes_between, I64(row)))
+
+
+def concatenated(builder, parts):
+    """Vectors of equal width, one after the other, as one; their number is a power of two."""
+    while len(parts) > 1:
+        lanes = lane_numbers(range(2 * parts[0].type.count))
+        parts = [builder.shuffle_vector(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def emit_gather(builder, address, bytes_between, mask, fill, kind):
+    """Elements so many bytes apart; lanes that the mask leaves out are those of `fill`."""
+    lane = ir.Constant(ir.VectorType(I64, kind.lanes), list(range(kind.lanes)))
+    offsets = builder.mul(lane, emit_splat(builder, bytes_between, kind.lanes))
+    return emit_gather_at(builder, builder.add(emit_splat(builder, address, kind.lanes), offsets), mask, fill, kind)
+
+
+def emit_gather_at(builder, places, mask, fill, kind):
+    """Elements from an address for each lane; lanes that the mask leaves out are those of `fill`."""
+    pointers = builder.inttoptr(places, ir.VectorType(ir.PointerType(llvm_element(kind.element)), kind.lanes))
+    align = I32(bits_of(kind.element) // 8)
+    name = f"llvm.masked.gather.{kind.suffix}.v{kind.lanes}p0"
+    return call_llvm(builder, name, kind.llvm, [pointers, align, mask, fill])
+
+
+def mask_of(kind):
+    """The type of the masks for vectors of a type."""
+    return kind.of(types.boolean)
