@@ -16,8 +16,8 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.nodes import domain, is_ours
-from unpool.runtime.session import InferenceSession
+from unpool.runtime.graph.nodes import domain, is_ours
+from unpool.runtime.session.session import InferenceSession
 
 
 class PreparedModel(BackendRep):

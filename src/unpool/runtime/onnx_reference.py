@@ -20,7 +20,7 @@ from onnx.reference.op_run import OpRun
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.operators.contract import DOMAINS, OPERATORS
-from unpool.runtime.bound import Meaning, bind, naming
+from unpool.runtime.graph.node_contract import Meaning, naming, spec_of
 from unpool.runtime.passes.inline import inline
 
 _LOG = logging.getLogger("unpool")
@@ -65,7 +65,7 @@ def _operator(name: str, domain: str, opset: int, meaning: Meaning, threads: int
 
     def run_node(self: OpRun, *inputs: AnyArray | None, **_: Any) -> tuple[AnyArray, ...]:
         opsets = {**self.run_params["opsets"], "": opset}
-        spec = bind(self.onnx_node, opsets, meaning)
+        spec = spec_of(self.onnx_node, opsets, meaning)
         wanted = max(position for position, output in enumerate(self.onnx_node.output) if output)
         with naming(self.onnx_node):
             return functional.run(spec, inputs, outputs=wanted + 1, threads=threads)

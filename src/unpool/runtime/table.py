@@ -1,4 +1,4 @@
-"""Rows as aligned text."""
+"""Writes rows of words as aligned text."""
 
 from collections.abc import Sequence
 

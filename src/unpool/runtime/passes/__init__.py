@@ -1,1 +1,1 @@
-"""Small changes of a graph before it is cut: names, functions, constants, folding. None changes what it computes."""
+"""Passes, which change a graph before the plan cuts it into pieces, and never change what it computes."""

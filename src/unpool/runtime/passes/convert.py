@@ -1,7 +1,7 @@
-"""The other nodes of a model converted to another opset by onnx's version converter; the three operators stay.
+"""Converts the nodes of a model that are not ours to another opset, by onnx's version converter.
 
-The converter reads our operators by onnx's schemas and would adapt them to its own idea of them, so it sees
-placeholders instead.
+The converter would also adapt our three operators, and to onnx's schemas of them rather than to their contract. So
+`hidden_nodes` puts placeholders in their places before it runs, and restores them afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ import onnx
 from onnx import TensorProto, helper, version_converter
 
 from unpool.errors import UnsupportedError
-from unpool.runtime import shapes
-from unpool.runtime.light import as_input, is_large, lighten
-from unpool.runtime.nodes import bodies, is_ours, label, reads, with_inner
-from unpool.runtime.passes.placeholders import hide, show
-from unpool.runtime.shapes import Types
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import bodies, is_ours, label, reads, with_inner
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.without_weights import as_input, is_large, without_weights
+from unpool.runtime.passes.hidden_nodes import hide, restore
 
 FIRST_IR_WITH_DEFAULTS = 4
 
@@ -33,18 +33,18 @@ def convert(
     Raises:
         UnsupportedError: a node cannot be converted; the message names it.
     """
-    light = _prepared(model, types)
-    hidden = hide(light, is_hidden)
+    skeleton = _prepared(model, types)
+    hidden = hide(skeleton, is_hidden)
     try:
-        converted = version_converter.convert_version(light, opset)
+        converted = version_converter.convert_version(skeleton, opset)
     except Exception as error:
-        raise _blamed(light, opset, types, error) from error
-    show(converted, hidden)
+        raise _blamed(skeleton, opset, types, error) from error
+    restore(converted, hidden)
     return _merged(model, converted, opset)
 
 
-def raise_ir(model: onnx.ModelProto) -> None:
-    """Raise the IR version to what the imports need; an initializer that could not be fed still cannot."""
+def update_ir_version(model: onnx.ModelProto) -> None:
+    """Raise the IR version to the one that the imports need, and keep callers from feeding fixed initializers."""
     needed = helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
     if needed <= model.ir_version:
         return
@@ -57,17 +57,17 @@ def raise_ir(model: onnx.ModelProto) -> None:
 
 
 def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
-    """The model without large and sparse tensors, every known type written down."""
-    light = lighten(model)
-    light.ir_version = max(light.ir_version, FIRST_IR_WITH_DEFAULTS)  # so that an initializer need be no input
-    graph = light.graph
+    """The model without large and sparse tensors, and with every known type written into it."""
+    skeleton = without_weights(model)
+    skeleton.ir_version = max(skeleton.ir_version, FIRST_IR_WITH_DEFAULTS)  # so that an initializer need be no input
+    graph = skeleton.graph
     for sparse in graph.sparse_initializer:
         graph.input.append(helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, sparse.dims))
     del graph.sparse_initializer[:]
     stated = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
     del graph.value_info[:]
     graph.value_info.extend(helper.make_value_info(name, one) for name, one in types.items() if name not in stated)
-    return light
+    return skeleton
 
 
 def _merged(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -88,37 +88,37 @@ def _merged(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> o
 
 
 def _forget_sizes(body: onnx.GraphProto) -> None:
-    """Outputs of a body by type and rank: the converter writes down sizes that it inferred without our nodes."""
+    """Leave the outputs of a body their type and rank: the converter inferred the sizes without knowing our nodes."""
     del body.value_info[:]
     for value in body.output:
         value.type.CopyFrom(shapes.rank_only(value.type))
 
 
-def _blamed(light: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
-    """The error of the first node that cannot be converted alone, else that of the whole."""
-    for node in light.graph.node:
+def _blamed(skeleton: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
+    """The error of the first node that cannot be converted alone; if all can, the error of the whole model."""
+    for node in skeleton.graph.node:
         if node.domain == "":
             try:
-                version_converter.convert_version(_alone(light, node, types), opset)
+                version_converter.convert_version(_alone(skeleton, node, types), opset)
             except Exception as own:
                 return _refusal(f"node {label(node)!r} ({node.op_type})", opset, own)
     return _refusal("model", opset, error)
 
 
-def _alone(light: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
+def _alone(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
     names = reads(node)
-    small = [tensor for tensor in light.graph.initializer if tensor.name in names]
+    small = [tensor for tensor in skeleton.graph.initializer if tensor.name in names]
     known: Mapping[str, onnx.TypeProto] = types | {tensor.name: as_input(tensor).type for tensor in small}
     open_type = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
     inputs = [helper.make_value_info(name, known.get(name, open_type)) for name in names]
     outputs = [helper.make_value_info(name, known.get(name, open_type)) for name in node.output if name]
     graph = helper.make_graph([node], "node", inputs, outputs, small)
-    return helper.make_model(graph, opset_imports=light.opset_import, ir_version=light.ir_version)
+    return helper.make_model(graph, opset_imports=skeleton.opset_import, ir_version=skeleton.ir_version)
 
 
 def _refusal(where: str, opset: int, error: Exception) -> UnsupportedError:
-    words = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
+    reason = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
     return UnsupportedError(
-        f"{where}: onnx's version converter cannot take it to opset {opset}: {words}. Replace it, or export the model "
+        f"{where}: onnx's version converter cannot take it to opset {opset}: {reason}. Replace it, or export the model "
         "anew in that opset."
     )

@@ -1,10 +1,10 @@
-"""ONNX's own operators under one domain name."""
+"""Gives ONNX's own domain one name, where models may use either of two."""
 
 from collections.abc import Iterator
 
 import onnx
 
-from unpool.runtime.nodes import with_inner
+from unpool.runtime.graph.nodes import with_inner
 
 LONG_NAME = "ai.onnx"
 

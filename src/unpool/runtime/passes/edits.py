@@ -1,6 +1,6 @@
-"""Nodes that stand in the place of others, put into a graph or into a model."""
+"""Edits, each of which replaces one node by others, and the two functions that put them into a graph or a model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -8,23 +8,23 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.graph import FIRST_IR_WITH_DEFAULTS, Graph
-from unpool.runtime.light import as_input
-from unpool.runtime.nodes import bodies, reads, with_inner, writes
-from unpool.runtime.passes.rewrite import Change
+from unpool.runtime.graph.nodes import reads, writes
+from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.graph.without_weights import as_input
+from unpool.runtime.passes.change import Change
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What takes the place of one node.
+    """Other nodes for one node.
 
     Attributes:
-        output: first output of that node.
-        nodes: what is put there; the value of that name is made by one of them.
-        constants: what these nodes read, by name.
-        change: in words.
-        raised: first output of the node of ours that stands for others; "" where there is none.
-        reason: of that node, for the plan.
+        output: the first output of the node that is replaced.
+        nodes: the new nodes, one of which makes `output`.
+        constants: the new constants that these nodes read, by name.
+        change: what a user is told of the edit.
+        raised: the first output of the one node of ours that now does what several did; "" if there is none.
+        reason: what the plan says of that node.
     """
 
     output: str
@@ -35,26 +35,8 @@ class Edit:
     reason: str = ""
 
 
-class Names:
-    """Names that no value of a graph has."""
-
-    def __init__(self, graph: Graph) -> None:
-        bound = (value.name for node in with_inner(graph.nodes) for _, body in bodies(node) for value in _bound(body))
-        made = (name for node in with_inner(graph.nodes) for name in (*node.input, *node.output))
-        fed = (value.name for value in (*graph.inputs, *graph.outputs))
-        self._taken = {*bound, *made, *fed, *graph.constants, *graph.sparse_constants, *graph.defaults}
-
-    def fresh(self, wish: str) -> str:
-        """The wish, or the wish with lines behind it."""
-        name = wish
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
-
-
 def into_graph(graph: Graph, edits: Iterable[Edit]) -> Graph:
-    """The graph with the edits in it; what nothing needs any more is still there."""
+    """The graph with the edits in it; nodes that nobody needs any more are still there."""
     by_output = {edit.output: edit for edit in edits}
     constants = dict(graph.constants)
     for edit in by_output.values():
@@ -65,7 +47,7 @@ def into_graph(graph: Graph, edits: Iterable[Edit]) -> Graph:
 
 
 def into_model(model: onnx.ModelProto, edits: Iterable[Edit]) -> None:
-    """Put the edits into a model, and drop what was needed before and is not any more; the model is changed."""
+    """Put the edits into a model, which is changed, and drop nodes and tensors that only the replaced nodes needed."""
     by_output = {edit.output: edit for edit in edits}
     graph = model.graph
     needed = _needed(graph)
@@ -105,8 +87,3 @@ def _drop(graph: onnx.GraphProto, useless: set[str]) -> None:
     for field, kept in ((graph.node, nodes), (graph.initializer, tensors), (graph.value_info, values)):
         del field[:]
         field.extend(kept)
-
-
-def _bound(body: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto | onnx.TensorProto]:
-    yield from body.input
-    yield from body.initializer

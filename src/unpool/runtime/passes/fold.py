@@ -1,9 +1,9 @@
-"""What follows a ConvTranspose and acts on each channel alike moves into its weights and bias.
+"""Folds BatchNormalization, Mul and Add behind a ConvTranspose into its weights and bias, if they act per channel.
 
     (conv(x, W) + b) * scale + shift  =  conv(x, W * scale) + (b * scale + shift)
 
 Once the graph is cut, onnxruntime cannot do this any more: the ConvTranspose is in another piece than what follows it.
-Computed in float64 and rounded once to the type of the weights.
+The new weights are computed in float64, and rounded once to the type of the old ones.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from unpool.runtime.graph import Graph
-from unpool.runtime.nodes import attributes, label
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.weight_files import array_of
 
 FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization trained by default
 FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
@@ -41,13 +43,13 @@ def fold(graph: Graph) -> Graph:
 
 
 class _Walk:
-    """One pass over the nodes. `_maker` is the position of the ConvTranspose that makes a value."""
+    """One pass over the nodes. `_maker` has, by value, the position of the ConvTranspose that makes it."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants = dict(graph.constants)
         self.folded, self.raised = dict(graph.folded), dict(graph.raised)
-        self._names = {*self.constants, *(value.name for value in graph.inputs), *graph.uses()}
+        self._names = names_beside(graph)
         self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
         self._maker: dict[str, int] = {}
 
@@ -95,13 +97,10 @@ class _Walk:
         tensor = self.constants.get(name)
         if tensor is None or onnx.TensorProto.DataType.Name(tensor.data_type) not in FLOATS:
             return None
-        return numpy_helper.to_array(tensor)
+        return array_of(tensor)
 
     def _store(self, wish: str, array: Array) -> str:
-        name = wish
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
+        name = self._names.fresh(wish)
         self.constants[name] = numpy_helper.from_array(array, name)
         return name
 

@@ -13,11 +13,11 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.operators.activation import PARAMETERS, Activation
-from unpool.runtime import shapes
-from unpool.runtime.graph import Graph
-from unpool.runtime.nodes import attributes, domain, label
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fold import FIRST_OPSET
-from unpool.runtime.shapes import Types
 
 FIRST_CLIP_WITH_INPUTS = 11
 DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}

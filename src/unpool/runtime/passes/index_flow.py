@@ -1,4 +1,4 @@
-"""Where indices come from, and which tensor they count in.
+"""Finds out which MaxPool a value of indices comes from, and which tensor these indices count in.
 
 A MaxPool counts in the whole (N, C, D1..Dk) tensor that it pools. PyTorch counts inside one (n, c) plane, so its
 exporters take the offset of every plane away, and add that of the tensor that is scattered into:
@@ -16,20 +16,20 @@ import onnx
 from unpool.geometry import shrinking_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
-from unpool.runtime import shapes
-from unpool.runtime.nodes import attributes, domain, is_ours
-from unpool.runtime.passes.size_flow import Size, SizeFlow, number, product, slice_bounds
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import attributes, domain, is_ours
+from unpool.runtime.graph.size_flow import Size, SizeFlow, number, product, slice_bounds
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """A value that holds the offset of every plane, to be broadcast over it.
+    """What is known of a value that holds one offset per plane.
 
     Attributes:
-        planes: how many.
-        axes: over how many of the first axes they vary.
-        step: elements of a plane; None where the only offset is 0.
-        tensor: the value whose planes these are, where they were read off a MaxPool with a window of 1.
+        planes: how many planes there are, and so how many offsets.
+        axes: the offsets vary over so many of the first axes, and over no other.
+        step: how many elements a plane has; None if the only offset is 0.
+        tensor: the value whose planes these are, if a MaxPool with a window of 1 counted them; else "".
     """
 
     planes: Size | None
@@ -43,12 +43,13 @@ class Indices:
     """What is known of indices.
 
     Attributes:
-        pool: the MaxPool that found them; None for indices of unknown origin with offsets added.
-        is_plane: whether they count inside a plane, else in a whole tensor.
-        planes: how many planes there are.
-        step: elements of a plane of the tensor that they count in.
-        tensor: that tensor, where it is the input of the pool.
-        is_whole: whether they are, unless `is_plane`, element for element the indices that the pool gives.
+        pool: the MaxPool that found them; None if only the offsets that were added to them are known.
+        is_plane: whether they count inside a plane; if not, they count in a whole tensor.
+        planes: how many planes that tensor has.
+        step: how many elements one of its planes has.
+        tensor: the name of that tensor, if it is the input of the pool; else "".
+        is_whole: whether they are the pool's own indices, element for element; if they count inside a plane, whether
+            they would be these once the offsets of the planes were added.
     """
 
     pool: onnx.NodeProto | None
@@ -60,7 +61,7 @@ class Indices:
 
 
 def trace(flow: SizeFlow, name: str) -> Indices | None:
-    """Where indices come from; None where that is not recognised."""
+    """What is known of the indices in a value; None if nothing is recognised."""
     name = flow.unshaped(name)
     node = flow.makers.get(name)
     if node is None:
@@ -73,7 +74,7 @@ def trace(flow: SizeFlow, name: str) -> Indices | None:
 
 
 def offsets(flow: SizeFlow, name: str) -> Offsets | None:
-    """A value as offsets of planes; None where it is not recognised as such."""
+    """What is known of the offsets in a value; None if it is not recognised as offsets of planes."""
     array = flow.constant(name)
     if array is None and name in flow.graph.constants:
         return None
@@ -109,7 +110,7 @@ def _taken_away(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
 
 
 def _belong(source: Indices, taken: Offsets) -> bool:
-    """Whether offsets are those of the tensor that indices count in."""
+    """Whether the offsets are those of the planes of the tensor that the indices count in."""
     if taken.tensor and taken.tensor == source.tensor:
         return True
     has_planes = source.planes is not None and source.planes == taken.planes
@@ -166,7 +167,7 @@ def _constant_offsets(array: np.ndarray[Any, np.dtype[Any]]) -> Offsets | None:
 
 
 def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
-    """The first index of every plane of a MaxPool that leaves its input as it is."""
+    """Offsets that a Slice reads off the Indices of a MaxPool with a window of 1: the first index of every plane."""
     node = flow.maker(flow.unshaped(name), "Slice")
     pool = None if node is None else flow.maker(node.input[0], "MaxPool")
     if node is None or pool is None or not is_identity(pool) or node.input[0] != pool.output[1]:
@@ -185,7 +186,7 @@ def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
 
 
 def _computed_offsets(flow: SizeFlow, name: str) -> Offsets | None:
-    """Range(0, planes) and a product with the elements of a plane, in either order of reshaping."""
+    """Offsets that the graph computes: Range(0, planes) times the elements of a plane, reshaped before or after."""
     known = shapes.dims(flow.types.get(name))
     mul = flow.maker(flow.unshaped(name), "Mul")
     if mul is None or known is None or not _is_per_plane(known):

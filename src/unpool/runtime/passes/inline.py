@@ -1,34 +1,37 @@
-"""Model-local functions replaced by their nodes, so that the plan sees every operator."""
+"""Replaces the calls of model-local functions by the nodes of these functions, so that the plan sees every operator."""
 
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeAlias
 
 import onnx
-from onnx import inliner
+from onnx import helper, inliner
+from onnx.defs import onnx_opset_version
 
 from unpool.errors import ModelError
-from unpool.runtime.light import lighten, put_back
-from unpool.runtime.nodes import with_inner
+from unpool.runtime.graph.boundary import one_line
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.without_weights import with_weights_of, without_weights
 
 MOST_NODES = 30_000
-"""Nodes that the functions of a model may become: loading takes a third of a millisecond for each."""
+"""Nodes that the calls of functions may become in all: loading takes a third of a millisecond for each."""
 
 MOST_BYTES = 2**30
-"""Bytes that their nodes may take, tensors in them included: every call has its own."""
+"""Bytes that these nodes may take, with the tensors in them, of which every call gets a copy."""
 
-Name: TypeAlias = tuple[str, str, str]
+FunctionName: TypeAlias = tuple[str, str, str]
 
 
-class Size(NamedTuple):
-    """What something becomes without functions."""
+class InlinedSize(NamedTuple):
+    """How large a function or a model is once every call in it is replaced by nodes."""
 
     nodes: int
     bytes: int
 
-    def plus(self, other: "Size") -> "Size":
+    def plus(self, other: "InlinedSize") -> "InlinedSize":
         """Both together."""
-        return Size(self.nodes + other.nodes, self.bytes + other.bytes)
+        return InlinedSize(self.nodes + other.nodes, self.bytes + other.bytes)
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -40,12 +43,41 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     _check_growth(model)
+    _check_outputs(model)
     try:
-        flat = inliner.inline_local_functions(lighten(model))
+        flat = inliner.inline_local_functions(_with_own_outputs(without_weights(model)))
     except Exception as error:
-        words = " ".join(str(error).split()).rstrip(".")
-        raise ModelError(f"model: expected functions that can be inlined, got: {words}. Export it again.") from error
-    return put_back(flat, model)
+        raise ModelError(
+            f"model: expected functions that can be inlined, got: {one_line(error)}. Export it again."
+        ) from error
+    return with_weights_of(flat, model)
+
+
+def _check_outputs(model: onnx.ModelProto) -> None:
+    """Refuse a function that returns what nothing in it makes."""
+    for function in model.functions:
+        made = {*function.input, *(name for node in function.node for name in node.output)}
+        missing = [name for name in function.output if name not in made]
+        if missing:
+            raise ModelError(
+                f"model: expected outputs of the function {_text(_name(function))} that its nodes make, "
+                f"got {missing[0]!r}. Export it again."
+            )
+
+
+def _with_own_outputs(skeleton: onnx.ModelProto) -> onnx.ModelProto:
+    """The skeleton, changed in place: an input that a function returns goes through an Identity, lest it be lost."""
+    version = next((one.version for one in skeleton.opset_import if one.domain == ""), onnx_opset_version())
+    for function in skeleton.functions:
+        made = [name for node in function.node for name in node.output]
+        names = FreshNames([*function.input, *function.output, *made])
+        for position, name in enumerate(function.output):
+            if name in function.input:
+                function.output[position] = names.fresh(name)
+                function.node.append(helper.make_node("Identity", [name], [function.output[position]]))
+        if len(function.node) > 0 and all(one.domain for one in function.opset_import):
+            function.opset_import.append(helper.make_opsetid("", version))
+    return skeleton
 
 
 def _check_growth(model: onnx.ModelProto) -> None:
@@ -54,17 +86,17 @@ def _check_growth(model: onnx.ModelProto) -> None:
     calls = {
         _name(one): [name for name in map(_name, with_inner(one.node)) if name in known] for one in model.functions
     }
-    own = {_name(one): Size(sum(1 for _ in with_inner(one.node)), one.ByteSize()) for one in model.functions}
-    sizes: dict[Name, Size] = {}
+    own = {_name(one): InlinedSize(sum(1 for _ in with_inner(one.node)), one.ByteSize()) for one in model.functions}
+    sizes: dict[FunctionName, InlinedSize] = {}
     try:
         for name in TopologicalSorter(calls).static_order():
-            sizes[name] = reduce(Size.plus, map(sizes.__getitem__, calls[name]), own[name])
+            sizes[name] = reduce(InlinedSize.plus, map(sizes.__getitem__, calls[name]), own[name])
     except CycleError as error:
         raise ModelError(
             f"model: expected functions that do not call themselves, got {_text(error.args[1][0])}. Export it again."
         ) from error
     called = [name for name in map(_name, with_inner(model.graph.node)) if name in known]
-    found = reduce(Size.plus, map(sizes.__getitem__, called), Size(0, 0))
+    found = reduce(InlinedSize.plus, map(sizes.__getitem__, called), InlinedSize(0, 0))
     if found.nodes > MOST_NODES or found.bytes > MOST_BYTES:
         largest = max(called, key=sizes.__getitem__)
         raise ModelError(
@@ -74,10 +106,10 @@ def _check_growth(model: onnx.ModelProto) -> None:
         )
 
 
-def _name(one: onnx.NodeProto | onnx.FunctionProto) -> Name:
+def _name(one: onnx.NodeProto | onnx.FunctionProto) -> FunctionName:
     name = one.op_type if isinstance(one, onnx.NodeProto) else one.name
     return one.domain, name, one.overload
 
 
-def _text(name: Name) -> str:
+def _text(name: FunctionName) -> str:
     return ".".join(filter(None, name))

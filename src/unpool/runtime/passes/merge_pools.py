@@ -1,4 +1,4 @@
-"""The second pool that only tells where every plane begins becomes a Mod.
+"""Replaces a second pool that only tells where every plane begins by a Mod.
 
 torch.onnx.export writes a pool with indices as a pool, a pool with a window of 1, a Slice of the first index of every
 plane of that, and a Sub:
@@ -15,16 +15,17 @@ import onnx
 from onnx import helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.nodes import attributes, domain, label
-from unpool.runtime.passes.edits import Edit, Names
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.size_flow import SizeFlow, number
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
-from unpool.runtime.passes.rewrite import Change
-from unpool.runtime.passes.size_flow import SizeFlow, number
 
 FIRST_MOD = 10
 
 
-def pool_edits(flow: SizeFlow, names: Names) -> Iterator[Edit]:
+def pool_edits(flow: SizeFlow, names: FreshNames) -> Iterator[Edit]:
     """An edit for every Sub that takes away offsets which a pool with a window of 1 has found."""
     if flow.graph.opsets.get("", 0) < FIRST_MOD:
         return
@@ -35,19 +36,19 @@ def pool_edits(flow: SizeFlow, names: Names) -> Iterator[Edit]:
                 yield _edit(names, node, source)
 
 
-def _edit(names: Names, node: onnx.NodeProto, source: Indices) -> Edit:
+def _edit(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Edit:
     assert source.pool is not None
     divisor, nodes, constants = plane_size(names, source)
     nodes.append(helper.make_node("Mod", [node.input[0], divisor], [node.output[0]], name=node.name))
     step = number(source.step)
-    words = "Mod by the size of a plane" + ("" if step is None else f", {step}")
+    after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
     return Edit(
-        node.output[0], tuple(nodes), constants, Change(label(node), "MaxPool of window 1, Slice and Sub", words)
+        node.output[0], tuple(nodes), constants, Change(label(node), "MaxPool of window 1, Slice and Sub", after)
     )
 
 
-def plane_size(names: Names, source: Indices) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
-    """A value that holds the elements of a plane of what was pooled, with the nodes and constants that make it."""
+def plane_size(names: FreshNames, source: Indices) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
+    """A value that holds how many elements a plane of the pooled tensor has, and what makes it."""
     assert source.pool is not None
     stem = f"{source.pool.output[1]}_plane"
     step = number(source.step)
@@ -60,7 +61,7 @@ def plane_size(names: Names, source: Indices) -> tuple[str, list[onnx.NodeProto]
 
 
 def sizes_multiplied(
-    names: Names, tensor: str, axes: list[int], stem: str
+    names: FreshNames, tensor: str, axes: list[int], stem: str
 ) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
     """The product of the sizes of a tensor along some axes, of shape (1,)."""
     shape = names.fresh(f"{stem}_shape")
@@ -70,7 +71,7 @@ def sizes_multiplied(
 
 
 def product_of(
-    names: Names, vector: str, places: list[int], stem: str
+    names: FreshNames, vector: str, places: list[int], stem: str
 ) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
     """The product of some elements of a vector, of shape (1,); a chain of Mul, which every opset has."""
     nodes: list[onnx.NodeProto] = []

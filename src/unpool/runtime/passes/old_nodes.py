@@ -1,4 +1,4 @@
-"""Nodes of opsets 1 to 6 that are brought to opset 7 without onnx's version converter."""
+"""Brings those nodes of opsets 1 to 6 to opset 7 that onnx's version converter does not, or not rightly."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,9 @@ import onnx
 from onnx import TensorProto, defs, helper
 
 from unpool.errors import UnsupportedError
-from unpool.runtime import shapes
-from unpool.runtime.nodes import attributes, bodies, domain, is_ours, label
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.fresh_names import FreshNames, names_beside_proto
+from unpool.runtime.graph.nodes import attributes, bodies, domain, is_ours, label
 
 TARGET = 7
 COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
@@ -17,12 +18,15 @@ RENAMED = {"Pad": ("paddings", "pads")}
 
 
 def is_prepared(node: onnx.NodeProto) -> bool:
-    """Whether the node is ours, or `prepare` has lifted it, or `align` will and no adapter leads there."""
+    """Whether the converter must not touch the node on the way to opset 6.
+
+    Either it is ours, or `prepare` has changed it, or the converter has no adapter for it and `align` changes it later.
+    """
     return is_ours(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
 
 
 def is_aligned(node: onnx.NodeProto) -> bool:
-    """Whether the node is ours, or `prepare` or `align` has lifted it."""
+    """Whether the converter must not touch the node on the way to opset 7: it is ours, or changed here already."""
     return is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
 
 
@@ -42,12 +46,20 @@ def prepare(body: onnx.GraphProto, opset: int) -> None:
             prepare(inner, opset)
 
 
-def align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+def align(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
     """Broadcast as NumPy does: operands get the axes of size 1 that `axis` or the channels of PRelu stand for.
+
+    Args:
+        graph: is changed, and so are its bodies.
+        types: what is known of the values.
 
     Raises:
         UnsupportedError: the rank of an operand is unknown.
     """
+    _align(graph, types, names_beside_proto(graph))
+
+
+def _align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: FreshNames) -> None:
     nodes = list(body.node)
     del body.node[:]
     for node in nodes:
@@ -57,13 +69,13 @@ def align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
             del node.attribute[:]
             node.attribute.extend(kept)
             if missing:
-                name = f"unpool.aligned.{node.output[0]}"
+                name = names.fresh(f"unpool.aligned.{node.output[0]}")
                 rank = len(shapes.dims(types[node.input[1]]) or ())
                 axes = list(range(rank, rank + missing))
                 body.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
                 node.input[1] = name
         for _, inner in bodies(node):
-            align(inner, types)
+            _align(inner, types, names)
         body.node.append(node)
 
 

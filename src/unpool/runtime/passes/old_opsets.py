@@ -1,4 +1,4 @@
-"""Models of opsets 1 to 6, which onnxruntime does not run, brought to opset 7 by onnx's version converter.
+"""Brings models of opsets 1 to 6, which onnxruntime does not run, to opset 7 by onnx's version converter.
 
 Our nodes keep their version: opsets 1 to 7 select the same rows of the three operators. Some nodes are hidden from the
 converter and lifted here, because it has no adapter for them, or puts the axes of an operand in the wrong place.
@@ -8,11 +8,11 @@ import logging
 
 import onnx
 
-from unpool.runtime.bound import Meaning
-from unpool.runtime.graph import read
-from unpool.runtime.inference import infer
-from unpool.runtime.light import lighten, put_back
-from unpool.runtime.nodes import is_ours, with_inner
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.graph.record import graph_of
+from unpool.runtime.graph.without_weights import with_weights_of, without_weights
 from unpool.runtime.passes import old_nodes
 from unpool.runtime.passes.convert import convert
 
@@ -35,9 +35,9 @@ def lift_opset(model: onnx.ModelProto, meaning: Meaning) -> onnx.ModelProto:
     if opset >= old_nodes.TARGET or all(map(is_ours, with_inner(model.graph.node))):
         return model
     _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, old_nodes.TARGET)
-    light = lighten(model)
-    old_nodes.prepare(light.graph, opset)
-    light = convert(light, LAST_WITH_AXIS, {}, old_nodes.is_prepared)
-    old_nodes.align(light.graph, infer(read(light), meaning).types)
-    light = convert(light, old_nodes.TARGET, infer(read(light), meaning).types, old_nodes.is_aligned)
-    return put_back(light, model)
+    skeleton = without_weights(model)
+    old_nodes.prepare(skeleton.graph, opset)
+    skeleton = convert(skeleton, LAST_WITH_AXIS, {}, old_nodes.is_prepared)
+    old_nodes.align(skeleton.graph, infer(graph_of(skeleton), meaning).types)
+    skeleton = convert(skeleton, old_nodes.TARGET, infer(graph_of(skeleton), meaning).types, old_nodes.is_aligned)
+    return with_weights_of(skeleton, model)

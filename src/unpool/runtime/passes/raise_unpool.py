@@ -1,4 +1,4 @@
-"""ScatterND into zeros becomes the MaxUnpool that it stands for.
+"""Replaces a ScatterND into zeros by the MaxUnpool that it is.
 
 torch.onnx.export(dynamo=True) writes nn.MaxUnpool as
 
@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from unpool.dtypes import AnyArray
-from unpool.geometry import Fitted, fitted
+from unpool.geometry import UnpoolWindow, window_between
 from unpool.operators import contract
-from unpool.runtime import shapes
-from unpool.runtime.nodes import attributes, domain, label
-from unpool.runtime.passes.edits import Edit, Names
-from unpool.runtime.passes.fitted import as_attributes, windows_of
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.size_flow import Size, SizeFlow, Sizes, number, numbers, product
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.rewrite import Change
-from unpool.runtime.passes.size_flow import Size, SizeFlow, Sizes, number, numbers, product
+from unpool.runtime.passes.unpool_windows import short_attributes, windows_undoing
 
 FIRST_MAX_UNPOOL = 9
 FIRST_AXES_INPUT = 13  # before it, the axes of Unsqueeze were an attribute
@@ -39,9 +41,9 @@ class Scatter:
         end: the Reshape behind it.
         x: the values, of the rank of the output.
         i: the indices, of that rank.
-        source: where they come from.
-        shape: the value that holds the output's shape; "" if it is only known in numbers.
-        sizes: the output's shape.
+        source: what is known of the indices.
+        shape: the name of a value that holds the shape of the output; "" if there is none, and all sizes are numbers.
+        sizes: the shape of the output.
         lead: how many axes are before the spatial ones: 2, or 1 without a batch.
     """
 
@@ -55,7 +57,7 @@ class Scatter:
     lead: int
 
 
-def unpool_edits(flow: SizeFlow, names: Names) -> Iterator[Edit]:
+def unpool_edits(flow: SizeFlow, names: FreshNames) -> Iterator[Edit]:
     """An edit for every ScatterND that is an unpooling."""
     if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
         return
@@ -73,7 +75,7 @@ def unpool_edits(flow: SizeFlow, names: Names) -> Iterator[Edit]:
 
 
 def recognised(flow: SizeFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
-    """The unpooling that a ScatterND and the Reshape behind it are; None if they are none."""
+    """The unpooling that a ScatterND and the Reshape behind it do; None if they do something else."""
     data, places, values = node.input
     ranks = (flow.rank(data), flow.rank(places), flow.rank(values))
     last = shapes.dims(flow.types.get(places)) or (None,)
@@ -97,9 +99,9 @@ def _is_zero(flow: SizeFlow, name: str) -> bool:
     node = flow.maker(name, "ConstantOfShape")
     if node is not None:
         fill = attributes(node).get("value")
-        return fill is None or _is_positive_zero(numpy_helper.to_array(fill))
+        return fill is None or _is_positive_zero(array_of(fill))
     tensor = flow.graph.constants.get(name)
-    return tensor is not None and _is_positive_zero(numpy_helper.to_array(tensor))
+    return tensor is not None and _is_positive_zero(array_of(tensor))
 
 
 def _is_positive_zero(array: AnyArray) -> bool:
@@ -161,7 +163,7 @@ def _is_evident(source: Indices, spatial: Sizes) -> bool:
 class _Writer:
     """Writes the nodes of one edit."""
 
-    def __init__(self, flow: SizeFlow, names: Names, scatter: Scatter) -> None:
+    def __init__(self, flow: SizeFlow, names: FreshNames, scatter: Scatter) -> None:
         self._flow = flow
         self._names = names
         self._scatter = scatter
@@ -172,7 +174,7 @@ class _Writer:
         """The edit that puts a MaxUnpool in the place of the Reshape behind the ScatterND."""
         scatter = self._scatter
         opset = self._flow.graph.opsets[""]
-        given = as_attributes(self._windows())
+        given = short_attributes(self._windows())
         has_batch = scatter.lead == 2
         shape = scatter.shape or self._constant("shape", [number(size) for size in scatter.sizes])
         x = scatter.x if has_batch else self._unsqueezed(scatter.x, opset)
@@ -188,20 +190,23 @@ class _Writer:
             end.input[0] = output
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
-        words = ", ".join(f"{key}={value}" for key, value in given.items())
-        change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({words})")
+        shown = ", ".join(f"{key}={value}" for key, value in given.items())
+        change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
         reason = f"raised from ScatterND {label(scatter.node)!r}"
         return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 
-    def _windows(self) -> list[Fitted]:
+    def _windows(self) -> list[UnpoolWindow]:
         scatter = self._scatter
         spatial = scatter.sizes[scatter.lead :]
         small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
-        pooled = windows_of(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
-        return [fitted(number(one), number(two), three) for one, two, three in zip(small, spatial, pooled, strict=True)]
+        pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
+        return [
+            window_between(number(one), number(two), three)
+            for one, two, three in zip(small, spatial, pooled, strict=True)
+        ]
 
     def _indices(self, x: str, opset: int) -> str:
-        """The indices in the shape of X: those of the pool where the offsets that were taken away came back."""
+        """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""
         scatter = self._scatter
         source = scatter.source
         if source.pool is None or source.is_plane or not source.is_whole:

@@ -1,22 +1,23 @@
-"""Decomposed unpoolings and pools become single nodes again: ScatterND to MaxUnpool, two MaxPool to one."""
+"""Replaces the nodes into which exporters decompose an unpooling by one MaxUnpool, and doubled pools by one MaxPool."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from unpool.runtime.graph import Graph
-from unpool.runtime.passes.constants import prune
-from unpool.runtime.passes.edits import Edit, Names, into_graph
+from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.passes.edits import Edit, into_graph
 from unpool.runtime.passes.merge_pools import pool_edits
 from unpool.runtime.passes.raise_unpool import unpool_edits
-from unpool.runtime.passes.size_flow import SizeFlow
-from unpool.runtime.shapes import Types
 
 MOST_ROUNDS = 64
-"""Each round looks at the whole graph; what is decomposed deeper stays as it is."""
+"""Rounds at most; each looks at the whole graph, and an unpooling behind more than so many others stays decomposed."""
 
 
 class Raised(NamedTuple):
-    """A graph with single nodes, what is known of its values, and the rounds of edits that led there."""
+    """The graph after all edits, the known types of its values, and the edits, round by round."""
 
     graph: Graph
     types: Types
@@ -29,7 +30,7 @@ class Raised(NamedTuple):
 
 
 def raise_all(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> Raised:
-    """Raise what can be raised; results stay the same, bit for bit.
+    """Replace everything that can be replaced; results stay the same, bit for bit.
 
     Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. A MaxUnpool says
     more of its output than the Reshape before, so the next one may be recognised only after it.
@@ -42,7 +43,7 @@ def raise_all(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> Ra
     rounds: list[tuple[Edit, ...]] = []
     finders = [unpool_edits, pool_edits]
     while finders and len(rounds) < MOST_ROUNDS:
-        edits = tuple(finders[0](SizeFlow(graph, types), Names(graph)))
+        edits = tuple(finders[0](SizeFlow(graph, types), names_beside(graph)))
         if edits:
             rounds.append(edits)
             graph = prune(into_graph(graph, edits))

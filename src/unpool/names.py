@@ -1,0 +1,89 @@
+"""Names that a script written for onnxruntime takes from the module, so that `import unpool as ort` is enough.
+
+They are looked up on first use, for they need onnx and onnxruntime, which `import unpool` must not load.
+"""
+
+from importlib import import_module
+from typing import Any
+
+OF_ONNXRUNTIME = frozenset(
+    (
+        "AdapterFormat",
+        "ExecutionMode",
+        "ExecutionOrder",
+        "GraphOptimizationLevel",
+        "LoraAdapter",
+        "ModelCompiler",
+        "OrtAllocatorType",
+        "OrtArenaCfg",
+        "OrtCompileApiFlags",
+        "OrtDevice",
+        "OrtDeviceMemoryType",
+        "OrtDeviceVendorId",
+        "OrtEpAssignedNode",
+        "OrtEpAssignedSubgraph",
+        "OrtEpContextData",
+        "OrtEpContextDataBuffer",
+        "OrtEpDevice",
+        "OrtExecutionProviderDevicePolicy",
+        "OrtExternalInitializerInfo",
+        "OrtHardwareDevice",
+        "OrtHardwareDeviceType",
+        "OrtMemType",
+        "OrtMemoryInfo",
+        "OrtMemoryInfoDeviceType",
+        "OrtSparseFormat",
+        "OrtSyncStream",
+        "OrtValue",
+        "RunOptions",
+        "SessionIOBinding",
+        "SessionOptions",
+        "SparseTensor",
+        "capi",
+        "copy_tensors",
+        "create_and_register_allocator",
+        "create_and_register_allocator_v2",
+        "disable_telemetry_events",
+        "enable_telemetry_events",
+        "get_build_info",
+        "get_device",
+        "get_ep_devices",
+        "get_version_string",
+        "has_collective_ops",
+        "preload_dlls",
+        "print_debug_info",
+        "register_execution_provider_library",
+        "set_default_logger_severity",
+        "set_default_logger_verbosity",
+        "set_global_thread_pool_sizes",
+        "set_seed",
+        "unregister_execution_provider_library",
+    )
+)
+"""Names that are onnxruntime's own; an older release lacks some of them."""
+
+OURS = {
+    "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),
+    "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
+    "ModelMetadata": ("unpool.runtime.session.metadata", "ModelMetadata"),
+    "NodeArg": ("unpool.runtime.session.signature", "ValueInfo"),
+    "get_all_providers": ("unpool.runtime.session.providers", "get_all_providers"),
+    "get_available_providers": ("unpool.runtime.session.providers", "get_available_providers"),
+}
+"""Names that mean something else here, each with the module that has it, and its name there."""
+
+
+def find(name: str) -> Any:
+    """The value of a name.
+
+    Raises:
+        AttributeError: nobody has it, or this release of onnxruntime does not.
+        ModuleNotFoundError: it needs packages that are not installed.
+    """
+    if name in OURS:
+        module, own_name = OURS[name]
+        return getattr(import_module(module), own_name)
+    if name in OF_ONNXRUNTIME:
+        import_module("unpool.runtime")
+        return getattr(import_module("onnxruntime"), name)
+    raise AttributeError(f"module 'unpool' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Reads a model: loads and checks its file, makes a plain record of its nodes, and infers its types and sizes."""

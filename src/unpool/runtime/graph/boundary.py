@@ -1,0 +1,75 @@
+"""The boundary around a model: any exception that reading it raises leaves as an error of ours that names the model."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unpool.errors import ModelError, ShapeError, UnpoolError
+
+LONGEST = 300  # characters that our messages quote of a foreign one
+
+
+@contextmanager
+def reading(source: object) -> Iterator[None]:
+    """Turns any foreign exception raised inside into an error of ours that says which model was read.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto.
+
+    Raises:
+        ShapeError: in place of MemoryError.
+        ModelError: in place of any other exception; the first one is its cause.
+
+    >>> with reading("a.onnx"):
+    ...     {}["x"]
+    Traceback (most recent call last):
+        ...
+    unpool.errors.ModelError: a.onnx: expected a valid ONNX model, got KeyError: 'x'. Export it again.
+    """
+    try:
+        yield
+    except UnpoolError:
+        raise
+    except MemoryError as error:
+        raise ShapeError(
+            f"{place(source)}: expected a model that fits into memory, got too little of it. Split the model."
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"{place(source)}: expected a valid ONNX model, got {type(error).__name__}: {brief(error)}. "
+            "Export it again."
+        ) from error
+
+
+def failed(step: str, error: Exception) -> UnpoolError:
+    """The error of ours to raise when a step of a plan fails with a foreign exception."""
+    if isinstance(error, MemoryError):
+        return ShapeError(f"step {step!r}: expected values that fit into memory, got too little of it. Reduce sizes.")
+    return UnpoolError(
+        f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {brief(error)}. "
+        "Correct the inputs or the model."
+    )
+
+
+def place(source: object) -> str:
+    """The name that error messages give to the source of a model.
+
+    >>> place(b"0123"), place("a.onnx")
+    ('the 4 bytes', 'a.onnx')
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return str(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return f"the {len(source)} bytes"
+    return f"the {type(source).__name__}"
+
+
+def brief(error: Exception) -> str:
+    """The message of an error on one line, at most LONGEST characters of it; its type if it has no message."""
+    message = one_line(error)
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
+
+
+def one_line(error: Exception) -> str:
+    """The whole message of an error on one line, without the full stop; its type if it has no message."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

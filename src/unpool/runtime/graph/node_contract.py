@@ -1,0 +1,142 @@
+"""Checks attributes, inputs, outputs and known types of our nodes against their contract when the model loads."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import onnx
+
+from unpool.errors import ModelError, UnpoolError, UnsupportedError
+from unpool.operators import contract, resolve, tensors
+from unpool.operators.attributes import COMPAT
+from unpool.operators.contract import NHWC, OPERATORS, Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_unpool import INDEX_SPACES
+from unpool.operators.resolve import Spec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import attributes, domain, is_ours, label, with_inner
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+
+INT64_INPUTS = {"MaxUnpool": {1: "I", 2: "output_shape"}}
+VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0: "X", 1: "W", 2: "B"}}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How the three operators are read: the session's `compat`, `index_space` and `exact`."""
+
+    compat: str = "spec"
+    index_space: str = "auto"
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
+            if value not in allowed:
+                raise UnpoolError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}. Correct it.")
+
+
+@contextmanager
+def naming(node: onnx.NodeProto) -> Iterator[None]:
+    """Puts the name of the node into errors of unpool that are raised inside."""
+    try:
+        yield
+    except UnpoolError as error:
+        raise named(error, node) from error
+
+
+def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
+    """The error with the node's name in it, right behind the operator and its version."""
+    operator, colon, rest = str(error).partition(": ")
+    if not operator.startswith(node.op_type):
+        operator, colon, rest = node.op_type, ": ", str(error)
+    return type(error)(f"{operator} node {label(node)!r}{colon}{rest}")
+
+
+def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], meaning: Meaning) -> None:
+    """Check our nodes, inside bodies too, and refuse any other operator of the channels-last domain.
+
+    Raises:
+        ModelError: the model does not import a node's domain, or a node has a wrong number of inputs or outputs.
+        UnsupportedError: this version has no such operator, attribute or output.
+        UnpoolError: an attribute breaks the contract.
+    """
+    for node in with_inner(nodes):
+        if is_ours(node):
+            spec_of(node, opsets, meaning)
+        elif node.domain == NHWC:
+            raise UnsupportedError(
+                f"node {label(node)!r}: domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}. "
+                "Save the model before ONNX Runtime changes its layout."
+            )
+
+
+def check_types(graph: Graph, types: Types, meaning: Meaning) -> None:
+    """Check the types of the nodes of ours as far as they are known.
+
+    Raises:
+        UnsupportedError: this version does not have the type.
+        UnpoolError: the inputs have different types.
+    """
+    for node in with_inner(graph.nodes):
+        if is_ours(node):
+            row = spec_of(node, graph.opsets, meaning).row
+            with naming(node):
+                _check_types(node, row, types)
+
+
+def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> Spec:
+    """The spec of one of our nodes.
+
+    Raises:
+        UnpoolError: as `check_nodes`.
+    """
+    with naming(node):
+        where = domain(node)
+        if where not in opsets:
+            raise ModelError(
+                f"{node.op_type}: expected the model to import domain {where or 'ai.onnx'!r}, "
+                f"got imports of {', '.join(map(repr, opsets)) or 'nothing'}. Add an opset_import."
+            )
+        _check_arity(node, contract.row(node.op_type, where, opsets[where]))
+        spec = resolve.spec(
+            node.op_type,
+            attributes(node),
+            domain=where,
+            opset=opsets[where],
+            compat=meaning.compat,
+            index_space=meaning.index_space,
+        )
+        return replace(spec, is_exact=meaning.exact) if isinstance(spec, ConvTransposeSpec) else spec
+
+
+def _check_arity(node: onnx.NodeProto, row: Row) -> None:
+    inputs, outputs = len(node.input), len(node.output)
+    if not row.min_inputs <= inputs <= row.max_inputs or not all(node.input[: row.min_inputs]):
+        raise ModelError(
+            f"{row.label}: expected {row.min_inputs} to {row.max_inputs} inputs, got {list(node.input)}. "
+            "Correct the node."
+        )
+    if not any(node.output[:1]):
+        raise ModelError(f"{row.label}: expected a name for its first output, got {list(node.output)}. Name it.")
+    if outputs > row.max_outputs:
+        advice = "Indices exist from opset 8 on" if row.operator == "MaxPool" else "Drop the others"
+        raise UnsupportedError(
+            f"{row.label}: expected {row.max_outputs} output, got {outputs}: {list(node.output)}. {advice}."
+        )
+
+
+def _check_types(node: onnx.NodeProto, row: Row, types: Types) -> None:
+    known = [shapes.dtype(types.get(name)) if name else None for name in node.input]
+    first = known[0]
+    for position, name in VALUE_INPUTS[row.operator].items():
+        found = known[position] if position < len(known) else None
+        if found is None:
+            continue
+        tensors.value_type(row, name, found)
+        if first is not None:
+            tensors.same_type(row, f"X and {name}", first, found)
+    for position, name in INT64_INPUTS.get(row.operator, {}).items():
+        found = known[position] if position < len(known) else None
+        if found is not None:
+            tensors.index_type(row.label, name, found)

@@ -1,0 +1,30 @@
+"""Turns a model into bytes, if it fits into one protobuf message."""
+
+import onnx
+from google.protobuf.message import EncodeError
+
+from unpool.errors import UnsupportedError
+
+LARGEST_MESSAGE = 2**31 - 1
+"""Bytes, the limit of protobuf."""
+
+
+def serialize(model: onnx.ModelProto, where: str) -> bytes:
+    """The bytes of a model, which errors call `where`.
+
+    Raises:
+        UnsupportedError: it does not fit into one protobuf message.
+    """
+    if is_too_large(model):
+        raise UnsupportedError(
+            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Split the model."
+        )
+    return bytes(model.SerializeToString())
+
+
+def is_too_large(model: onnx.ModelProto) -> bool:
+    """Whether a model does not fit into one protobuf message."""
+    try:
+        return bool(model.ByteSize() > LARGEST_MESSAGE)
+    except EncodeError:  # how protobuf says that it cannot count so far
+        return True

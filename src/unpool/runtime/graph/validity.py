@@ -1,0 +1,68 @@
+"""Checks that a model is valid: by onnx's checker, and by rules of our own for what that checker does not look at."""
+
+from collections.abc import Iterator
+
+import onnx
+
+from unpool.errors import ModelError
+from unpool.runtime.graph.boundary import LONGEST
+from unpool.runtime.graph.nodes import bodies, with_inner
+from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS
+from unpool.runtime.graph.serialized import LARGEST_MESSAGE
+from unpool.runtime.graph.weight_files import folder_of
+from unpool.runtime.graph.without_weights import is_large, without_weights
+
+_ELEMENTS = frozenset(onnx.TensorProto.DataType.values())
+
+
+def check_model(model: onnx.ModelProto) -> None:
+    """Check the model by onnx's checker.
+
+    Before IR version 4 every initializer had to be an input too. No runtime insists on it, and neither does this check.
+
+    Raises:
+        ModelError: the model breaks a rule of the standard; the message is mostly the checker's.
+    """
+    _require_elements(model.graph)
+    skeleton = without_weights(model)
+    if skeleton.ir_version == FIRST_IR_WITH_DEFAULTS - 1:
+        skeleton.ir_version = FIRST_IR_WITH_DEFAULTS
+    for value in (*skeleton.graph.input, *skeleton.graph.output):
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.SetInParent()  # the checker wants one, no runtime does
+    try:
+        onnx.checker.check_model(skeleton)
+        for tensor in model.graph.initializer:
+            if is_large(tensor) and tensor.ByteSize() <= LARGEST_MESSAGE and folder_of(tensor) is None:
+                onnx.checker.check_tensor(tensor)
+    except Exception as error:
+        raise ModelError(f"model: expected a valid ONNX model, got: {_short(error)}. Export it again.") from error
+
+
+def _require_elements(graph: onnx.GraphProto) -> None:
+    """Refuse types, of the graph and of its bodies, that are made of element types unknown to the standard."""
+    inner = (body for node in with_inner(graph.node) for _, body in bodies(node))
+    for one in (graph, *inner):
+        for value in (*one.input, *one.output, *one.value_info):
+            unknown = set(_elements(value.type)) - _ELEMENTS
+            if unknown:
+                raise ModelError(
+                    f"model: value {value.name!r}: expected an element type of ONNX, from 0 to {max(_ELEMENTS)}, "
+                    f"got {unknown.pop()}. Export it again."
+                )
+
+
+def _elements(type_: onnx.TypeProto) -> Iterator[int]:
+    kind = type_.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield getattr(type_, kind).elem_type
+    elif kind in ("sequence_type", "optional_type"):
+        yield from _elements(getattr(type_, kind).elem_type)
+    elif kind == "map_type":
+        yield type_.map_type.key_type
+        yield from _elements(type_.map_type.value_type)
+
+
+def _short(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(line[:LONGEST] for line in lines[:3]).rstrip(".") or type(error).__name__

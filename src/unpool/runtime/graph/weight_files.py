@@ -1,0 +1,86 @@
+"""Large weights that stay in the files beside a model: they are mapped where somebody reads them, and never copied.
+
+Such a tensor has an entry of ours among its external data: the folder of its file. `as_stored` takes it out again.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo
+
+from unpool.dtypes import AnyArray
+from unpool.errors import FileError
+from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.without_weights import is_large
+
+FOLDER = "unpool.folder"
+_PACKED = {
+    number
+    for word, number in TensorProto.DataType.items()
+    if word in ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
+}
+
+
+def can_stay(tensor: onnx.TensorProto, length: int) -> bool:
+    """Whether a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
+    if not is_large(tensor) or tensor.data_type in _PACKED or sys.byteorder != "little":
+        return False
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return length == kind.itemsize * int(np.prod(tensor.dims, dtype=object))
+
+
+def stay(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Note the folder of a tensor whose data stay in their file; the tensor is changed."""
+    entry = tensor.external_data.add()
+    entry.key, entry.value = FOLDER, str(folder.absolute())
+
+
+def folder_of(tensor: onnx.TensorProto) -> str | None:
+    """The folder of the file that has the data of a tensor; None if the tensor has them itself."""
+    if not external_data_helper.uses_external_data(tensor):
+        return None
+    return next((one.value for one in tensor.external_data if one.key == FOLDER), None)
+
+
+def array_of(tensor: onnx.TensorProto) -> AnyArray:
+    """The elements of a tensor; those in a file are mapped and cannot be changed.
+
+    Raises:
+        FileError: the file is gone, or shorter than it was.
+    """
+    folder = folder_of(tensor)
+    if folder is None:
+        return numpy_helper.to_array(tensor)
+    place = ExternalDataInfo(as_stored(tensor))
+    path = os.path.join(folder, place.location)
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    try:
+        mapped: AnyArray = np.memmap(path, kind, "r", place.offset or 0, tuple(tensor.dims))
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"{path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
+        ) from error
+    return mapped
+
+
+def as_stored(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor without the entry of ours; itself, if it has none."""
+    if folder_of(tensor) is None:
+        return tensor
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    kept = [one for one in copy.external_data if one.key != FOLDER]
+    del copy.external_data[:]
+    copy.external_data.extend(kept)
+    return copy
+
+
+def with_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor with its data inside, read from its file; itself, if it has them."""
+    if folder_of(tensor) is None:
+        return tensor
+    return numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)

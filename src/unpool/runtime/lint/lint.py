@@ -1,0 +1,111 @@
+"""Runs every rule over a model, to find nodes that runtimes disagree about, or that none reads as the author meant.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 8, opset_import: ["" : 17]>
+...     shrink (float[1, 1, 5] x) => (float[1, 1, n] y) {
+...         y = MaxPool <auto_pad = "VALID", ceil_mode = 1, kernel_shape = [2], strides = [2]> (x)
+...     }''')
+>>> [(one.node, one.rule, one.repair) for one in lint(model)]
+[('MaxPool->y', '3.3', 'unpool canonicalise')]
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import onnx
+
+from unpool.errors import UnpoolError
+from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.scopes import scopes
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.lint.finding import Finding
+from unpool.runtime.lint.indices import INDEX_RULES
+from unpool.runtime.lint.padding import padding_findings
+from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.rewrite.open_model import EditableModel, open_model
+from unpool.runtime.rewrite.repair_indices import Unpooling, unpoolings
+
+FIX = "unpool fix"
+
+
+def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
+    """What is wrong with a model, node by node, as far as it can be told from the model alone.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        sizes: for names of sizes that the inputs leave open; some rules need them.
+
+    Raises:
+        UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
+    """
+    with reading(source):
+        editable, meaning = _open(_with_sizes(load(source), sizes or {}))
+        return tuple(_findings(editable, meaning))
+
+
+def _open(model: onnx.ModelProto) -> tuple[EditableModel, Meaning]:
+    """The model, read as the standard says or, if that refuses it, as ONNX Runtime does."""
+    try:
+        return open_model(model, Meaning()), Meaning()
+    except UnpoolError as error:
+        try:
+            return open_model(model, Meaning("ort")), Meaning("ort")
+        except UnpoolError:
+            raise error from None
+
+
+def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    if not sizes:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    dims = [dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim]
+    names = {dim.dim_param for dim in dims} - {""}
+    unknown = sorted(set(sizes) - names)
+    if unknown:
+        raise UnpoolError(
+            f"sizes: expected names from {', '.join(sorted(names)) or 'none'}, the sizes that the inputs leave open, "
+            f"got {', '.join(unknown)}. Correct them."
+        )
+    for dim in dims:
+        if dim.dim_param in sizes:
+            dim.dim_value = sizes[dim.dim_param]
+    return copy
+
+
+def _findings(editable: EditableModel, meaning: Meaning) -> Iterator[Finding]:
+    graph, types = editable.graph, editable.inference.types
+    flow = SizeFlow(graph, types)
+    for one in unpoolings(flow):
+        yield from _index_findings(flow, one)
+    for scope in scopes(graph, editable.inference):
+        inner = SizeFlow(scope.graph, scope.types)
+        for one in unpoolings(inner):
+            if one.node.output[0] in scope.own:
+                yield from map(_moved_out, _index_findings(inner, one))
+    for resolved in editable.inference.ours:
+        yield from padding_findings(editable, resolved)
+    operators = {label(node): node.op_type for node in graph.nodes}
+    for edit in raise_all(graph, types, lambda one: infer(one, meaning).types).edits:
+        change = edit.change
+        affected = "every runtime: more nodes and memory than needed"
+        affected += "; tools that look for MaxUnpool find none" if edit.raised else ""
+        told = f"{change.before}: this stands for {change.after}"
+        yield Finding(change.node, operators[change.node], "7", told, affected, FIX)
+
+
+def _index_findings(flow: SizeFlow, one: Unpooling) -> Iterator[Finding]:
+    for rule in INDEX_RULES:
+        yield from rule(flow, one)
+
+
+def _moved_out(found: Finding) -> Finding:
+    """The finding in a body: no command repairs it there."""
+    if found.repair != FIX:
+        return found
+    return replace(found, repair=f"{FIX}, once the node is moved out of its If, Loop or Scan")

@@ -1,0 +1,1 @@
+"""How long a model takes, and random inputs for it."""

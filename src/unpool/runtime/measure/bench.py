@@ -1,0 +1,219 @@
+"""Measures how long a model takes here and in onnxruntime, each in a process of its own, and which steps take it."""
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from unpool.dtypes import AnyArray
+from unpool.execute import available_cores
+from unpool.runtime.graph.load import load
+from unpool.runtime.graph.nodes import label
+from unpool.runtime.measure.timing import Effort, Timing, measure
+from unpool.runtime.runners.ort_options import OURS
+from unpool.runtime.runners.ort_piece import short
+from unpool.runtime.session.profile import REFERENCE
+from unpool.runtime.session.session import FallbackWarning, InferenceSession
+
+QUIET = 4  # fatal only: what fails comes back as an exception
+KERNEL_TIME = "_kernel_time"  # how onnxruntime's profile ends the name of a node
+
+Feed = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step of the plan.
+
+    Attributes:
+        node: its name, or the first and the last one of a piece.
+        runner: who runs it here.
+        seconds: median over the runs.
+        share: its part of the time of all steps, from 0 to 1.
+        onnxruntime: seconds that onnxruntime takes for the same node; None for a piece, and for a node that
+            onnxruntime's profile does not name.
+    """
+
+    node: str
+    runner: str
+    seconds: float
+    share: float
+    onnxruntime: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelTimes:
+    """A model's times, in seconds.
+
+    Attributes:
+        unpool: the whole model through our session.
+        onnxruntime: the whole model in onnxruntime; None if onnxruntime cannot run it.
+        refusal: the reason that onnxruntime gives then.
+        difference: largest difference between the outputs of the two, over the largest value; None where they
+            have nothing to compare, and infinite where shapes, types or NaNs differ.
+        threads: that both may use.
+        steps: in order of execution.
+    """
+
+    unpool: Timing
+    onnxruntime: Timing | None
+    refusal: str
+    difference: float | None
+    threads: int
+    steps: tuple[StepTime, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """Times faster than onnxruntime, median over median; below 1 is a loss."""
+        return None if self.onnxruntime is None else self.onnxruntime.median / self.unpool.median
+
+
+def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: Any) -> ModelTimes:
+    """Time a model.
+
+    Args:
+        path: ONNX file.
+        feed: an array for every input; both run on it.
+        effort: how often it runs.
+        options: of `InferenceSession`: compat, index_space, exact, threads.
+
+    Raises:
+        UnpoolError: as `InferenceSession` and its `run`.
+    """
+    threads = options.get("threads") or available_cores()
+    steps, ours, made = _elsewhere(_time_ours, str(path), dict(feed), effort, {**options, "threads": threads})
+    theirs, nodes, refusal, expected = _elsewhere(_time_theirs, str(path), dict(feed), effort, threads)
+    total = sum(seconds for *_, seconds in steps) or 1.0
+    return ModelTimes(
+        ours, theirs, refusal, None if theirs is None else _difference(expected, made), threads,
+        tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
+    )  # fmt: skip
+
+
+def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def _time_ours(
+    path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
+) -> tuple[list[tuple[str, str, float]], Timing, list[Any]]:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        profiled = _profiled(folder)
+        session = InferenceSession(path, profiled, **options)
+        timing = measure(lambda: session.run(None, feed), effort)
+        made = session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return _steps(events, timing.samples), timing, made
+
+
+def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:
+    """Name, runner and median seconds of every step; only the last `runs` runs count."""
+    events = [event for event in events if event["name"].endswith(KERNEL_TIME) and "folded_into" not in event["args"]]
+    first = next((number for number in range(1, len(events)) if events[number]["name"] == events[0]["name"]), None)
+    per_run = first or len(events)
+    counted = events[-runs * per_run :]
+    return [
+        (_name(event), _runner(event), median(one["dur"] for one in counted[number::per_run]) * 1e-6)
+        for number, event in enumerate(counted[:per_run])
+    ]
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    """The step of an event."""
+    return str(event["name"]).removesuffix(KERNEL_TIME)
+
+
+def _runner(event: Mapping[str, Any]) -> str:
+    """Who runs the step of an event."""
+    return {OURS: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
+
+
+def _time_theirs(
+    path: str, feed: Feed, effort: Effort, threads: int
+) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
+    try:
+        source = _named(path)
+        timing, made = _whole_time(source, feed, effort, threads)
+        return timing, _node_times(source, feed, timing.samples, threads), "", made
+    except Exception as error:
+        return None, {}, short(error), []
+
+
+def _whole_time(source: str | bytes, feed: Feed, effort: Effort, threads: int) -> tuple[Timing, list[Any]]:
+    """The time of a session that profiles nothing, and what it makes; the session is gone then, with its threads."""
+    session = _ort_session(source, onnxruntime.SessionOptions(), threads)
+    timing = measure(lambda: session.run(None, feed), effort)
+    return timing, list(session.run(None, feed))
+
+
+def _node_times(source: str | bytes, feed: Feed, runs: int, threads: int) -> dict[str, float]:
+    """Seconds per run of every node, as onnxruntime measures them itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = _ort_session(source, _profiled(folder), threads)
+        session.run(None, feed)
+        for _ in range(runs):
+            session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    durations: dict[str, list[int]] = {}
+    for event in events:
+        if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
+            durations.setdefault(event["name"].removesuffix(KERNEL_TIME), []).append(event["dur"])
+    return {name: median(found[-runs:]) * 1e-6 for name, found in durations.items()}
+
+
+def _named(path: str) -> str | bytes:
+    """The model with our names for nodes that have none; its path where it is too large for bytes."""
+    model = load(path)
+    for node in model.graph.node:
+        node.name = label(node)
+    if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
+        return path
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _profiled(folder: str) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(Path(folder) / "profile")
+    return options
+
+
+def _ort_session(
+    source: str | bytes, options: onnxruntime.SessionOptions, threads: int
+) -> onnxruntime.InferenceSession:
+    options.log_severity_level = QUIET
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _difference(expected: Sequence[Any], got: Sequence[Any]) -> float | None:
+    pairs = [(one, other) for one, other in zip(expected, got, strict=True) if isinstance(one, np.ndarray)]
+    found = [_distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
+    return max(found, default=None)
+
+
+def _distance(expected: AnyArray, got: AnyArray) -> float:
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return np.inf
+    one, other = expected.astype(np.float64), got.astype(np.float64)
+    is_finite = np.isfinite(one)
+    if not np.array_equal(np.where(is_finite, 0, one), np.where(np.isfinite(other), 0, other), equal_nan=True):
+        return np.inf
+    largest = float(np.abs(one[is_finite]).max(initial=0.0))
+    apart = float(np.abs(one[is_finite] - other[is_finite]).max(initial=0.0))
+    return apart / largest if largest else apart

@@ -1,0 +1,72 @@
+"""Random arrays for the inputs of a model, to measure it or to compare it with another one."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.graph.shapes import dtype
+from unpool.runtime.graph.type_names import parse
+from unpool.runtime.session.signature import ValueInfo
+
+SEED = 7
+MOST_IMAGES = 2
+"""Elements along the first axis of an input at most, where the model leaves it open."""
+
+
+def random_feed(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, int], *, open_size: int | None = None, seed: int = SEED
+) -> dict[str, AnyArray]:
+    """A random array for every input.
+
+    Args:
+        inputs: of the session.
+        sizes: for the names of sizes that the model leaves open.
+        open_size: for the sizes that `sizes` leaves open too; None refuses them.
+        seed: other arrays for another seed.
+
+    Raises:
+        UnpoolError: a size is open.
+        UnsupportedError: an input is no tensor of numbers.
+    """
+    rng = np.random.default_rng(seed)
+    return {
+        info.name: random_array(info, [_size(info, axis, sizes, open_size) for axis in range(len(info.shape))], rng)
+        for info in inputs
+    }
+
+
+def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:
+    """Normal numbers for floats, 0 to 255 for uint8, and 0 or 1 for other integers and booleans.
+
+    Args:
+        info: an input of a session.
+        shape: sizes for its axes.
+        rng: where the numbers come from.
+
+    Raises:
+        UnsupportedError: the input is no tensor of numbers.
+    """
+    kind = dtype(parse(info.type))
+    if kind is None or kind == np.dtype(object):
+        raise UnsupportedError(
+            f"input {info.name!r}: expected a tensor of numbers, for which random ones can stand, got {info.type}. "
+            "Give the input itself."
+        )
+    if kind.kind in "iub":
+        return rng.integers(0, 256 if kind == np.uint8 else 2, shape).astype(kind)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int | None) -> int:
+    size = info.shape[axis]
+    if isinstance(size, int):
+        return size
+    if size is not None and size in sizes:
+        return sizes[size]
+    if open_size is not None:
+        return open_size if axis else min(open_size, MOST_IMAGES)
+    what = f"axis {axis}, which has no name" if size is None else repr(size)
+    advice = "Give the input itself." if size is None else "Give a number for it, or the input itself."
+    raise UnpoolError(f"input {info.name!r}: expected a size for {what}, got none. {advice}")

@@ -1,0 +1,116 @@
+"""A Conv of stride 1 is a ConvTranspose with its window turned, which our kernels may compute faster.
+
+    y[m, p] = sum over channels c, taps t: W[m, c, t] * x[c, p + t * dilation - begin]
+
+    is the ConvTranspose of W'[c, m, t] = W[m, c, last - t], cut at last * dilation - begin; last = window - 1
+
+Both sum the same products. Over two axes onnxruntime takes one per tap, in a blocked layout; Winograd's tiles take
+fewer. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
+onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other positions among
+elements that only rounding tells apart, and MaxUnpool would put whole values there.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError
+from unpool.execute.cost import cost
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.resolve import spec as resolve_spec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.nodes import attributes, domain, label, reads, with_inner
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weight_files import array_of
+
+STEP_COST = 4_000_000
+"""Multiply-adds in the time, about 70 microseconds, that one more step and one more piece take."""
+
+ELEMENT_COST = 40
+"""Multiply-adds in the time that an element takes from one layout to another."""
+
+COPY_COST = 10
+"""Multiply-adds in the time of one of onnxruntime's copies."""
+
+TYPES = (np.float32, np.float64)
+
+
+def as_conv_transpose(graph: Graph, types: Types) -> Graph:
+    """The graph in which every Conv is turned that is faster so; `raised` says which ones."""
+    names, choosing = names_beside(graph), before_choices(graph)
+    nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
+    for position, node in enumerate(nodes):
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in choosing
+        tensor = constants.get(node.input[1]) if is_conv else None
+        given = None if tensor is None else _attributes(node, tensor.dims)
+        if tensor is None or given is None or not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
+            continue
+        weights = names.fresh(f"{node.input[1]}_turned")
+        window = _turned_window(array_of(tensor), given.get("group", 1))
+        constants[weights] = numpy_helper.from_array(window, weights)
+        inputs = [node.input[0], weights, *node.input[2:]]
+        nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, label(node), **given)
+        raised[node.output[0]] = f"turned from Conv {label(node)!r}: faster so"
+    return replace(graph, nodes=tuple(nodes), constants=constants, raised=raised)
+
+
+def before_choices(graph: Graph) -> set[str]:
+    """Values on which the Indices of some MaxPool depend, in bodies too and outside of the graph."""
+    found = set(graph.chosen)
+    for node in reversed(graph.nodes):
+        chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_inner([node]))
+        if chooses or not found.isdisjoint(node.output):
+            found.update(reads(node))
+    return found
+
+
+def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] | None:
+    """The attributes of the ConvTranspose; None for a Conv with strides, computed pads, or lists of a wrong length."""
+    given = {"pads": None, **attributes(node)}
+    rank, group = len(w_shape) - 2, given.get("group", 1)
+    padding, pads = given.pop("auto_pad", b"NOTSET"), given.pop("pads") or [0] * 2 * rank
+    dilations = given.get("dilations", [1] * rank)
+    is_known = padding == b"VALID" or (padding == b"NOTSET" and len(pads) == 2 * rank)
+    if not is_known or len(dilations) != rank or group < 1 or w_shape[0] % group:
+        return None
+    if any(stride != 1 for stride in given.pop("strides", ())):
+        return None
+    reach = [(size - 1) * dilation for size, dilation in zip(w_shape[2:], dilations, strict=True)] * 2
+    cut = [0] * len(reach) if padding == b"VALID" else pads
+    pads = [far - near for far, near in zip(reach, cut, strict=True)]
+    return given | {"pads": pads} if min(pads, default=0) >= 0 else None
+
+
+def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+    """Whether a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
+    maps, channels, *window = w.dims
+    group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
+    known = shapes.sizes(x) or (None,)
+    x_shape = tuple(size for size in known if size is not None)
+    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in (2, 3):
+        return False
+    try:
+        spec = resolve_spec("ConvTranspose", given, opset=opset)
+        assert isinstance(spec, ConvTransposeSpec)
+        ours = cost(spec, x_shape, (channels * group, maps // group, *window), dtype)
+    except UnpoolError:
+        return False
+    positions = x_shape[0] * math.prod(x_shape[2:])
+    copied = COPY_COST * group if len(window) == 3 else 0
+    theirs = positions * channels * math.prod(window) * (maps + copied)
+    return bool(theirs - ours > STEP_COST + ELEMENT_COST * positions * (channels * group + maps))
+
+
+def _turned_window(w: AnyArray, group: int) -> AnyArray:
+    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window turned."""
+    maps, channels, *window = w.shape
+    turned = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
+    return np.ascontiguousarray(turned.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)

@@ -1,0 +1,34 @@
+"""Brings a graph into the form that is planned; the graph of a body goes the same way as that of the model."""
+
+from unpool.runtime.graph import node_contract
+from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.inference import infer, stated_types
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.passes.conv_as_transpose import as_conv_transpose
+from unpool.runtime.passes.fold import fold
+from unpool.runtime.passes.fuse import fuse
+from unpool.runtime.passes.raising import raise_all
+
+
+def improve(graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns: bool) -> tuple[Graph, Types]:
+    """The graph after all passes, pruned, and what is known of its values.
+
+    Args:
+        graph: constants lifted.
+        types: what is known of the values.
+        meaning: how the three operators are read.
+        raises: whether decomposed unpoolings become MaxUnpool again.
+        turns: whether a Conv may become a ConvTranspose.
+
+    Raises:
+        UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
+    """
+    if raises:
+        graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
+    node_contract.check_types(graph, types, meaning)
+    if turns:
+        graph = as_conv_transpose(graph, types)
+    graph = prune(fuse(fold(graph), types))
+    return graph, types | stated_types(graph)

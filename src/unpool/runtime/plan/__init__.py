@@ -1,0 +1,1 @@
+"""Decides which node runs where and why, and cuts the model into pieces accordingly."""

@@ -1,0 +1,216 @@
+"""Makes graphs of their own of the bodies of If, Loop, Scan and SequenceMap, to be planned as that of the model is.
+
+What a body reads from around it becomes an input of that graph or, where it is constant, a constant.
+
+The sizes of a value that one iteration hands to the next are known where they stay the same:
+
+    known before the first iteration, and inferred to be the same after every one
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import onnx
+from onnx import TensorProto, helper
+
+from unpool.errors import ModelError
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import attributes, bodies, captured, domain, label
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.passes.conv_as_transpose import before_choices
+from unpool.runtime.plan.certain_sizes import certain
+
+KINDS = ("If", "Loop", "Scan", "SequenceMap")
+"""The operators whose bodies unpool runs."""
+
+FIRST_SCAN_OF_AXES = 9  # Scan-8 has a batch and then a sequence axis instead
+
+MOST_ROUNDS = 4
+"""How often sizes are opened one by one; then all sizes of values that change hands are open."""
+
+Carried: TypeAlias = tuple[tuple[int, int], ...]
+Maybe: TypeAlias = onnx.TypeProto | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body as a graph of its own.
+
+    Attributes:
+        name: of the attribute that holds it.
+        graph: its inputs are those of the body, and then what the body captures.
+        types: what is known of the values.
+        declared: the inputs of the body, as it declares them.
+        captured: names that it reads from around it.
+    """
+
+    name: str
+    graph: Graph
+    types: Types
+    declared: tuple[onnx.ValueInfoProto, ...]
+    captured: tuple[str, ...]
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """Names of the inputs of the body."""
+        return tuple(value.name for value in self.declared)
+
+
+def has_our_bodies(node: onnx.NodeProto) -> bool:
+    """Whether unpool can run the bodies of a node."""
+    return domain(node) == "" and node.op_type in KINDS
+
+
+def bodies_of(
+    around: Graph, node: onnx.NodeProto, types: Types, meaning: Meaning, *, is_chosen_from: bool
+) -> Iterator[Body]:
+    """The bodies of a node, before any pass.
+
+    Args:
+        around: the graph that the node is in.
+        node: one of KINDS.
+        types: what is certain of the values around, constants included.
+        meaning: how the three operators are read.
+        is_chosen_from: whether the Indices of some MaxPool behind the node depend on it.
+
+    Raises:
+        ModelError: a body has another number of inputs than the node feeds.
+    """
+    for name, body in bodies(node):
+        fed, carried = _fed(node, body, types, around.opsets[""])
+        if len(fed) != len(body.input):
+            raise ModelError(
+                f"{node.op_type} node {label(node)!r}: expected {len(fed)} inputs of its {name}, "
+                f"got {len(body.input)}. Export the model again."
+            )
+        graph, known = _settled(around, body, types, meaning, (fed, carried))
+        graph = replace(graph, chosen=_chosen(graph, body, carried, is_chosen_from=is_chosen_from))
+        yield Body(name, graph, known, tuple(body.input), tuple(value.name for value in graph.inputs[len(fed) :]))
+
+
+def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) -> tuple[tuple[Maybe, ...], Carried]:
+    """The type of each input of a body, None where it is unknown, and which inputs get which outputs.
+
+    Every pair of the second result is the position of an input, and of the output that it gets in the next iteration.
+    """
+    given = [types.get(name) for name in node.input]
+    if node.op_type == "If":
+        return (), ()
+    if node.op_type == "SequenceMap":
+        return tuple(map(_of_elements, given)), ()
+    if node.op_type == "Loop":
+        count = shapes.tensor_type(TensorProto.INT64, single_shape(body.input[0]))
+        go = shapes.tensor_type(TensorProto.BOOL, single_shape(body.input[1]))
+        return (count, go, *given[2:]), tuple((place + 2, place + 1) for place in range(len(given) - 2))
+    count_scanned, axes = attributes(node)["num_scan_inputs"], _scanned_axes(node)
+    if opset < FIRST_SCAN_OF_AXES:
+        given = given[1:]
+    first = len(given) - count_scanned
+    if opset < FIRST_SCAN_OF_AXES:
+        states = [_without_axes(one, (0,)) for one in given[:first]]
+        elements = [_without_axes(one, (0, 1)) for one in given[first:]]
+    else:
+        states = given[:first]
+        elements = [_without_axes(one, (axis,)) for one, axis in zip(given[first:], axes, strict=False)]
+    return (*states, *elements), tuple((place, place) for place in range(first))
+
+
+def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """The shape in which a body wants a single element: (1,) if it says so, else that of a scalar."""
+    return (1,) * (len(shapes.sizes(value.type) or ()) == 1)
+
+
+def _scanned_axes(node: onnx.NodeProto) -> list[int]:
+    given = attributes(node)
+    return list(given.get("scan_input_axes") or [0] * given["num_scan_inputs"])
+
+
+def _of_elements(type_: Maybe) -> Maybe:
+    """The type of an element of a sequence, of which no size is checked; that of a tensor as it is."""
+    if type_ is None or type_.WhichOneof("value") != "sequence_type":
+        return type_
+    return shapes.without_shape(type_.sequence_type.elem_type)
+
+
+def _without_axes(type_: Maybe, axes: Sequence[int]) -> Maybe:
+    known = shapes.dims(type_)
+    if type_ is None or known is None:
+        return type_
+    dropped = {axis % len(known) for axis in axes if known}
+    kept = [size for axis, size in enumerate(known) if axis not in dropped]
+    return shapes.tensor_type(shapes.element(type_), kept)
+
+
+def _settled(
+    around: Graph, body: onnx.GraphProto, types: Types, meaning: Meaning, ends: tuple[tuple[Maybe, ...], Carried]
+) -> tuple[Graph, Types]:
+    """The graph of a body whose carried values have sizes that stay the same, and what is known of its values."""
+    fed, carried = list(ends[0]), ends[1]
+    for turns_left in reversed(range(MOST_ROUNDS)):
+        graph = _graph(around, body, types, fed)
+        known = infer(graph, meaning).types
+        sure = certain(graph, known)
+        before = list(fed)
+        for source, target in carried:
+            after = sure.get(body.output[target].name)
+            fed[source] = _common(fed[source], after if turns_left > 1 else None)
+        if fed == before:
+            break
+    return graph, known
+
+
+def _common(one: Maybe, other: Maybe) -> Maybe:
+    """The first type with the sizes that both have."""
+    if one is None or not one.HasField("tensor_type"):
+        return one
+    ours, theirs = shapes.sizes(one), shapes.sizes(other)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return shapes.without_shape(one)
+    return shapes.tensor_type(
+        shapes.element(one), [mine if mine == size else None for mine, size in zip(ours, theirs, strict=True)]
+    )
+
+
+def _graph(around: Graph, body: onnx.GraphProto, types: Types, fed: Sequence[Maybe]) -> Graph:
+    """The graph of a body whose inputs have these types."""
+    inputs = [_value(value, type_) for value, type_ in zip(body.input, fed, strict=True)]
+    names = {value.name for value in body.input}
+    own = {tensor.name: tensor for tensor in body.initializer if tensor.name not in names}
+    sparse = {one.values.name: one for one in body.sparse_initializer if one.values.name not in names}
+    read = list(dict.fromkeys(captured(body)))
+    open_ones = [name for name in read if name not in around.constants and name not in around.sparse_constants]
+    inputs += [onnx.ValueInfoProto(name=name, type=types.get(name)) for name in open_ones]
+    return lift_constants(
+        Graph(
+            nodes=tuple(body.node),
+            constants={name: around.constants[name] for name in read if name in around.constants} | own,
+            sparse_constants={name: one for name, one in around.sparse_constants.items() if name in read} | sparse,
+            defaults={},
+            inputs=tuple(inputs),
+            outputs=tuple(body.output),
+            declared={value.name: value.type for value in body.value_info},
+            opsets=around.opsets,
+            ir_version=around.ir_version,
+        )
+    )
+
+
+def _value(value: onnx.ValueInfoProto, type_: Maybe) -> onnx.ValueInfoProto:
+    """An input of the given type or, where that is unknown, of the declared one with any sizes."""
+    return helper.make_value_info(value.name, shapes.without_shape(value.type) if type_ is None else type_)
+
+
+def _chosen(graph: Graph, body: onnx.GraphProto, carried: Carried, *, is_chosen_from: bool) -> frozenset[str]:
+    """The outputs of a body on which Indices depend: those of a MaxPool behind the node, or in a later iteration."""
+    chosen = {value.name for value in body.output} if is_chosen_from else set()
+    while True:
+        before = before_choices(replace(graph, chosen=frozenset(chosen)))
+        handed = {body.output[target].name for source, target in carried if body.input[source].name in before}
+        if handed <= chosen:
+            return frozenset(chosen)
+        chosen |= handed

@@ -1,0 +1,244 @@
+"""Makes the plan of a graph: which node runs where, why, and in which order. Nothing is loaded here.
+
+The nodes of one level that onnxruntime runs form one piece, so that branches share it:
+
+    level(node) = max over its producers of level(producer) + 1 if unpool runs the producer, + 0 if not
+
+A node that reads what the ReferenceEvaluator made is one level further too, unless the ReferenceEvaluator also runs it.
+A node of onnxruntime that only later levels read moves to the first of these: inside one piece onnxruntime fuses nodes,
+such as a Conv and the Add behind it, and keeps its own layout.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+
+from unpool.operators import contract
+from unpool.operators.resolve import Spec
+from unpool.runtime.graph.nodes import bodies, domain, is_ours, label, reads, since_version, with_inner, writes
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.plan.bodies import has_our_bodies
+from unpool.runtime.plan.policy import Choice, RunnerName, choose
+from unpool.runtime.table import table
+
+TITLES = ("step", "node", "operator", "runs on", "why")
+_ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # within one level
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the plan: one node.
+
+    Attributes:
+        node: its name, or `Operator->output` without one.
+        operator: its type.
+        domain: "" for ONNX.
+        version: of the operator, as the model's opset selects it.
+        runner: "unpool", "onnxruntime" or "reference".
+        reason: why.
+        step: position of the step that runs it.
+        level: of its step, see the module.
+        inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
+            for each, the outermost first.
+    """
+
+    node: str
+    operator: str
+    domain: str
+    version: int
+    runner: RunnerName
+    reason: str
+    step: int
+    level: int
+    inner_steps: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The positions of its steps, such as `3`, or `3.0` for the first step of a body of the fourth step."""
+        return ".".join(map(str, (self.step, *self.inner_steps)))
+
+    @property
+    def operator_version(self) -> str:
+        """Such as `MaxPool-12` or `MaxPool-12 (com.ms.internal.nhwc)`."""
+        return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs in one go: one node of ours, or a piece of the graph.
+
+    Attributes:
+        runner: who runs it.
+        level: see the module.
+        nodes: positions in the graph.
+        inputs: values it reads, constants left out.
+        outputs: values it makes that a later step or the caller reads.
+    """
+
+    runner: RunnerName
+    level: int
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in execution order, and one record per node. Iterating over a plan gives the records, and `str` a table."""
+
+    steps: tuple[Step, ...]
+    records: tuple[Record, ...]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __str__(self) -> str:
+        rows = [(one.place, one.node, one.operator_version, one.runner, one.reason) for one in self]
+        return table(TITLES, rows)
+
+
+def make_plan(
+    graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, refused: Mapping[int, str]
+) -> Plan:
+    """The plan of a graph.
+
+    Args:
+        graph: pruned, so that every node is needed.
+        specs: for the position of each node of ours, its spec.
+        types: what is known of the values.
+        exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
+        refused: by the position of each node that onnxruntime refuses, the reason that it gives.
+    """
+    why_exact = "exact: unpool runs every MaxPool" if exact else ""
+    if len(graph.nodes) == 1:
+        why_exact = why_exact or "it is the only node"
+    choices, readers = _choices(graph, specs, types, why_exact, refused), _readers(graph)
+    steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
+    records = [
+        record
+        for number, step in enumerate(steps)
+        for position in step.nodes
+        for record in _records(graph, position, choices[position], number, step.level)
+    ]
+    return Plan(tuple(steps), tuple(records))
+
+
+def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> Plan:
+    """The plan with the records of the bodies of some nodes behind those of the nodes.
+
+    Args:
+        plan: of the graph around.
+        inner: by the step of such a node, the name and the plan of each of its bodies.
+    """
+    records: list[Record] = []
+    for record in plan.records:
+        records.append(record)
+        for name, body in inner.get(record.step, ()):
+            records.extend(_inside(record, name, one) for one in body)
+    return replace(plan, records=tuple(records))
+
+
+def _inside(holder: Record, body: str, record: Record) -> Record:
+    """The record of a node in a body, as the plan around says it."""
+    reason = f"inside {holder.operator} {holder.node!r}, {body}: {record.reason}"
+    steps = (record.step, *record.inner_steps)
+    return replace(record, reason=reason, step=holder.step, level=holder.level, inner_steps=steps)
+
+
+def _choices(
+    graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str]
+) -> list[Choice]:
+    ours: set[str] = set()
+    choices = []
+    for position, node in enumerate(graph.nodes):
+        spec = specs.get(position)
+        if position in refused:
+            is_known = spec is not None or has_our_bodies(node)
+            choice = Choice("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
+        else:
+            choice = choose(node, spec, types, exact=exact, is_behind_ours=not ours.isdisjoint(node.input[:1]))
+        choices.append(choice)
+        ours.update(writes(node) if choice.runner == "unpool" else ())
+    return choices
+
+
+def _readers(graph: Graph) -> Mapping[str, set[int]]:
+    """The positions of the nodes that read each value."""
+    readers: dict[str, set[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for name in reads(node):
+            readers.setdefault(name, set()).add(position)
+    return readers
+
+
+def _levels(graph: Graph, choices: Sequence[Choice], readers: Mapping[str, set[int]]) -> list[int]:
+    made_at: dict[str, tuple[int, RunnerName]] = {}
+    asked = frozenset(graph.output_names)
+    levels = []
+    for node, choice in zip(graph.nodes, choices, strict=True):
+        producers = [made_at[name] for name in reads(node) if name in made_at]
+        level = max((before + _crossing(runner, choice.runner) for before, runner in producers), default=0)
+        levels.append(level)
+        made_at |= dict.fromkeys(writes(node), (level, choice.runner))
+    for position in reversed(range(len(levels))):
+        made = writes(graph.nodes[position])
+        behind = {reader for name in made for reader in readers.get(name, ())}
+        is_inner = behind and asked.isdisjoint(made)
+        if is_inner and all(choices[one].runner == "onnxruntime" for one in (position, *behind)):
+            levels[position] = min(levels[one] for one in behind)
+    return levels
+
+
+def _crossing(producer: RunnerName, consumer: RunnerName) -> int:
+    return int(producer == "unpool" or (producer == "reference" and consumer != "reference"))
+
+
+def _steps(
+    graph: Graph, choices: Sequence[Choice], levels: Sequence[int], readers: Mapping[str, set[int]]
+) -> list[Step]:
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
+        alone = position if choice.runner == "unpool" else -1
+        groups.setdefault((level, _ORDER.index(choice.runner), alone), []).append(position)
+    asked = frozenset(graph.output_names)
+    return [
+        _step(graph, readers, asked, Step(choices[nodes[0]].runner, key[0], tuple(nodes), (), ()))
+        for key, nodes in sorted(groups.items())
+    ]
+
+
+def _step(graph: Graph, readers: Mapping[str, set[int]], asked: frozenset[str], step: Step) -> Step:
+    """The step with its inputs and outputs."""
+    nodes = frozenset(step.nodes)
+    made = [name for position in step.nodes for name in writes(graph.nodes[position])]
+    own = frozenset(made)
+    read = dict.fromkeys(name for position in step.nodes for name in reads(graph.nodes[position]))
+    constants = (graph.constants, graph.sparse_constants)
+    inputs = [name for name in read if name not in own and not any(name in one for one in constants)]
+    outputs = [name for name in made if name in asked or not nodes.issuperset(readers.get(name, ()))]
+    return replace(step, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _records(graph: Graph, position: int, choice: Choice, step: int, level: int) -> Iterator[Record]:
+    node = graph.nodes[position]
+    folded = graph.folded.get(node.output[0], ())
+    raised = graph.raised.get(node.output[0], "")
+    reasons = [choice.reason, raised, *([f"with {', '.join(folded)} folded in"] if folded else [])]
+    yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
+    for name, body in bodies(node) if choice.runner == "reference" else ():
+        for inner in with_inner(body.node):
+            if is_ours(inner):
+                yield _record(graph, inner, "unpool", f"inside {node.op_type} {label(node)!r}, {name}", step, level)
+
+
+def _record(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> Record:
+    where = domain(node)
+    version = since_version(node, graph.opsets[where])
+    if is_ours(node):
+        version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
+    return Record(label(node), node.op_type, where, version, runner, reason, step, level)

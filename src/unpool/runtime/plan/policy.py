@@ -1,0 +1,147 @@
+"""Chooses who runs a node, unpool, onnxruntime or onnx's ReferenceEvaluator, and says why.
+
+An If, Loop, Scan or SequenceMap whose body holds a node of ours is unpool's, and its bodies have plans of their own.
+
+MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
+blocked layout, unless its attributes could silently give another result there, or unpool makes its input: then that is
+not in the blocked layout, in which alone onnxruntime pools fast.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import onnx
+
+from unpool import execute
+from unpool.errors import UnpoolError
+from unpool.geometry import Window
+from unpool.operators.contract import NHWC
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.resolve import Spec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import inner_nodes, is_ours, label
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.plan.bodies import has_our_bodies
+
+RunnerName: TypeAlias = Literal["unpool", "onnxruntime", "reference"]
+KnownSizes: TypeAlias = tuple[int | None, ...]
+
+ONNXRUNTIME_TYPES = ("float16", "float32", "float64", "int8", "uint8")
+FIRST_DOUBLE_POOL = 8  # onnxruntime has no float64 kernel for MaxPool-1
+HIGHEST_POOL_RANK = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who runs a node, and why."""
+
+    runner: RunnerName
+    reason: str
+
+
+def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool) -> Choice:
+    """Who runs a node that nothing refuses.
+
+    Args:
+        node: any node.
+        spec: None for a node that is not ours.
+        types: what is known of the values.
+        exact: why unpool runs every MaxPool; "" if it does not.
+        is_behind_ours: whether unpool makes its first input.
+    """
+    if spec is None:
+        return _choose_foreign(node)
+    if not isinstance(spec, MaxPoolSpec):
+        return Choice("unpool", f"unpool runs every {node.op_type}{_way(spec, node, types)}")
+    if any(node.output[1:]):
+        return Choice("unpool", "unpool runs every MaxPool with Indices")
+    if exact:
+        return Choice("unpool", exact)
+    difference = _difference(spec, node.input[0], types)
+    if difference is not None:
+        return Choice("unpool", difference)
+    if is_behind_ours:
+        return Choice("unpool", "plain MaxPool behind a node of unpool's: not in onnxruntime's blocked layout")
+    return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
+
+
+def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
+    """How a ConvTranspose is computed, where shapes and type are known."""
+    x, w = (types.get(name) for name in node.input[:2])
+    known, window, dtype = shapes.sizes(x), shapes.sizes(w), shapes.dtype(x)
+    if not isinstance(spec, ConvTransposeSpec) or known is None or window is None or dtype is None:
+        return ""
+    x_shape, w_shape = (tuple(size for size in each if size is not None) for each in (known, window))
+    if len(x_shape) < len(known) or len(w_shape) < len(window):
+        return ""
+    try:
+        return f", by {execute.way(spec, x_shape, w_shape, dtype)}"
+    except UnpoolError:
+        return ""
+
+
+def _choose_foreign(node: onnx.NodeProto) -> Choice:
+    inside = [label(inner) for inner in inner_nodes(node) if is_ours(inner)]
+    if inside:
+        runner: RunnerName = "unpool" if has_our_bodies(node) else "reference"
+        return Choice(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
+    return Choice("onnxruntime", "not an operator of unpool")
+
+
+def _difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
+    """Why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
+    return _type_difference(spec, name, types) or _shape_difference(spec, shapes.sizes(types.get(name)))
+
+
+def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
+    if spec.row.domain == NHWC:
+        return f"onnxruntime has no CPU kernel for {NHWC}"
+    dtype = shapes.dtype(types.get(name))
+    if dtype is None:
+        return "the type of its input is unknown before it runs"
+    has_kernel = dtype.name in ONNXRUNTIME_TYPES
+    if dtype.name == "float64" and (spec.row.since_version or 0) < FIRST_DOUBLE_POOL:
+        has_kernel = False
+    if not has_kernel:
+        return f"onnxruntime has no {dtype.name} kernel for {spec.row.label}"
+    if len(spec.windows) > HIGHEST_POOL_RANK:
+        return f"onnxruntime has no kernel for {len(spec.windows)} spatial axes"
+    return None
+
+
+def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None:
+    rank = len(spec.windows)
+    if known is not None and 0 in known:
+        return "onnxruntime refuses an empty input"
+    sizes = known[2:] if known is not None and len(known) == rank + 2 else (None,) * rank
+    for size, window, pads in zip(sizes, spec.windows, spec.pads, strict=True):
+        if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
+            difference = _same_difference(window)
+        elif spec.padding == "VALID":
+            difference = "VALID with ceil_mode" if spec.ceil else _floor_difference(size, window, (0, 0))
+        else:
+            difference = _padded_difference(size, window, pads) or _floor_difference(size, window, pads)
+        if difference is not None:
+            return f"onnxruntime may differ: {difference}"
+    return None
+
+
+def _same_difference(window: Window) -> str | None:
+    if window.dilation > 1:
+        return "auto_pad SAME with dilation"
+    return "auto_pad SAME with a stride beyond the window" if window.stride > window.reach else None
+
+
+def _padded_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:
+    if max(pads) >= window.size:
+        return "pads reach the kernel size"
+    if window.dilation > 1 and any(pads) and (size is None or size < window.dilation):
+        return "a dilated window may see padding only"
+    return None
+
+
+def _floor_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:
+    """A window that does not fit: no output in the standard, one output in onnxruntime."""
+    least = 1 if size is None else size
+    return "the window may not fit the input" if window.stride > 1 and least + sum(pads) < window.reach else None

@@ -1,0 +1,139 @@
+"""Puts right what exporters and pasted workarounds leave in a model: decomposed unpoolings, pools that run twice, and
+indices that do not count in the tensor where MaxUnpool expects them to.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 8, opset_import: ["" : 17]>
+...     shrink_and_grow (float[1, 2, 4] x) => (float[1, 2, 4] z) {
+...         y, whole = MaxPool <kernel_shape = [2], strides = [2]> (x)
+...         four = Constant <value_int = 4> ()
+...         plane = Mod (whole, four)
+...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, plane)
+...     }''')
+>>> for one in fix(model).changes:
+...     print(one.node, "|", one.before, "|", one.after)
+MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indices of MaxPool->y
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from unpool.errors import UnsupportedError
+from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.validity import check_model
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import Edit, into_graph, into_model
+from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.rewrite.open_model import open_model
+from unpool.runtime.rewrite.repair_indices import NotRepaired, offset_edits, window_edits
+from unpool.runtime.rewrite.verify import verify
+from unpool.runtime.rewrite.verify_fix import verify_in_onnxruntime, verify_offsets
+from unpool.runtime.session.loaded import load_as_written
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A model put right, what is different in it, and which nodes could not be put right."""
+
+    model: onnx.ModelProto
+    changes: tuple[Change, ...]
+    left: tuple[NotRepaired, ...] = ()
+
+
+def fix(
+    source: ModelSource, *, compat: str = "spec", index_space: str = "auto", sizes: Mapping[str, int] | None = None
+) -> Fixed:
+    """The model with single nodes for decomposed ones, and with indices that MaxUnpool reads as they are meant.
+
+    Raised nodes and new windows leave the results as they were, which is verified on random inputs in unpool and, if
+    it runs the first model, in onnxruntime. Offsets of planes change results, for they were wrong; that the indices
+    stay inside their planes, and that the result is the one meant, is verified on random inputs. Model-local functions
+    are inlined.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        index_space: in which tensor MaxUnpool's indices count where that is not certain.
+        sizes: for names of sizes that the model leaves open, used for the random inputs.
+
+    Raises:
+        UnsupportedError: something is wrong, and nothing of it can be put right; or the model cannot be verified, or
+            computes something else; or onnxruntime runs the first model only.
+        UnpoolError: the model cannot be read, or breaks a contract.
+    """
+    with reading(source):
+        work = _Work(load(source), Meaning(compat, index_space), sizes or {})
+        work.add_offsets()
+        work.raise_nodes()
+        work.fit_windows()
+        return work.done()
+
+
+class _Work:
+    """The model as it is after the repairs so far, with what is known of it."""
+
+    def __init__(self, first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
+        editable = open_model(first, meaning)
+        self._first, self._meaning, self._sizes = first, meaning, sizes
+        self._model, self._graph, self._types = editable.model, editable.graph, editable.inference.types
+        self._changes: list[Change] = []
+        self._left: list[NotRepaired] = []
+        self._keeps_results = True
+
+    def add_offsets(self) -> None:
+        """Add the offset of their plane to indices that count inside planes."""
+        edits, left = offset_edits(SizeFlow(self._graph, self._types), names_beside(self._graph))
+        self._left += left
+        if edits:
+            self._put(edits)
+            self._graph = prune(into_graph(self._graph, edits))
+            self._types = self._infer(self._graph)
+            outputs = [edit.output for edit in edits]
+            verify_offsets(self._before, self._model, outputs, self._types, self._meaning, self._sizes)
+            self._keeps_results = False
+
+    def raise_nodes(self) -> None:
+        """Replace ScatterND by MaxUnpool, and two pools by one."""
+        self._graph, self._types, rounds = raise_all(self._graph, self._types, self._infer)
+        if rounds:
+            self._put(*rounds)
+            verify(self._before, self._model, self._meaning, self._sizes, load_as_written)
+
+    def fit_windows(self) -> None:
+        """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
+        edits, left = window_edits(SizeFlow(self._graph, self._types))
+        self._left += left
+        if edits:
+            self._put(edits)
+            verify(self._before, self._model, Meaning(self._meaning.compat, "output"), self._sizes)
+
+    def done(self) -> Fixed:
+        """The repaired model, once onnx's checker and onnxruntime have accepted it."""
+        if self._left and not self._changes:
+            reasons = "; ".join(f"{one.node}: {one.why}" for one in self._left)
+            raise UnsupportedError(f"the model: expected something that can be put right, got: {reasons}.")
+        if self._changes:
+            check_model(self._model)
+            verify_in_onnxruntime(self._first, self._model, self._sizes, keeps_results=self._keeps_results)
+        return Fixed(self._model, tuple(self._changes), tuple(self._left))
+
+    def _put(self, *rounds: Sequence[Edit]) -> None:
+        """Put edits into the model, and keep a copy of the model before them."""
+        self._before = onnx.ModelProto()
+        self._before.CopyFrom(self._model)
+        for edits in rounds:
+            into_model(self._model, edits)
+            self._changes += [edit.change for edit in edits]
+
+    def _infer(self, graph: Graph) -> Types:
+        return infer(graph, self._meaning).types

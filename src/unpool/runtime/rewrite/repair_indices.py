@@ -1,0 +1,204 @@
+"""Repairs MaxUnpool nodes whose indices do not count where it counts, if it is certain what the indices mean.
+
+Indices that count inside a plane get the offset of their plane. A window from which another size than output_shape
+follows is replaced by one from which output_shape follows, if the indices are known to count in output_shape.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from unpool.dtypes import AnyArray
+from unpool.geometry import window_between
+from unpool.operators import resolve
+from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.nodes import attributes, domain, is_ours, label
+from unpool.runtime.graph.size_flow import SizeFlow, Sizes, number, numbers, product
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.index_flow import Indices, trace
+from unpool.runtime.passes.merge_pools import plane_size, product_of
+from unpool.runtime.passes.unpool_windows import short_attributes, windows_undoing
+
+
+@dataclass(frozen=True)
+class Unpooling:
+    """A MaxUnpool with what is known of it.
+
+    Attributes:
+        node: the MaxUnpool.
+        spec: what its attributes mean.
+        source: what is known of its indices; None if nothing is recognised.
+        small: spatial sizes of X.
+        asked: spatial sizes in output_shape; None if that is not connected or not known.
+        large: spatial sizes of the output; empty if not even their number is known.
+    """
+
+    node: onnx.NodeProto
+    spec: MaxUnpoolSpec
+    source: Indices | None
+    small: Sizes
+    asked: Sizes | None
+    large: Sizes
+
+    @property
+    def inferred(self) -> tuple[int, ...] | None:
+        """The size that follows from the attributes, if it is known."""
+        known = numbers(self.small)
+        return None if not known else tuple(inferred_size(self.spec, axis, size) for axis, size in enumerate(known))
+
+    @property
+    def has_plane_indices(self) -> bool:
+        """Whether its indices certainly count inside planes, of which there may be several."""
+        source = self.source
+        return source is not None and source.is_plane and number(source.planes) != 1
+
+    @property
+    def has_column_indices(self) -> bool:
+        """Whether its indices certainly come from a MaxPool with storage_order 1."""
+        pool = None if self.source is None else self.source.pool
+        return pool is not None and bool(attributes(pool).get("storage_order", 0))
+
+
+@dataclass(frozen=True)
+class NotRepaired:
+    """A node that is wrong and cannot be put right, and why not."""
+
+    node: str
+    why: str
+
+
+def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
+    """The MaxUnpool nodes of a graph, those inside bodies left out."""
+    for node in flow.graph.nodes:
+        if is_ours(node) and node.op_type == "MaxUnpool":
+            where = domain(node)
+            spec = resolve.spec("MaxUnpool", attributes(node), domain=where, opset=flow.graph.opsets[where])
+            assert isinstance(spec, MaxUnpoolSpec)
+            shape = node.input[2] if len(node.input) > 2 else ""
+            asked = flow.values(shape) if shape else None
+            small = _spatial(flow, spec, node.input[0])
+            large = asked[2:] if asked is not None else _spatial(flow, spec, node.output[0])
+            yield Unpooling(node, spec, trace(flow, node.input[1]), small, asked and asked[2:], large)
+
+
+def counts_in(flow: SizeFlow, one: Unpooling, spatial: Sizes) -> bool:
+    """Whether its indices count in a tensor of these spatial sizes, or did before offsets were taken away."""
+    source = one.source
+    if source is None or not source.tensor or source.pool is None or one.has_column_indices:
+        return False
+    known = flow.dims(source.tensor) or ()
+    return (known[1:-1] if source.pool.domain else known[2:]) == spatial
+
+
+def offset_edits(flow: SizeFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+    """Edits for the MaxUnpool nodes with indices inside planes, and the nodes of these that cannot be put right."""
+    edits, left = [], []
+    for one in unpoolings(flow):
+        if not one.has_plane_indices:
+            continue
+        why = offset_obstacle(flow, one)
+        if why:
+            left.append(NotRepaired(label(one.node), why))
+        else:
+            edits.append(_with_offsets(names, one))
+    return tuple(edits), tuple(left)
+
+
+def window_edits(flow: SizeFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+    """Edits for the MaxUnpool nodes whose output_shape does not follow from their window, and those that must stay."""
+    edits, left = [], []
+    for one in unpoolings(flow):
+        asked = None if one.asked is None else numbers(one.asked)
+        if one.inferred is None or asked is None or one.inferred == asked:
+            continue
+        if not one.has_plane_indices and counts_in(flow, one, one.asked or ()):
+            edits.append(_with_window(flow, one, asked))
+        else:
+            why = (
+                f"output_shape {list(asked)} is not the inferred {list(one.inferred)}, and it is not certain which of "
+            )
+            left.append(NotRepaired(label(one.node), why + "the two its indices count in"))
+    return tuple(edits), tuple(left)
+
+
+def offset_obstacle(flow: SizeFlow, one: Unpooling) -> str:
+    """Why the offsets of planes cannot be added to the indices of a MaxUnpool; "" if they can."""
+    assert one.source is not None
+    assert one.source.pool is not None
+    if one.has_column_indices:
+        return "its indices come from a MaxPool with storage_order 1, which MaxUnpool cannot read"
+    if flow.rank(one.source.pool.output[1]) != flow.rank(one.node.input[1]):
+        return "its indices have another rank than those of the pool that found them"
+    if not one.large or (len(one.node.input) < 3 and product(one.large) is None):
+        return "the size of its output is unknown"
+    has_shape = len(one.node.input) > 2 and one.node.input[2] != ""
+    if not has_shape and number(product(one.large)) is None and product(one.large) != one.source.step:
+        return "the size of its output is unknown; give the sizes of the inputs with --size"
+    return ""
+
+
+def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
+    source, node = one.source, one.node
+    assert source is not None
+    assert source.pool is not None
+    whole = source.pool.output[1]
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    row = one.spec.row.label
+    if source.is_whole and source.step is not None and source.step == product(one.large):
+        copy.input[1] = whole
+        change = Change(label(node), f"{row} of indices inside planes", f"{row} of the indices of {label(source.pool)}")
+        return Edit(node.output[0], (copy,), {}, change)
+    plane, nodes, constants = plane_size(names, source)
+    step, more, others = _step(names, one)
+    planes, offset, moved = (names.fresh(f"{node.output[0]}_{stem}") for stem in ("planes", "offsets", "indices"))
+    nodes += [
+        *more,
+        helper.make_node("Div", [whole, plane], [planes]),
+        helper.make_node("Mul", [planes, step], [offset]),
+        helper.make_node("Add", [node.input[1], offset], [moved]),
+    ]
+    copy.input[1] = moved
+    change = Change(label(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane")
+    return Edit(node.output[0], (*nodes, copy), constants | others, change)
+
+
+def _step(names: FreshNames, one: Unpooling) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
+    """A value that holds how many elements a plane of the output has, with the nodes and constants that make it."""
+    stem, step = f"{one.node.output[0]}_plane", number(product(one.large))
+    if step is None:
+        return product_of(names, one.node.input[2], [axis + 2 for axis in range(len(one.large))], stem)
+    name = names.fresh(stem)
+    return name, [], {name: np.array([step], np.int64)}
+
+
+def _with_window(flow: SizeFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit:
+    known = numbers(one.small)
+    assert known is not None
+    opset = flow.graph.opsets[domain(one.node)]
+    pooled = windows_undoing(None if one.source is None else one.source.pool, opset, len(asked))
+    given = short_attributes([window_between(*each) for each in zip(known, asked, pooled, strict=True)])
+    copy = onnx.NodeProto()
+    copy.CopyFrom(one.node)
+    kept = [value for value in one.node.attribute if value.name not in ("kernel_shape", "strides", "pads")]
+    del copy.attribute[:]
+    copy.attribute.extend([*kept, *(helper.make_attribute(name, values) for name, values in given.items())])
+    before, after = (_described(one.spec, attributes(node)) for node in (one.node, copy))
+    return Edit(one.node.output[0], (copy,), {}, Change(label(one.node), before, after))
+
+
+def _described(spec: MaxUnpoolSpec, given: dict[str, object]) -> str:
+    shown = ", ".join(f"{name}={given[name]}" for name in ("kernel_shape", "strides", "pads") if name in given)
+    return f"{spec.row.label} ({shown})"
+
+
+def _spatial(flow: SizeFlow, spec: MaxUnpoolSpec, name: str) -> Sizes:
+    known = flow.dims(name) or ()
+    if len(known) != len(spec.windows) + 2:
+        return ()
+    return known[1:-1] if spec.row.is_channels_last else known[2:]

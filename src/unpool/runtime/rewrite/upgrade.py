@@ -1,0 +1,123 @@
+"""Brings a model to a newer opset: its MaxPool, MaxUnpool and ConvTranspose nodes by their contract, and its other
+nodes by onnx's version converter.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 3, opset_import: ["" : 9]>
+...     grow (float[1, 1, 3] x, float[1, 1, 3] w) => (float[1, 1, 6] y) {
+...         t = ConvTranspose <output_shape = [6], strides = [2]> (x, w)
+...         y = Relu (t)
+...     }''')
+>>> for one in upgrade(model, 22).changes:
+...     print(one.node, "|", one.before, "|", one.after)
+ConvTranspose->t | ConvTranspose-1 (output_shape=[6]) | ConvTranspose-22 (pads=[0, 1])
+Relu->y | Relu-6 | Relu-14
+"""
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from unpool.errors import UnsupportedError
+from unpool.operators import contract
+from unpool.operators.contract import Row
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.inference import ResolvedNode
+from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.node_contract import Meaning, naming
+from unpool.runtime.graph.nodes import attributes, domain, is_ours, label, since_version, with_inner
+from unpool.runtime.graph.validity import check_model
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.convert import convert, update_ir_version
+from unpool.runtime.passes.old_nodes import TARGET
+from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.rewrite.forms import Form, in_row
+from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
+from unpool.runtime.rewrite.replace import Rewritten, change, put_forms
+from unpool.runtime.rewrite.verify import verify
+
+
+def upgrade(
+    source: ModelSource,
+    opset: int,
+    *,
+    compat: str = "spec",
+    index_space: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+) -> Rewritten:
+    """The model in a newer opset of ONNX and, if it imports it, of the channels-last domain.
+
+    Nodes whose meaning changed between the versions are written differently: with explicit pads where they are known,
+    else with another auto_pad. The result is run beside the first model on random inputs. Model-local functions are
+    inlined.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        opset: the version to reach, not below the model's.
+        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        index_space: in which tensor MaxUnpool's indices count.
+        sizes: for names of sizes that the model leaves open, used for the random inputs.
+
+    Raises:
+        UnsupportedError: the opset is older than the model's or unknown to onnx, a node cannot be converted, or the
+            model cannot be verified; a node is named.
+        UnpoolError: the model cannot be read, or breaks a contract.
+    """
+    meaning = Meaning(compat, index_space)
+    with reading(source):
+        editable = open_model(source, meaning)
+        _check_opset(editable.graph.opsets, opset)
+        rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in editable.inference.ours]
+        forms = [_form(editable, resolved, row) for resolved, row in zip(editable.inference.ours, rows, strict=True)]
+        model = _converted(editable, opset, meaning)
+        for one in model.opset_import:
+            if one.domain in contract.DOMAINS:
+                one.version = opset
+        put_forms(model, forms)
+        update_ir_version(model)
+        check_model(model)
+        verify(load(source), model, meaning, sizes or {})
+        ours = map(change, editable.inference.ours, rows, forms)
+        return Rewritten(model, (*filter(None, ours), *_other_changes(editable, opset)))
+
+
+def _check_opset(opsets: Mapping[str, int], opset: int) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    oldest = max(TARGET, *(version for name, version in opsets.items() if name in contract.DOMAINS))
+    if not oldest <= opset <= newest:
+        raise UnsupportedError(
+            f"upgrade: expected an opset from {oldest}, for this model, to {newest}, the newest that onnx "
+            f"{onnx.__version__} knows, got {opset}. Choose another."
+        )
+
+
+def _form(editable: EditableModel, resolved: ResolvedNode, row: Row) -> Form:
+    if isinstance(resolved.spec, MaxUnpoolSpec):
+        return Form(attributes(resolved.node))
+    with naming(resolved.node):
+        return in_row(windowed_node(editable, resolved), row)
+
+
+def _converted(editable: EditableModel, opset: int, meaning: Meaning) -> onnx.ModelProto:
+    """The model with all other nodes converted to the opset; our nodes keep their attributes for now."""
+    if editable.graph.opsets.get("", opset) == opset:
+        return editable.model
+    model = convert(lift_opset(editable.model, meaning), opset, editable.inference.types)
+    kept = [label(node) for node in with_inner(model.graph.node) if is_ours(node)]
+    expected = [label(one.node) for one in editable.inference.ours]
+    if kept != expected:
+        raise UnsupportedError(
+            f"model: expected onnx's version converter to keep the order of {', '.join(expected)}, "
+            f"got {', '.join(kept)}. Please report it."
+        )
+    return model
+
+
+def _other_changes(editable: EditableModel, opset: int) -> Iterator[Change]:
+    before = editable.graph.opsets.get("", opset)
+    for node in with_inner(editable.graph.nodes):
+        if not is_ours(node) and domain(node) == "":
+            old, new = since_version(node, before), since_version(node, opset)
+            if old != new:
+                yield Change(label(node), f"{node.op_type}-{old}", f"{node.op_type}-{new}")

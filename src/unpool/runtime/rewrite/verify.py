@@ -1,0 +1,109 @@
+"""Verifies that a rewritten model computes what the first one did, by running both on random inputs."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.measure.random_inputs import random_feed
+from unpool.runtime.session.loaded import LoadedModel, load_as_session
+
+RUNS = 2
+SIZES = (32, 48, 96, 224, 13, 5, 2, 1)  # tried in turn for axes of unknown size
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+Feed: TypeAlias = Mapping[str, AnyArray]
+Load: TypeAlias = Callable[[onnx.ModelProto, Meaning], LoadedModel]
+
+
+def verify(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    meaning: Meaning,
+    sizes: Mapping[str, int],
+    load_first: Load = load_as_session,
+) -> None:
+    """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
+
+    Args:
+        before: the first model.
+        after: the rewritten model, which is read as the standard says.
+        meaning: how the first model is read.
+        sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
+        load_first: loads the first model.
+
+    Raises:
+        UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
+    """
+    space = "output" if meaning.compat == "ort" and meaning.index_space == "auto" else meaning.index_space
+    first = load_first(before, replace(meaning, exact=True))
+    second = load_as_session(after, Meaning("spec", space, exact=True))
+    is_exact = all(is_ours(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
+    for feed, expected in runs(first, sizes):
+        try:
+            got = second.run(None, feed)
+        except UnpoolError as error:
+            raise UnsupportedError(
+                f"the rewritten model: expected it to run as the first one does, got: {error}"
+            ) from error
+        for info, one, other in zip(first.signature.outputs, expected, got, strict=True):
+            compare(info.name, one, other, is_exact)
+
+
+def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+    """Random feeds that the model accepts, each with the outputs that it gives for them.
+
+    Raises:
+        UnsupportedError: it accepts none of those that are tried.
+    """
+    left, reason = RUNS, ""
+    for size in SIZES:
+        while left:
+            feed = random_feed(loaded.signature.inputs, sizes, open_size=size, seed=left)
+            try:
+                made = loaded.run(None, feed)
+            except UnpoolError as error:
+                reason = str(error)
+                break
+            left -= 1
+            yield feed, made
+    if left == RUNS:
+        raise UnsupportedError(
+            f"the model: expected it to run on random inputs, to compare it with its new form; got: {reason} "
+            "Give the sizes of its inputs."
+        )
+
+
+def compare(name: str, expected: Any, got: Any, is_exact: bool) -> None:
+    """Compare an output of two models.
+
+    Raises:
+        UnsupportedError: they differ in type, shape or, beyond a tolerance, in values.
+    """
+    if isinstance(expected, list):
+        for one, other in zip(expected, got, strict=True):
+            compare(name, one, other, is_exact)
+        return
+    if expected.dtype != got.dtype or expected.shape != got.shape:
+        raise _mismatch(name, f"{expected.dtype.name}{list(expected.shape)}", f"{got.dtype.name}{list(got.shape)}")
+    tolerance = 0.0 if is_exact else TOLERANCE.get(expected.dtype.name, 0.0)
+    if expected.dtype == object:
+        is_equal = bool((expected == got).all())
+    else:
+        wide = expected.astype(np.complex128 if expected.dtype.kind == "c" else np.float64)
+        largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+        is_equal = np.allclose(got.astype(wide.dtype), wide, rtol=0, atol=tolerance * largest, equal_nan=True)
+    if not is_equal:
+        raise _mismatch(name, "the values of the first model", f"others on {expected.size} elements")
+
+
+def _mismatch(name: str, expected: str, got: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"output {name!r} of the rewritten model: expected {expected}, got {got}. Keep the first model."
+    )

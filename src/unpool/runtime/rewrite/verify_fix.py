@@ -1,0 +1,137 @@
+"""Verifies that a model with repaired indices computes what was meant, and that onnxruntime runs it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+from unpool import functional
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.indices import to_onnx
+from unpool.operators import resolve
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.rewrite.verify import compare, runs
+from unpool.runtime.runners.ort_options import PieceOptions
+from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError
+from unpool.runtime.session.loaded import LoadedModel, load_as_session, load_as_written
+from unpool.runtime.session.providers import providers_of
+
+SILENT = 4  # onnxruntime's level for fatal errors only
+
+
+def verify_offsets(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    outputs: Sequence[str],
+    types: Types,
+    meaning: Meaning,
+    sizes: Mapping[str, int],
+) -> None:
+    """Run MaxUnpool nodes whose indices got offsets, and compare them with the conversion of the old indices.
+
+    Args:
+        before: with indices inside planes.
+        after: with offsets added to them.
+        outputs: the outputs of these MaxUnpool nodes.
+        types: the known types of the values of `after`.
+        meaning: how both models are read.
+        sizes: for names of sizes that the models leave open; for other open sizes several are tried.
+
+    Raises:
+        UnsupportedError: an old index leaves its plane, or a node makes something else.
+    """
+    for output in outputs:
+        old, new = (_maker(model, output) for model in (before, after))
+        first = _probe(before, old.input[1:2], types, meaning)
+        second = _probe(after, [new.input[0], output], types, meaning)
+        for feed, (planar,) in runs(first, sizes):
+            try:
+                x, got = second.run([new.input[0], output], feed)
+                expected = _meant(after, new, x, planar, got.shape)
+            except UnpoolError as error:
+                raise UnsupportedError(
+                    f"{new.op_type} node {label(new)!r}: expected indices inside their planes, got: {error} "
+                    "Keep the first model."
+                ) from error
+            compare(output, expected, got, is_exact=True)
+
+
+def verify_in_onnxruntime(
+    before: onnx.ModelProto, after: onnx.ModelProto, sizes: Mapping[str, int], *, keeps_results: bool
+) -> None:
+    """Run the new model in onnxruntime, if that runs the first one.
+
+    Args:
+        before: the first model.
+        after: the new one.
+        sizes: for names of sizes that the models leave open; for other open sizes several are tried.
+        keeps_results: whether both models have to give the same outputs.
+
+    Raises:
+        UnsupportedError: onnxruntime runs only the first one, or they differ there.
+    """
+    try:
+        first = _whole(before)
+    except RefusedError:
+        return
+    try:
+        second = _whole(after)
+    except RefusedError as error:
+        raise UnsupportedError(
+            f"the new model: expected onnxruntime to run it as it runs the first one, got: {error}. "
+            "Keep the first model; unpool.InferenceSession raises what is decomposed while it loads it."
+        ) from error
+    for feed, _ in runs(load_as_written(before, Meaning(exact=True)), sizes):
+        values = list(feed.values())
+        try:
+            expected = first.run(values, None)
+        except UnpoolError:
+            continue
+        got = second.run(values, None)
+        for name, one, other in zip(first.output_types, expected, got, strict=True):
+            if keeps_results:
+                compare(name, one, other, is_exact=False)
+
+
+def _meant(
+    model: onnx.ModelProto, node: onnx.NodeProto, x: AnyArray, planar: AnyArray, shape: tuple[int, ...]
+) -> AnyArray:
+    """What a MaxUnpool makes of indices that count inside planes, once `to_onnx` has converted them."""
+    opset = next(one.version for one in model.opset_import if one.domain == node.domain)
+    where = domain(node)
+    spec = resolve.spec("MaxUnpool", attributes(node), domain=where, opset=opset, index_space="output")
+    whole_shape = (shape[0], shape[-1], *shape[1:-1]) if spec.row.is_channels_last else shape
+    whole = to_onnx(planar, whole_shape[2:])
+    (made,) = functional.run(spec, [x, whole, np.array(whole_shape, np.int64)])
+    return made
+
+
+def _maker(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
+    node: onnx.NodeProto
+    (node,) = (node for node in model.graph.node if output in node.output)
+    return node
+
+
+def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning: Meaning) -> LoadedModel:
+    """The model, loaded so that its outputs are these values; a value of unknown type is taken for indices."""
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    del probe.graph.output[:]
+    for name in dict.fromkeys(outputs):
+        element = shapes.element(types.get(name)) or onnx.TensorProto.INT64
+        probe.graph.output.append(helper.make_tensor_value_info(name, element, None))
+    return load_as_session(probe, replace(meaning, exact=True))
+
+
+def _whole(model: onnx.ModelProto) -> OrtPiece:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = SILENT
+    return OrtPiece(serialize(model, "the model"), "the model", PieceOptions(options), providers_of(None, None))

@@ -1,0 +1,1 @@
+"""Runners of a step of a plan: unpool, onnxruntime, or onnx's ReferenceEvaluator."""

@@ -1,0 +1,114 @@
+"""Sets up the pieces of onnxruntime: with the user's options, one budget of threads, no spinning between runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import onnxruntime
+
+from unpool.errors import UnpoolError
+from unpool.execute import available_cores
+from unpool.runtime.runners.ort_copies import LOAD_FORMAT, copied_again, entry, lent, put_entry
+
+OURS = "UnpoolExecutionProvider"
+CPU = "CPUExecutionProvider"
+QUIET = 4  # fatal only: what fails comes back as an exception
+UNSET = -1  # the level of a log that nobody chose
+Provider: TypeAlias = str | tuple[str, dict[str, Any]]
+
+_DEFAULTS = {
+    "session.intra_op.allow_spinning": "1",
+    "session.inter_op.allow_spinning": "0",
+    "session.force_spinning_stop": "1",
+}
+"""Threads of a piece wait for its next node without going to sleep, but not beyond its last: others need the cores."""
+
+
+@dataclass(frozen=True)
+class Providers:
+    """Names and options of the providers of the pieces; CPU is always the last one."""
+
+    names: tuple[str, ...]
+    options: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class PieceOptions:
+    """What pieces are made with.
+
+    Attributes:
+        graph_optimization_level: of the pieces.
+        lends: the caller's own object: it alone has libraries of operators and added providers.
+        copy: has everything else; what a piece is made with where the caller's object is not needed.
+        brings_providers: whether the providers of the pieces are those that were added to the caller's object.
+    """
+
+    copy: onnxruntime.SessionOptions
+    lends: onnxruntime.SessionOptions | None = None
+    brings_providers: bool = False
+
+    @property
+    def graph_optimization_level(self) -> onnxruntime.GraphOptimizationLevel:
+        """How far onnxruntime changes a piece."""
+        return self.copy.graph_optimization_level
+
+    @contextmanager
+    def lent(self) -> Iterator[onnxruntime.SessionOptions]:
+        """The object to make a piece with."""
+        if self.lends is None:
+            yield self.copy
+            return
+        with lent(self.lends, {name: getattr(self.copy, name) for name in _OF_PIECES}) as options:
+            yield options
+
+
+_OF_PIECES = (
+    "log_severity_level",
+    "intra_op_num_threads",
+    "inter_op_num_threads",
+    "enable_profiling",
+    "optimized_model_filepath",
+)
+"""Attributes in which a piece differs from what the caller asks of the whole model."""
+
+
+def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) -> int | None:
+    """Threads that kernels and pieces may use: `threads`, else what the options say, else None for all cores.
+
+    Raises:
+        UnpoolError: not a positive int.
+    """
+    if threads is None:
+        return user.intra_op_num_threads or None if user is not None else None
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UnpoolError(f"InferenceSession: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
+    return threads
+
+
+def piece_options(
+    user: onnxruntime.SessionOptions | None,
+    threads: int | None,
+    *,
+    lends: onnxruntime.SessionOptions | None = None,
+    brings_providers: bool = False,
+) -> PieceOptions:
+    """Options of one piece.
+
+    Args:
+        user: what the user asks for, in a copy.
+        threads: at most so many; None for all cores that are available.
+        lends: the user's own object, where pieces need what a copy has not.
+        brings_providers: whether the pieces run with the providers that were added to it.
+    """
+    options = onnxruntime.SessionOptions() if user is None else copied_again(user)
+    if options.log_severity_level == UNSET:
+        options.log_severity_level = QUIET
+    options.enable_profiling = False
+    options.optimized_model_filepath = ""
+    options.intra_op_num_threads = available_cores() if threads is None else threads
+    for key, value in _DEFAULTS.items():
+        if entry(options, key) is None:
+            options.add_session_config_entry(key, value)
+    put_entry(options, LOAD_FORMAT, "ONNX")  # of pieces, whatever the model has
+    return PieceOptions(options, lends, brings_providers)

@@ -1,0 +1,136 @@
+"""What a session says of its model, of its providers and of its devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnxruntime
+
+from unpool.errors import UnpoolError
+from unpool.runtime.errors import also
+from unpool.runtime.plan.plan import Plan, Record
+from unpool.runtime.runners.ort_copies import entry
+from unpool.runtime.runners.ort_options import CPU, OURS
+from unpool.runtime.session.loaded import LoadedModel
+from unpool.runtime.session.metadata import ModelMetadata
+from unpool.runtime.session.signature import ValueInfo
+from unpool.runtime.session.told import Told
+from unpool.runtime.session.whole import WholeModel
+
+RECORDS = "session.record_ep_graph_assignment_info"
+"""The entry that has onnxruntime record which provider has which node."""
+
+
+@dataclass(frozen=True)
+class AssignedNode:
+    """A node that a provider has."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True)
+class AssignedSubgraph:
+    """What a provider has in one step of the plan."""
+
+    ep_name: str
+    nodes: tuple[AssignedNode, ...]
+
+    def get_nodes(self) -> list[AssignedNode]:
+        """Its nodes."""
+        return list(self.nodes)
+
+
+class Described:
+    """The part of a session that answers questions."""
+
+    _told: Told
+    _model: LoadedModel | WholeModel
+    _options: onnxruntime.SessionOptions
+
+    @property
+    def plan(self) -> Plan:
+        """Which node runs where and why; iterating gives records, `print` a table."""
+        return self._model.plan
+
+    def get_inputs(self) -> list[ValueInfo]:
+        """Name, shape and type of every input that has to be fed."""
+        return self._model.signature.inputs
+
+    def get_outputs(self) -> list[ValueInfo]:
+        """Name, shape and type of every output."""
+        return self._model.signature.outputs
+
+    def get_overridable_initializers(self) -> list[ValueInfo]:
+        """Name, shape and type of every input that has a value of its own and may be fed."""
+        return self._model.signature.optional_inputs
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model says of itself."""
+        return self._model.metadata
+
+    def get_session_options(self) -> onnxruntime.SessionOptions:
+        """The options that the session was made with, as they were then."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """Ours first, then those of the pieces."""
+        return [OURS, *self._told.all_providers.names]
+
+    def get_provider_options(self) -> dict[str, dict[str, Any]]:
+        """Options by provider."""
+        providers = self._told.all_providers
+        return {OURS: {}, **dict(zip(providers.names, providers.options, strict=True))}
+
+    def get_input_memory_infos(self) -> list[Any]:
+        """Where each input is read: on the CPU, unless onnxruntime runs the whole model elsewhere."""
+        if isinstance(self._model, WholeModel):
+            return list(self._model.session.get_input_memory_infos())
+        return [_cpu_memory() for _ in self.get_inputs()]
+
+    def get_output_memory_infos(self) -> list[Any]:
+        """Where each output is written: on the CPU, unless onnxruntime runs the whole model elsewhere."""
+        if isinstance(self._model, WholeModel):
+            return list(self._model.session.get_output_memory_infos())
+        return [_cpu_memory() for _ in self.get_outputs()]
+
+    def get_input_epdevices(self) -> list[Any]:
+        """The device that reads each input; None where that is not one of onnxruntime's."""
+        if isinstance(self._model, WholeModel):
+            return list(self._model.session.get_input_epdevices())
+        return [None for _ in self.get_inputs()]
+
+    def get_provider_graph_assignment_info(self) -> Sequence[Any]:
+        """Which provider has which node, one entry per step of the plan.
+
+        Raises:
+            UnpoolError: the options have no entry that asks for it; also onnxruntime's Fail.
+        """
+        if isinstance(self._model, WholeModel):
+            return list(self._model.session.get_provider_graph_assignment_info())
+        if entry(self._options, RECORDS) != "1":
+            raise also(UnpoolError, "Fail")(
+                f"get_provider_graph_assignment_info: expected the session config entry {RECORDS} to be 1, "
+                "got none. Add it to SessionOptions."
+            )
+        parts: dict[int, list[Record]] = {}
+        for record in self.plan:
+            parts.setdefault(record.step, []).append(record)
+        steps, folded, first = self.plan.steps, self._model.folded, self._told.all_providers.names[0]
+        return [_assigned(records, folded.get(steps[number], ()), first) for number, records in parts.items()]
+
+    def get_tuning_results(self) -> list[Any]:
+        """What providers of pieces found out about speed."""
+        return [result for piece in self._model.pieces for result in piece.get_tuning_results()]
+
+
+def _assigned(records: Sequence[Record], folded: Sequence[tuple[str, str]], theirs: str) -> AssignedSubgraph:
+    name = OURS if records[0].runner == "unpool" else theirs if records[0].runner == "onnxruntime" else CPU
+    nodes = [AssignedNode(one.node, one.domain, one.operator) for one in records]
+    return AssignedSubgraph(name, (*nodes, *(AssignedNode(label, "", operator) for label, operator in folded)))
+
+
+def _cpu_memory() -> Any:
+    kind = onnxruntime.OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    return onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)

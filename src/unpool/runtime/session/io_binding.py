@@ -1,0 +1,223 @@
+"""IOBinding: inputs and outputs of a session are bound to memory once, and runs read and write there."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.errors import also
+from unpool.runtime.graph import shapes, type_names
+from unpool.runtime.runners.ort_values import NUMPY_LACKS, array_at, from_ort_value
+from unpool.runtime.session.loaded import LoadedModel
+from unpool.runtime.session.profile import Profile
+from unpool.runtime.session.signature import Signature, ValueInfo
+
+
+class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has no types
+    """What `InferenceSession.io_binding` gives: onnxruntime's own where it runs the whole model, else `PlanBinding`."""
+
+    def __new__(cls, session: Any) -> "IOBinding":  # noqa: D102
+        is_planned = cls is IOBinding and isinstance(getattr(session, "_sess", None), LoadedModel)
+        made: IOBinding = super().__new__(PlanBinding if is_planned else cls)
+        return made
+
+
+class PlanBinding(IOBinding):
+    """A binding of a session whose model runs in steps: the step that makes a bound output writes it there.
+
+    Args:
+        session: has to run the binding.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session: LoadedModel = session._sess
+        self._inputs: dict[str, Any] = {}
+        self._targets: dict[str, AnyArray | None] = {}
+        self._values: dict[str, onnxruntime.OrtValue] = {}
+        self._made: dict[str, Any] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Read an input from this array, which is not copied."""
+        self._require_input(name)
+        self._inputs[name] = arr_on_cpu
+
+    def bind_input(
+        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+    ) -> None:
+        """Read an input from the memory at an address; elements have a type of NumPy or a number of ONNX."""
+        self._require_input(name)
+        _require_cpu(device_type, device_id)
+        self._inputs[name] = array_at(buffer_ptr, shape, _kind(element_type))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
+        """Read an input from an OrtValue, which is not copied."""
+        self._require_input(name)
+        self._signature.require_own([ortvalue])
+        self._inputs[name] = from_ort_value(ortvalue) if _is_of_numbers(ortvalue) else ortvalue
+
+    def synchronize_inputs(self) -> None:
+        """Nothing: the CPU copies nothing in the background."""
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Write an output to the memory at an address; without one, every run takes memory of its own."""
+        self._require_output(name)
+        _require_cpu(device_type, device_id)
+        if buffer_ptr is None:
+            self._bind_target(name, None)
+            return
+        if element_type is None or shape is None:
+            raise UnpoolError("bind_output: expected element_type and shape of the memory, got none. Give both.")
+        self._bind_target(name, array_at(buffer_ptr, shape, _kind(element_type)))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
+        """Write an output to the memory of an OrtValue."""
+        self._require_output(name)
+        self._signature.require_own([ortvalue])
+        if not _is_of_numbers(ortvalue):
+            raise _refused(f"bind_ortvalue_output: expected a tensor of numbers, got {ortvalue.data_type()}")
+        self._bind_target(name, from_ort_value(ortvalue))
+        self._values[name] = ortvalue
+
+    def synchronize_outputs(self) -> None:
+        """Nothing: a run has ended when it returns."""
+
+    def get_outputs(self) -> list[onnxruntime.OrtValue]:
+        """The outputs of the last run, in the order in which they were bound; none before it."""
+        for name, value in self._made.items():
+            if name not in self._values:
+                self._values[name] = self._shared(name, value)
+        return [self._values[name] for name in self._targets if name in self._values]
+
+    def get_outputs_as_ortvaluevector(self) -> Any:
+        """The same, as onnxruntime's vector."""
+        found = OrtValueVector()
+        for value in self.get_outputs():
+            found.push_back(value._get_c_value())
+        return found
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run as arrays of their own."""
+        found = [self._made[name] for name in self._targets if name in self._made]
+        return [value.copy() if isinstance(value, np.ndarray) else value for value in found]
+
+    def clear_binding_inputs(self) -> None:
+        """Bind no input."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Bind no output."""
+        self._targets.clear()
+        self._values.clear()
+        self._made.clear()
+
+    def run(self, run_options: onnxruntime.RunOptions | None, profile: Profile | None) -> None:
+        """Run the model on what is bound.
+
+        Raises:
+            UnpoolError: as `InferenceSession.run`, or what is bound does not fit; also a RuntimeError.
+        """
+        with _as_runtime_errors():
+            if not self._targets:
+                raise UnpoolError("run_with_iobinding: expected bound outputs, got none. Call bind_output for each.")
+            infos = {info.name: info for info in self._signature.outputs}
+            for name, target in self._targets.items():
+                _require_fit(infos[name], target)
+            made = self._session.run_into(self._targets, self._inputs, run_options, profile)
+        self._made = dict(zip(self._targets, made, strict=True))
+        for name, target in self._targets.items():
+            if target is None:
+                self._values.pop(name, None)
+
+    @property
+    def _signature(self) -> Signature:
+        return self._session.signature
+
+    def _shared(self, name: str, value: Any) -> onnxruntime.OrtValue:
+        """An OrtValue of an output, in the memory of its array."""
+        return _shared(value) if _is_foreign(value) else self._signature.as_ort_values([name], [value])[0]
+
+    def _bind_target(self, name: str, target: AnyArray | None) -> None:
+        self._targets[name] = target
+        self._values.pop(name, None)
+        self._made.pop(name, None)
+
+    def _require_input(self, name: str) -> None:
+        known = [info.name for info in (*self._signature.inputs, *self._signature.optional_inputs)]
+        if name not in known:
+            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}")
+
+    def _require_output(self, name: str) -> None:
+        known = [info.name for info in self._signature.outputs]
+        if name not in known:
+            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}")
+
+
+@contextmanager
+def _as_runtime_errors() -> Iterator[None]:
+    """Errors of ours leave as RuntimeErrors too, which onnxruntime raises where something is bound."""
+    try:
+        yield
+    except UnpoolError as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise also(type(error), RuntimeError)(*error.args) from error
+
+
+def _refused(text: str) -> UnpoolError:
+    return also(UnpoolError, RuntimeError)(f"IOBinding: {text}. Correct it.")
+
+
+def _require_cpu(device_type: str, device_id: int) -> None:
+    """Refuse memory of other devices; onnxruntime knows their names."""
+    device = onnxruntime.OrtDevice.make(device_type, device_id)
+    if device.device_type() != onnxruntime.OrtDevice.make("cpu", 0).device_type():
+        raise _refused(f"expected memory of the device 'cpu', got {device_type!r}")
+
+
+def _require_fit(info: ValueInfo, target: AnyArray | None) -> None:
+    """Refuse memory of another type or shape than the model says of the output, before anything is written."""
+    kind = shapes.dtype(type_names.parse(info.type))
+    if target is None or kind is None:
+        return
+    if target.dtype != kind:
+        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {target.dtype}. Bind it anew.")
+    fixed = [size if isinstance(size, int) else have for size, have in zip(info.shape, target.shape, strict=False)]
+    if info.shape and (len(info.shape) != target.ndim or fixed != list(target.shape)):
+        raise ShapeError(
+            f"output {info.name!r}: expected memory of shape {info.shape}, got {list(target.shape)}. Bind it anew."
+        )
+
+
+def _kind(element_type: Any) -> np.dtype[Any]:
+    """The type of elements that NumPy or ONNX names."""
+    is_number = isinstance(element_type, int)
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element_type) if is_number else element_type)
+
+
+def _is_of_numbers(value: onnxruntime.OrtValue) -> bool:
+    return bool(value.is_tensor()) and value.data_type() != "tensor(string)"
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether it is an array of a type that NumPy lacks."""
+    return isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values()
+
+
+def _shared(value: AnyArray) -> onnxruntime.OrtValue:
+    """An OrtValue in the memory of an array of a type that NumPy lacks, which it holds."""
+    bits = value.view(np.dtype(f"u{value.itemsize}"))
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, helper.np_dtype_to_tensor_dtype(value.dtype))

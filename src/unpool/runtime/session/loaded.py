@@ -1,0 +1,252 @@
+"""Loads and runs a model: checks it, lets the passes change it, plans it, loads the steps of the plan and runs them."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.graph import node_contract
+from unpool.runtime.graph.boundary import failed
+from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.record import Graph, dense, graph_of
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.validity import check_model
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.passes.domains import shorten
+from unpool.runtime.passes.improve import improve
+from unpool.runtime.passes.inline import inline
+from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.runners.assemble import Settings, assemble
+from unpool.runtime.runners.control_flow import with_inner_steps
+from unpool.runtime.runners.ort_options import piece_options
+from unpool.runtime.runners.ort_piece import OrtPiece
+from unpool.runtime.runners.schedule import ScheduledStep, Schedules
+from unpool.runtime.runners.stopping import require_run_options
+from unpool.runtime.runners.unpool_step import UnpoolStep
+from unpool.runtime.session.metadata import metadata_of
+from unpool.runtime.session.profile import Profile
+from unpool.runtime.session.providers import providers_of
+from unpool.runtime.session.signature import Signature
+
+NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
+
+
+class LoadedModel:
+    """A model whose plan is made and whose steps are loaded; many threads may run it at the same time.
+
+    Args:
+        model: with all its tensors inside.
+        settings: what the steps are loaded with.
+
+    Attributes:
+        metadata: what the model says of itself.
+        folded: for a step, label and operator of every node that was folded into it.
+    """
+
+    def __init__(self, model: onnx.ModelProto, settings: Settings) -> None:
+        self.metadata = metadata_of(model)
+        graph, types = _prepare(model, settings)
+        self.signature = Signature.of_graph(graph, types)
+        loaded_plan = assemble(graph, types, settings)
+        self._constant_outputs = _constant_outputs(graph)
+        self._schedules = Schedules(loaded_plan)
+        self._loaded_plan = loaded_plan
+        self._operators = _operators(loaded_plan.plan)
+        self.folded = _folded(loaded_plan.plan, graph, model)
+
+    @property
+    def plan(self) -> Plan:
+        """Which node runs where and why."""
+        return self._loaded_plan.plan
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """The labels of the nodes that onnxruntime refuses, with the reason it gives for each."""
+        return self._loaded_plan.refused
+
+    @property
+    def pieces(self) -> list[onnxruntime.InferenceSession]:
+        """The sessions of onnxruntime that run pieces of the model and of its bodies."""
+        steps = with_inner_steps(self._loaded_plan.steps)
+        return [step.session for step in steps if isinstance(step, OrtPiece)]
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+        profile: Profile | None = None,
+    ) -> list[Any]:
+        """The outputs, as `InferenceSession.run` gives them; every step is noted in the profile, if there is one."""
+        wanted = self.signature.choose(output_names)
+        return self._run(wanted, self.signature.bind(feed), run_options, profile)
+
+    def run_into(
+        self,
+        targets: Mapping[str, AnyArray | None],
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+        profile: Profile | None = None,
+    ) -> list[Any]:
+        """The outputs that `targets` names; the step that makes one writes it to its target, if there is one.
+
+        A target that shares memory with an input or with another target is written at the end, for steps may still
+        have to read there.
+
+        Raises:
+            UnpoolError: as `run`; or a target has another shape or type than its output.
+        """
+        values = self.signature.bind(feed)
+        made = self._run(tuple(targets), values, run_options, profile, _apart(targets, values.values()))
+        for (name, target), value in zip(targets.items(), made, strict=True):
+            if target is not None and value is not target:
+                _write(name, target, value)
+        return [value if target is None else target for target, value in zip(targets.values(), made, strict=True)]
+
+    def _run(
+        self,
+        wanted: tuple[str, ...],
+        values: dict[str, Any],
+        run_options: onnxruntime.RunOptions | None,
+        profile: Profile | None,
+        targets: Mapping[str, AnyArray] = NO_TARGETS,
+    ) -> list[Any]:
+        if run_options is not None:
+            require_run_options(run_options)
+        given = {*values, *self._constant_outputs}
+        values |= self._constant_outputs
+        begin = time.perf_counter_ns()
+        for entry in self._schedules.of(wanted):
+            start = time.perf_counter_ns()
+            made = _made(entry, [values[name] for name in entry.step.inputs], run_options, targets)
+            values.update(zip(entry.step.outputs, made, strict=True))
+            for name in entry.last_uses:
+                del values[name]
+            if profile is not None:
+                profile.add_step(entry.name, self._operators[entry.step], entry.step.runner, start)
+                profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
+        if profile is not None:
+            profile.add_run(begin)
+        return [_copy(values[name]) if name in given else values[name] for name in wanted]
+
+
+def load_as_session(model: onnx.ModelProto, meaning: Meaning) -> LoadedModel:
+    """The model, loaded as an `InferenceSession` with default options loads it."""
+    return LoadedModel(model, _default_settings(meaning))
+
+
+def load_as_written(model: onnx.ModelProto, meaning: Meaning) -> LoadedModel:
+    """The same, but a decomposed unpooling runs node by node as it is written."""
+    return LoadedModel(model, replace(_default_settings(meaning), raises=False))
+
+
+def _default_settings(meaning: Meaning) -> Settings:
+    return Settings(meaning, None, piece_options(None, None), piece_options(None, 1), providers_of(None, None))
+
+
+def _prepare(model: onnx.ModelProto, settings: Settings) -> tuple[Graph, Types]:
+    """Check the model and bring it into the form that is planned, with what is known of its values."""
+    meaning = settings.meaning
+    model = shorten(model)
+    imports = {one.domain: one.version for one in model.opset_import}
+    node_contract.check_nodes(model.graph.node, imports, meaning)
+    check_model(model)
+    graph = lift_constants(graph_of(lift_opset(inline(model), meaning)))
+    node_contract.check_nodes(graph.nodes, graph.opsets, meaning)
+    types = infer(graph, meaning).types
+    return improve(graph, types, meaning, raises=settings.raises, turns=settings.turns)
+
+
+def _constant_outputs(graph: Graph) -> dict[str, Any]:
+    """The outputs that no node makes, because they are constants."""
+    names = graph.output_names
+    found = {name: array_of(graph.constants[name]) for name in names if name in graph.constants}
+    return found | {name: dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _made(
+    entry: ScheduledStep,
+    inputs: list[Any],
+    run_options: onnxruntime.RunOptions | None,
+    targets: Mapping[str, AnyArray],
+) -> Sequence[Any]:
+    """The outputs of a step, written to their targets where the step can do that."""
+    step = entry.loaded
+    try:
+        if isinstance(step, UnpoolStep | OrtPiece) and not targets.keys().isdisjoint(entry.step.outputs):
+            return step.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
+        return step.run(inputs, run_options)
+    except UnpoolError:
+        raise
+    except Exception as error:
+        raise failed(entry.name, error) from error
+
+
+def _apart(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
+    """The targets that surely share no memory with an input or with another target."""
+    found = {name: target for name, target in targets.items() if target is not None}
+    if not found:
+        return found
+    read = list(inputs)
+    if not all(isinstance(value, np.ndarray) for value in read):
+        return {}
+    return {
+        name: target
+        for name, target in found.items()
+        if not any(np.may_share_memory(target, other) for other in (*read, *_others(found, name)))
+    }
+
+
+def _others(targets: Mapping[str, AnyArray], name: str) -> list[AnyArray]:
+    return [target for other, target in targets.items() if other != name]
+
+
+def _write(name: str, target: AnyArray, value: Any) -> None:
+    """Copy an output to its target.
+
+    Raises:
+        ShapeError: the target has another shape.
+        UnpoolError: it has another type.
+    """
+    kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+    if kind != target.dtype:
+        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target.dtype}. Bind it anew.")
+    if value.shape != target.shape:
+        raise ShapeError(f"output {name!r}: expected memory of shape {value.shape}, got {target.shape}. Bind it anew.")
+    np.copyto(target, value)
+
+
+def _operators(plan: Plan) -> dict[Step, str]:
+    """The operators of each step."""
+    names: list[list[str]] = [[] for _ in plan.steps]
+    for record in plan.records:
+        if not record.inner_steps:
+            names[record.step].append(record.operator)
+    return {step: ", ".join(dict.fromkeys(found)) for step, found in zip(plan.steps, names, strict=True)}
+
+
+def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tuple[tuple[str, str], ...]]:
+    """Label and operator of the nodes that were folded into a step, of those steps that have any."""
+    operators = {label(node): node.op_type for node in model.graph.node}
+    found = {}
+    for step in plan.steps:
+        outputs = [graph.nodes[position].output[0] for position in step.nodes]
+        names = [name for output in outputs for name in graph.folded.get(output, ())]
+        if names:
+            found[step] = tuple((name, operators.get(name, "")) for name in names)
+    return found

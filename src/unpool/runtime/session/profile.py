@@ -1,0 +1,93 @@
+"""Records which step ran when, and writes that as Chrome trace JSON, in the words of onnxruntime's profiles."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from unpool.files import write
+from unpool.runtime.plan.policy import RunnerName
+from unpool.runtime.runners.ort_options import OURS
+
+REFERENCE = "ReferenceEvaluator"
+
+
+class Profile:
+    """Events of all runs since the session was made; threads may add events at the same time.
+
+    Args:
+        prefix: how the name of the file begins.
+        provider: the one that onnxruntime asks first.
+
+    Attributes:
+        start: of the profile, in nanoseconds of `time.monotonic_ns`.
+    """
+
+    def __init__(self, prefix: str, provider: str) -> None:
+        self._prefix = prefix
+        self._providers: dict[RunnerName, str] = {
+            "unpool": OURS,
+            "onnxruntime": provider,
+            "reference": REFERENCE,
+        }
+        self._events: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._begin = time.perf_counter_ns()
+        self.start = time.monotonic_ns()
+
+    def add_loading(self) -> None:
+        """Add that the session was loaded, from the start of the profile until now."""
+        self._add("Session", "session_initialization", self._begin, {})
+
+    def add_run(self, begin: int) -> None:
+        """Add a run, from `begin`, in nanoseconds of `time.perf_counter_ns`, until now."""
+        self._add("Session", "model_run", begin, {})
+
+    def add_step(self, name: str, operators: str, runner: RunnerName, begin: int) -> None:
+        """Add a step, from `begin` until now."""
+        self._add("Node", f"{name}_kernel_time", begin, {"op_name": operators, "provider": self._providers[runner]})
+
+    def add_folded(self, name: str, folded: Iterable[tuple[str, str]], runner: RunnerName) -> None:
+        """Add the nodes that were folded into a step, each with its label and its operator: they take no time."""
+        for node, operator in folded:
+            words = {"op_name": operator, "provider": self._providers[runner], "folded_into": name}
+            self._add("Node", f"{node}_kernel_time", time.perf_counter_ns(), words)
+
+    def _add(self, kind: str, name: str, begin: int, words: dict[str, str]) -> None:
+        event = {
+            "cat": kind,
+            "ph": "X",
+            "name": name,
+            "ts": (begin - self._begin) // 1000,
+            "dur": (time.perf_counter_ns() - begin) // 1000,
+            "pid": os.getpid(),
+            "tid": threading.get_ident(),
+            "args": words,
+        }
+        with self._lock:
+            if self._is_open:
+                self._events.append(event)
+
+    def end(self) -> str:
+        """Write a new file and return its name; "" behind the first call.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        with self._lock:
+            if not self._is_open:
+                return ""
+            self._is_open = False
+            content = json.dumps(self._events).encode()
+        stem = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+        path, number = Path(f"{stem}.json"), 1
+        while os.path.lexists(path):
+            number += 1
+            path = Path(f"{stem}_{number}.json")
+        write(path, content)
+        return str(path)

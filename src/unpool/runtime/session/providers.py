@@ -1,0 +1,89 @@
+"""The providers of a session, from what onnxruntime's own constructor takes; those that are not there are warned of."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnxruntime
+
+from unpool.errors import UnpoolError
+from unpool.runtime.errors import also
+from unpool.runtime.runners.ort_options import CPU, OURS, Provider, Providers
+
+CALLER = 4
+"""Frames between a warning and the line that asked for the provider."""
+
+
+def get_available_providers() -> list[str]:
+    """The providers that a session may be asked for: ours, and those of this build of onnxruntime."""
+    return [OURS, *onnxruntime.get_available_providers()]
+
+
+def get_all_providers() -> list[str]:
+    """The providers that there could be: ours, and all that onnxruntime knows."""
+    return [OURS, *onnxruntime.get_all_providers()]
+
+
+def providers_of(
+    asked: Sequence[Provider] | None, asked_options: Sequence[dict[str, Any]] | None, *, falls_back: bool = True
+) -> Providers:
+    """The providers of the pieces, in the order asked for; the CPU is the last one unless it was asked for.
+
+    Args:
+        asked: names, or pairs of a name and options.
+        asked_options: one dict per name.
+        falls_back: whether a name that nobody knows is left out, behind its warning.
+
+    Raises:
+        UnpoolError: what was asked for makes no sense; or nobody knows a name, then also a RuntimeError.
+    """
+    available, known = get_available_providers(), get_all_providers()
+    found: dict[str, dict[str, Any]] = {}
+    for name, options in _pairs(asked or (), asked_options):
+        if name in found:
+            _warn(f"Duplicate provider {name!r}: the first one counts.")
+        elif name in available:
+            found[name] = {str(key): str(value) for key, value in options.items()}
+        else:
+            _warn(f"provider {name!r} is not available, and left out. Available: {', '.join(available)}.")
+            if name not in known and not falls_back:
+                raise also(UnpoolError, RuntimeError)(
+                    f"InferenceSession: expected providers out of {', '.join(known)}; got {name!r}. Correct the name."
+                )
+    found.pop(OURS, None)
+    found.setdefault(CPU, {})
+    return Providers(tuple(found), tuple(found.values()))
+
+
+def _pairs(asked: Sequence[Provider], options: Sequence[dict[str, Any]] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every name with its options."""
+    if not isinstance(asked, Sequence) or isinstance(asked, str):
+        raise _refusal("a list in providers", asked)
+    if options is None:
+        for one in asked:
+            pair = (one, {}) if isinstance(one, str) else one
+            if not _is_pair(pair):
+                raise _refusal("names, or pairs of a name and a dict, in providers", one)
+            yield pair
+        return
+    if not isinstance(options, Sequence) or len(options) != len(asked):
+        raise UnpoolError(
+            f"InferenceSession: expected one dict in provider_options per provider ({len(asked)}), "
+            f"got {len(options) if isinstance(options, Sequence) else options!r}. Give as many."
+        )
+    for name, own in zip(asked, options, strict=True):
+        if not _is_pair((name, own)):
+            raise _refusal("names in providers and dicts in provider_options", (name, own))
+        yield str(name), own
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], dict)
+
+
+def _refusal(expected: str, got: object) -> UnpoolError:
+    return UnpoolError(f"InferenceSession: expected {expected}, got {got!r}. Correct them.")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"InferenceSession: {text}", UserWarning, stacklevel=CALLER)

@@ -1,0 +1,238 @@
+"""InferenceSession: a whole ONNX model, its three operators by unpool and the rest by onnxruntime.
+
+Constructor and methods are those of `onnxruntime.InferenceSession`; `plan` says which node runs where and why.
+"""
+
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import onnxruntime
+
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.errors import LOADING, also, as_onnxruntime
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.runners.ort_options import Provider, Providers, thread_budget
+from unpool.runtime.session.asynchronous import AsyncRuns
+from unpool.runtime.session.described import Described
+from unpool.runtime.session.opened import opened
+from unpool.runtime.session.opening import require_words
+from unpool.runtime.session.pickled import told_in, words_of
+from unpool.runtime.session.providers import providers_of
+from unpool.runtime.session.runs import Runs
+from unpool.runtime.session.told import Told, lasting, names_of
+from unpool.runtime.session.whole import WholeModel
+
+
+class FallbackWarning(UserWarning):
+    """onnxruntime refuses nodes of a model, so onnx's slow ReferenceEvaluator runs them."""
+
+
+class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
+    """A model, planned and loaded once; `run` may be called from many threads.
+
+    Args:
+        path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`.
+        sess_options: `onnxruntime.SessionOptions`; every option is honoured, or refused. At the highest level of
+            optimisation, the default, unpool also computes a Conv where it is faster.
+        providers: names, or (name, options) pairs, for the pieces that onnxruntime runs; CPU by default.
+        provider_options: one dict per provider.
+        compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.
+        index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
+        exact: whether unpool runs every MaxPool, those without Indices too, and every product of a ConvTranspose or
+            Conv is formed as it is written: by default larger ones take fewer products, which are rounded differently.
+        threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
+
+    Raises:
+        MissingFileError: no such file.
+        FileError: the file cannot be read.
+        ModelError: not an ONNX model, or an invalid one.
+        UnsupportedError: a node, attribute or type that no version here accepts.
+        UnpoolError: an attribute or an argument breaks its contract.
+
+    >>> import numpy as np
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink_and_grow (float[1, 1, 4] x) => (float[1, 1, 4] z) {
+    ...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
+    ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
+    ...     }''')
+    >>> session = InferenceSession(model)
+    >>> session.run(None, {"x": np.float32([[[1, 3, 4, 2]]])})[0].tolist()
+    [[[0.0, 3.0, 4.0, 0.0]]]
+    >>> print(session.plan)
+    step  node          operator      runs on  why
+    ----  ------------  ------------  -------  --------------------------------------
+    0     MaxPool->y    MaxPool-12    unpool   unpool runs every MaxPool with Indices
+    1     MaxUnpool->z  MaxUnpool-11  unpool   unpool runs every MaxUnpool
+    """
+
+    def __init__(  # noqa: PLR0913  the words of onnxruntime, and our own by keyword only
+        self,
+        path_or_bytes: ModelSource,
+        sess_options: onnxruntime.SessionOptions | None = None,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[dict[str, Any]] | None = None,
+        *,
+        compat: str = "spec",
+        index_space: str = "auto",
+        exact: bool = False,
+        threads: int | None = None,
+        enable_fallback: int = 1,
+        read_config_from_model: int | None = None,
+        disabled_optimizers: Iterable[str] | None = None,
+    ) -> None:
+        _require_options(sess_options)
+        self._enable_fallback = int(enable_fallback) == 1
+        told = Told(
+            path_or_bytes,
+            sess_options,
+            _providers(providers, provider_options, falls_back=self._enable_fallback),
+            Meaning(compat, index_space, exact),
+            thread_budget(None, threads),
+            None if read_config_from_model is None else int(read_config_from_model) == 1,
+            names_of(disabled_optimizers),
+        )
+        self._open(told)
+        if self._model.refused:
+            warnings.warn(_fallback_text(self._model.refused), FallbackWarning, stacklevel=2)
+
+    def set_providers(
+        self,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        """Load the model again with other providers for the pieces; what was bound before belongs to no session.
+
+        Raises:
+            UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
+        """
+        self._open(replace(self._told, providers=_providers(providers, provider_options, falls_back=False)))
+
+    def enable_fallback(self) -> None:
+        """Let pieces whose provider fails in a run change to the CPU."""
+        self._enable_fallback = True
+        for piece in self._model.pieces:
+            piece.enable_fallback()
+
+    def disable_fallback(self) -> None:
+        """Let pieces whose provider fails in a run raise its error."""
+        self._enable_fallback = False
+        for piece in self._model.pieces:
+            piece.disable_fallback()
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> onnxruntime.OrtValue:
+        """An OrtValue that this session alone may use."""
+        if isinstance(self._model, WholeModel):
+            return self._model.session.create_ortvalue_from_shape_and_type(
+                shape, element_type, device_type, device_id, vendor_id
+            )
+        make = onnxruntime.OrtValue.ortvalue_from_shape_and_type
+        made = make(shape, element_type, device_type, device_id, *([] if vendor_id == -1 else [vendor_id]))
+        made._session = self._sess
+        return made
+
+    def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
+        """Hand on what providers of pieces once found out about speed.
+
+        Raises:
+            UnpoolError: `error_on_invalid`, and the session has no such provider; also a RuntimeError.
+        """
+        unknown = [str(one.get("ep")) for one in results if one.get("ep") not in self.get_providers()]
+        if unknown and error_on_invalid:
+            raise also(UnpoolError, RuntimeError)(
+                f"set_tuning_results: expected results of {', '.join(self.get_providers())}; "
+                f"got those of {', '.join(unknown)}. Leave them out."
+            )
+        for piece in self._model.pieces:
+            piece.set_tuning_results(results, error_on_invalid=error_on_invalid)
+
+    def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
+        """Hand options on to the providers of the pieces."""
+        for piece in self._model.pieces:
+            piece.set_ep_dynamic_options(options)
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Let the providers of the pieces forget a graph that they captured; the CPU captures none."""
+        for piece in self._model.pieces:
+            if hasattr(piece, "release_captured_graph"):
+                piece.release_captured_graph(graph_annotation_id)
+
+    def end_profiling(self) -> str:
+        """Name of the Chrome trace of all runs; "" unless the options enable profiling, and behind the first call.
+
+        It has an event for loading, one for every run, and one for every step of it. A session that goes writes it too.
+        """
+        if isinstance(self._model, WholeModel):
+            return str(self._model.session.end_profiling())
+        return "" if self._profile is None else self._profile.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in nanoseconds of `time.monotonic_ns`; 0 without it."""
+        if isinstance(self._model, WholeModel):
+            return int(self._model.session.get_profiling_start_time_ns())
+        return 0 if self._profile is None else self._profile.start
+
+    def _open(self, told: Told) -> None:
+        """Load the model; the session stays as it was if that fails."""
+        try:
+            model, options, profile = opened(told)
+        except UnpoolError as error:
+            raise as_onnxruntime(error, LOADING) from error.__cause__
+        self._told = replace(told, source=lasting(told.source))
+        self._model, self._options, self._profile = model, options, profile
+        self._sess = model.session._sess if isinstance(model, WholeModel) else model
+        self._model_path = self._told.source if isinstance(self._told.source, str) else None
+        self._model_bytes = self._told.source if isinstance(self._told.source, bytes) else None
+        self._async_runs = AsyncRuns(thread_budget(options, told.threads))
+        if profile is not None:
+            weakref.finalize(self, profile.end)
+
+    def __copy__(self) -> "InferenceSession":
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        try:
+            require_words(self._told)
+        except UnsupportedError as error:
+            raise also(UnsupportedError, TypeError)(*error.args) from error.__cause__
+        own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"told": words_of(self._told, self._options), "enable_fallback": self._enable_fallback, "own": own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._enable_fallback = state["enable_fallback"]
+        self._open(told_in(state["told"]))
+        self.__dict__.update(state["own"])
+
+
+def _providers(
+    names: Sequence[Provider] | None, options: Sequence[dict[str, Any]] | None, *, falls_back: bool
+) -> Providers | None:
+    """The providers that were asked for; None if none were."""
+    found = providers_of(names, options, falls_back=falls_back)
+    return None if names is None else found
+
+
+def _require_options(options: object) -> None:
+    if not isinstance(options, onnxruntime.SessionOptions | None):
+        raise also(UnpoolError, TypeError)(
+            f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
+            f"got {type(options).__name__}. Other options go by keyword."
+        )
+
+
+def _fallback_text(refused: Mapping[str, str]) -> str:
+    (name, reason), *others = refused.items()
+    more = f" and {len(others)} more" if others else ""
+    return (
+        f"onnxruntime refuses node {name!r}{more}: {reason}. "
+        "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them."
+    )

@@ -1,0 +1,274 @@
+"""The inputs and outputs of a model, and the check of what a caller feeds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+from unpool.arrays import to_numpy
+from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.errors import also
+from unpool.runtime.graph import shapes, type_names
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.text import strings
+from unpool.runtime.runners.ort_made import ort_value_as
+from unpool.runtime.runners.ort_values import from_ort_value
+
+_STRING = np.dtype(object)
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or output of the model.
+
+    Attributes:
+        name: as `run` takes or gives it.
+        shape: an int, a symbolic name or None per axis; empty for a scalar, and when the rank is unknown.
+        type: in onnxruntime's words, such as "tensor(float)".
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+    def __str__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
+
+
+@dataclass(frozen=True)
+class AcceptedInput:
+    """The arrays that an input accepts.
+
+    Attributes:
+        info: name, shape and type, for the caller.
+        dtype: None for an input that is no tensor, whose values are passed on as they are.
+        sizes: None where the rank is free.
+    """
+
+    info: ValueInfo
+    dtype: np.dtype[Any] | None
+    sizes: tuple[int | None, ...] | None
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether nothing may be fed."""
+        return self.info.type.startswith("optional(")
+
+    def accept(self, value: Any) -> Any:
+        """The value as the array that the nodes see, without a copy where that is possible.
+
+        Raises:
+            UnpoolError: another type.
+            ShapeError: another rank, or another size along a fixed axis.
+        """
+        if self.dtype is None:
+            return value
+        array = self._array(value)
+        if array.dtype != self.dtype or not array.dtype.isnative:
+            got = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} in foreign byte order"
+            raise UnpoolError(
+                f"input {self.info.name!r}: expected {self.info.type}, got {got}. "
+                f"Convert it with x.astype({self.dtype.name!r})."
+            )
+        if self.sizes is not None and not _fits(self.sizes, array.shape):
+            raise ShapeError(
+                f"input {self.info.name!r}: expected shape {_text(self.info.shape)}, got {_text(array.shape)}. "
+                "Reshape or resize it."
+            )
+        return array
+
+    def _array(self, value: Any) -> Any:
+        if isinstance(value, onnxruntime.OrtValue):
+            value = self._tensor_of(value)
+        if isinstance(value, (list, tuple, int, float, str, bytes)):
+            try:
+                value = np.asarray(value, self.dtype)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise UnpoolError(
+                    f"input {self.info.name!r}: expected {self.info.type}, got {error}. Pass an array."
+                ) from error
+        array = to_numpy(value, f"input {self.info.name!r}")
+        is_text = self.dtype == _STRING and array.dtype.kind in "USTOV"
+        return strings(array, f"input {self.info.name!r}") if is_text else array
+
+    def _tensor_of(self, value: onnxruntime.OrtValue) -> Any:
+        if not value.is_tensor():
+            raise UnpoolError(
+                f"input {self.info.name!r}: expected {self.info.type}, got {value.data_type()}. Pass a tensor."
+            )
+        return from_ort_value(value)
+
+
+class Signature:
+    """The inputs and outputs of a model.
+
+    Args:
+        inputs: all of them, by name.
+        defaults: the values of those that may be left out.
+        outputs: all of them.
+
+    Attributes:
+        owner: of the OrtValues that no other session may read; set by the session.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, AcceptedInput], defaults: Mapping[str, Any], outputs: Sequence[ValueInfo]
+    ) -> None:
+        self._accepted_inputs = dict(inputs)
+        self._defaults = dict(defaults)
+        self._optional = {name: None for name, one in self._accepted_inputs.items() if one.is_optional}
+        self.outputs = list(outputs)
+        self.owner: object = None
+
+    @classmethod
+    def of_graph(cls, graph: Graph, types: Types) -> "Signature":
+        """The signature of a graph, with what is known of its values."""
+        inputs = {value.name: _accepted(value.name, value.type) for value in graph.inputs}
+        defaults = {name: numpy_helper.to_array(tensor) for name, tensor in graph.defaults.items()}
+        return cls(inputs, defaults, [_info(value.name, _declared(value, types)) for value in graph.outputs])
+
+    @classmethod
+    def of_session(cls, session: onnxruntime.InferenceSession) -> "Signature":
+        """The signature of a session of onnxruntime; what may be left out has None for its value."""
+        required, optional = session.get_inputs(), session.get_overridable_initializers()
+        inputs = {one.name: _accepted_as(_copied(one)) for one in (*required, *optional)}
+        return cls(inputs, dict.fromkeys(one.name for one in optional), list(map(_copied, session.get_outputs())))
+
+    @property
+    def inputs(self) -> list[ValueInfo]:
+        """The inputs that a caller must feed."""
+        return [accepted.info for name, accepted in self._accepted_inputs.items() if name not in self._defaults]
+
+    @property
+    def optional_inputs(self) -> list[ValueInfo]:
+        """The inputs that have a value of their own."""
+        return [self._accepted_inputs[name].info for name in self._defaults]
+
+    def bind(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of every input, by name; None feeds nothing, which an input of optional type or with a value takes.
+
+        Raises:
+            UnpoolError: an input is missing, unknown, or of another type, rank or size.
+        """
+        self.require_all(feed)
+        self.require_own(feed.values())
+        given = {name: self._accepted_inputs[name].accept(one) for name, one in feed.items() if one is not None}
+        return {**self._optional, **self._defaults, **given}
+
+    def require_all(self, feed: Mapping[str, Any]) -> None:
+        """Refuse a feed that lacks an input, or has one that the model does not know.
+
+        Raises:
+            UnpoolError: an input is missing or unknown.
+        """
+        if not isinstance(feed, Mapping):
+            raise UnpoolError(
+                f"run: expected a dict of arrays by input name, got {type(feed).__name__}. "
+                f"Pass {{{self.inputs[0].name!r}: x}}."
+                if self.inputs
+                else f"run: expected an empty dict, the model has no inputs, got {type(feed).__name__}."
+            )
+        required = [info.name for info in self.inputs]
+        missing = [name for name in required if feed.get(name) is None and name not in self._optional]
+        unknown = [name for name in feed if name not in self._accepted_inputs]
+        if missing or unknown:
+            wrong = [f"{_names(missing)} missing"] * bool(missing) + [f"{_names(unknown)} unknown"] * bool(unknown)
+            raise UnpoolError(
+                f"run: expected inputs {_names(required)}{self._optional_text()}, got {_names(feed)}: "
+                f"{' and '.join(wrong)}. Feed exactly these."
+            )
+
+    def require_own(self, values: Iterable[Any]) -> None:
+        """Refuse OrtValues in the memory of another session.
+
+        Raises:
+            UnpoolError: there is one.
+        """
+        for value in values:
+            if isinstance(value, onnxruntime.OrtValue) and getattr(value, "_session", None) not in (None, self.owner):
+                raise UnpoolError(
+                    "OrtValue: expected one that belongs to this session or to none, got one of another session: it "
+                    "must be used with the session that created it. Make it by OrtValue.ortvalue_from_numpy."
+                )
+
+    def choose(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """The wanted outputs; None and an empty list mean all.
+
+        Raises:
+            UnpoolError: the model has no such output, or the names are no list; also a TypeError then.
+        """
+        have = [info.name for info in self.outputs]
+        if not names:
+            return tuple(have)
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            found = "the string" if isinstance(names, str) else f"a {type(names).__name__},"
+            raise also(UnpoolError, TypeError)(
+                f"run: expected a list of output names, got {found} {names!r}. Pass [{names!r}]."
+            )
+        unknown = [name for name in names if name not in have]
+        if unknown:
+            raise UnpoolError(f"run: expected outputs out of {_names(have)}, got {_names(unknown)}. Correct the name.")
+        return tuple(names)
+
+    def as_ort_values(self, names: Sequence[str], values: Sequence[Any]) -> list[onnxruntime.OrtValue]:
+        """Outputs as OrtValues that live on their own; arrays of numbers share their memory.
+
+        Raises:
+            UnsupportedError: no OrtValue holds such a type.
+        """
+        kinds = {info.name: info.type for info in self.outputs}
+        pairs = zip(names, values, strict=True)
+        return [ort_value_as(value, kinds[name], f"output {name!r}") for name, value in pairs]
+
+    def _optional_text(self) -> str:
+        return f" (and, optionally, {_names(self._defaults)})" if self._defaults else ""
+
+
+def _accepted(name: str, type_: onnx.TypeProto) -> AcceptedInput:
+    return AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.sizes(type_))
+
+
+def _accepted_as(info: ValueInfo) -> AcceptedInput:
+    """What is accepted where onnxruntime said what it is; it does not tell a scalar from an unknown rank."""
+    kind = type_names.parse(info.type)
+    sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
+    return AcceptedInput(info, None if kind is None else shapes.dtype(kind), sizes or None)
+
+
+def _copied(one: onnxruntime.NodeArg) -> ValueInfo:
+    return ValueInfo(one.name, list(one.shape), one.type)
+
+
+def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
+    dims = type_.tensor_type.shape.dim
+    shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
+    return ValueInfo(name, shape, type_names.name(type_))
+
+
+def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:
+    """The type of an output, each size as inference found it or, if it found none, as the model states it."""
+    declared, found = value.type, types.get(value.name)
+    if found is None or declared.WhichOneof("value") not in (None, "tensor_type"):
+        return declared
+    stated, known = shapes.dims(declared), shapes.dims(found)
+    if stated is None or known is None or len(stated) != len(known):
+        return declared if known is None else found
+    merged = [one if isinstance(one, int) else other or one for one, other in zip(known, stated, strict=True)]
+    return shapes.tensor_type(shapes.element(declared) or shapes.element(found), merged)
+
+
+def _fits(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
+    return len(sizes) == len(shape) and all(size in (None, have) for size, have in zip(sizes, shape, strict=True))
+
+
+def _names(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _text(shape: Sequence[int | str | None]) -> str:
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"

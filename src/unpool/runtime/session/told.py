@@ -1,0 +1,72 @@
+"""What the caller told a session, from which it can be loaded again: with other providers, or in another process."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx
+import onnxruntime
+
+from unpool.errors import UnsupportedError
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.runners.ort_options import CPU, Providers
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a session is made of.
+
+    Attributes:
+        source: the model: a path, bytes or a ModelProto.
+        options: None where the caller gave none.
+        providers: None where the caller named none.
+        meaning: of the operators of ours.
+        threads: at most so many; None for all cores.
+        reads_config: whether options in the model count; None where the environment decides.
+        disabled_optimizers: names of onnxruntime's.
+    """
+
+    source: ModelSource
+    options: onnxruntime.SessionOptions | None
+    providers: Providers | None
+    meaning: Meaning
+    threads: int | None
+    reads_config: bool | None
+    disabled_optimizers: frozenset[str]
+
+    @property
+    def all_providers(self) -> Providers:
+        """The providers that the pieces get."""
+        return self.providers or Providers((CPU,), ({},))
+
+    @property
+    def turns(self) -> bool:
+        """Whether unpool may compute a Conv."""
+        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        level = highest if self.options is None else self.options.graph_optimization_level
+        return bool(level == highest) and not self.meaning.exact
+
+
+def lasting(source: ModelSource) -> ModelSource:
+    """The source as it stays: a path from the root, or bytes that nobody changes.
+
+    Raises:
+        UnsupportedError: a ModelProto with more bytes than one message may have.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.abspath(source)
+    if not isinstance(source, onnx.ModelProto):
+        return bytes(source)
+    try:
+        return bytes(source.SerializeToString())
+    except Exception as error:
+        raise UnsupportedError(
+            "InferenceSession: expected a model of less than 2 GiB, or the path of a file, got a larger ModelProto. "
+            "Save it, and pass the path."
+        ) from error
+
+
+def names_of(optimizers: Iterable[str] | None) -> frozenset[str]:
+    """The names of the optimizers that are not wanted."""
+    return frozenset(optimizers or ())
