@@ -1,6 +1,12 @@
-"""unpool beside PyTorch: export that keeps MaxUnpool, operators with gradients. Needs the extra `torch`.
+"""unpool for PyTorch: operators with gradients, and an ONNX export that writes MaxUnpool. Needs the extra `torch`.
 
-The operators need torch alone; what writes ONNX is imported on first use, and needs onnxscript too.
+The operators need torch alone. `export`, `legacy_translations` and `translation_table` need onnxscript too, which is
+imported when one of them is first used.
+
+    ops/          the operators
+    accelerate    lets the modules of a model run on them
+    exporting/    what writes ONNX
+    private       every private name of torch that these use
 """
 
 from importlib import import_module
@@ -20,18 +26,18 @@ def _check_packages(where: str, *packages: str) -> None:
 _check_packages("unpool.torch", "torch")
 
 from unpool.torch.accelerate import accelerate  # noqa: E402 - only after the check above
-from unpool.torch.ops_conv_transpose import (  # noqa: E402
+from unpool.torch.ops.conv_transpose import (  # noqa: E402
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
 )
-from unpool.torch.ops_max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa: E402
-from unpool.torch.ops_max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
+from unpool.torch.ops.max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa: E402
+from unpool.torch.ops.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
 
 if TYPE_CHECKING:
-    from unpool.torch.export_legacy import legacy_translations
-    from unpool.torch.export_translations import translation_table
-    from unpool.torch.exporting import export
+    from unpool.torch.exporting.call import export
+    from unpool.torch.exporting.dynamo.translations import translation_table
+    from unpool.torch.exporting.legacy.registration import legacy_translations
 
 __all__ = [
     "accelerate",
@@ -50,18 +56,18 @@ __all__ = [
 ]
 
 _EXPORTING = {
-    "export": "exporting",
-    "legacy_translations": "export_legacy",
-    "translation_table": "export_translations",
+    "export": "call",
+    "legacy_translations": "legacy.registration",
+    "translation_table": "dynamo.translations",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """What writes ONNX, imported on first use."""
+    """Import what writes ONNX when it is first asked for."""
     if name not in _EXPORTING:
         raise AttributeError(f"module 'unpool.torch' has no attribute {name!r}")
     _check_packages(f"unpool.torch.{name}", "onnx", "onnxscript")
-    found = getattr(import_module(f"unpool.torch.{_EXPORTING[name]}"), name)
+    found = getattr(import_module(f"unpool.torch.exporting.{_EXPORTING[name]}"), name)
     globals()[name] = found
     return found
 

@@ -1,6 +1,7 @@
-"""Swaps the pooling, unpooling and transposed convolution modules of a model for ours, in place.
+"""Lets the MaxPool, MaxUnpool and ConvTranspose modules of a model run on unpool, without building new modules.
 
-A module keeps its identity, parameters, hooks and settings: only its class changes, to a subclass of torch's own.
+Only the class of a module changes, to a subclass of the one it had. It stays the same object, with its parameters,
+hooks and settings.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +11,11 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from unpool.torch import ops_conv_transpose as conv_transposes
-from unpool.torch import ops_max_pool as max_pools
-from unpool.torch import ops_max_unpool as max_unpools
-from unpool.torch.ops_arguments import FLOATS
+from unpool.geometry import Window, grown_size
+from unpool.torch.ops import conv_transpose as conv_transposes
+from unpool.torch.ops import max_pool as max_pools
+from unpool.torch.ops import max_unpool as max_unpools
+from unpool.torch.ops.arguments import FLOATS, ArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class Swap:
 def accelerate(model: nn.Module) -> list[Swap]:
     """Let every MaxPool, MaxUnpool and ConvTranspose module of a model run on our operators.
 
-    Values, indices and gradients stay torch's; state_dict, parameters and hooks stay the same objects, so that
-    optimisers keep working, and ONNX exporters write what they write for torch's modules. Calls of torch.nn.functional
-    inside a forward are not modules and are not seen.
+    The model computes what it computed before: values, indices and gradients. Its parameters and hooks stay the same
+    objects, so that optimisers keep working, and ONNX exporters write the same file. Functions of torch.nn.functional
+    that a forward calls are no modules, and still run on torch.
 
     Args:
         model: changed in place; on the CPU.
@@ -70,7 +72,7 @@ class _Pooling:
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor) -> Any:
-        """As torch's module."""
+        """Compute what torch's module computes."""
         return type(self).function(
             input,
             self.kernel_size,
@@ -88,7 +90,7 @@ class _Unpooling:
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Any:
-        """As torch's module."""
+        """Compute what torch's module computes."""
         return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -98,7 +100,7 @@ class _ConvTransposing:
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Any:
-        """As torch's module."""
+        """Compute what torch's module computes."""
         extra = self.output_padding
         if output_size is not None:
             extra = padding_to_size(input, output_size, self.stride, self.padding, self.kernel_size, self.dilation)
@@ -115,13 +117,44 @@ def padding_to_size(
     kernel_size: Sequence[int],
     dilation: Sequence[int],
 ) -> list[int]:
-    """The output_padding with which a transposed convolution gives `output_size`, checked as torch's module does."""
+    """The output_padding with which a transposed convolution gives `output_size`.
+
+    Args:
+        input: (N, C, d1 .. dk), or without N.
+        output_size: spatial sizes, or all sizes of the output.
+        stride: one int per spatial axis, as are the others.
+        padding: elements cut from both sides of the output.
+        kernel_size: window size in elements.
+        dilation: step between the taps of a window.
+
+    Raises:
+        ArgumentError: a size is one that no output_padding below the stride leads to, as torch's module refuses it.
+
+    >>> import torch
+    >>> padding_to_size(torch.ones(1, 1, 3, 3), [1, 1, 6, 5], (2, 2), (1, 1), (3, 3), (1, 1))
+    [1, 0]
+    """
     if has_torch_function_unary(input):
         settings = (output_size, stride, padding, kernel_size, dilation)
         return handle_torch_function(padding_to_size, (input,), input, *settings)
-    work_out: Any = nn.ConvTranspose1d._output_padding
-    found: list[int] = work_out(None, input, output_size, stride, padding, kernel_size, len(kernel_size), dilation)
-    return found
+    rank = len(kernel_size)
+    small, asked = input.shape[-rank:], output_size[-rank:]
+    if len(output_size) not in (rank, input.dim()):
+        raise ArgumentError(
+            f"conv_transpose{rank}d: output_size needs {rank} or {input.dim()} sizes, got {list(output_size)}. "
+            "Give one per spatial axis."
+        )
+    windows = [Window(*each) for each in zip(kernel_size, stride, dilation, strict=True)]
+    least = [
+        grown_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
+    ]
+    for axis, (size, low, step) in enumerate(zip(asked, least, stride, strict=True)):
+        if not low <= size < low + step:
+            raise ArgumentError(
+                f"conv_transpose{rank}d: output_size needs {low} to {low + step - 1} elements on spatial axis {axis}, "
+                f"got {size}. Change it, or the stride."
+            )
+    return [size - low for size, low in zip(asked, least, strict=True)]
 
 
 class MaxPool1d(_Pooling, nn.MaxPool1d):
@@ -195,7 +228,7 @@ _FAMILIES: tuple[type[nn.Module], ...] = (*OURS, *_OTHER_WINDOWS)
 
 
 def _obstacle(module: nn.Module) -> str | None:
-    """Why a module of these families cannot be swapped."""
+    """Why a module of these families cannot run on unpool; None if it can."""
     if isinstance(module, _OTHER_WINDOWS):
         return "its windows differ from place to place"
     if type(module) in OURS.values():

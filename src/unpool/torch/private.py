@@ -1,42 +1,101 @@
-"""Every private name of torch that is used here, and what becomes of us where a torch does not have it.
+"""Every private name of torch that is used here, and what unpool does without where a torch does not have it.
 
-A name is looked up when it is needed, so that nothing fails to import, and only here.
+No other file spells such a name but to ask here for it, and asks only when it needs it. So a torch that renames one
+still imports `unpool.torch`.
 """
 
 from importlib import import_module
 from typing import Any
 
+import torch
+
+FORWARD_MODE = (
+    "torch._C._AutoDispatchBelowAutograd",
+    "torch._C._after_autograd_keyset",
+    "torch._C._any_requires_grad",
+    "torch._C._are_functorch_transforms_active",
+    "torch._C._is_fwd_grad_enabled",
+    "torch._functorch.utils.enable_single_level_autograd_function",
+    "torch._ops.OpOverload.redispatch",
+    "torch.autograd.forward_ad._set_fwd_grad_enabled",
+    "torch.autograd.function._SingleLevelFunction.apply",
+)
+"""What operators need for derivatives in forward mode, all of them or none."""
+
+REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
+"""The module of torch that keeps the symbolics of its exporter with dynamo=False."""
+
+LEGACY_EXPORT = (
+    "torch.jit.is_tracing",
+    f"{REGISTRATION}.registry.get_function_group",
+    f"{REGISTRATION}.OverrideDict.overridden",
+    "torch.onnx.symbolic_helper._is_packed_list",
+    "torch.onnx.symbolic_helper._maybe_get_const",
+    "torch.onnx.symbolic_helper._node_get",
+    "torch.onnx.symbolic_helper._unpack_list",
+    "torch.onnx.symbolic_helper.parse_args",
+    "torch.onnx.symbolic_helper.quantized_args",
+    "torch.onnx.utils.register_custom_op_symbolic",
+    "torch.onnx.utils.unregister_custom_op_symbolic",
+)
+"""What an export with dynamo=False needs, all of them."""
+
 WITHOUT = {
-    "torch._C._AutoDispatchBelowAutograd": "operators are registered as torch.library does, without forward mode",
-    "torch._C._after_autograd_keyset": "likewise",
-    "torch._C._any_requires_grad": "likewise",
-    "torch._C._are_functorch_transforms_active": "likewise",
-    "torch._C._is_fwd_grad_enabled": "likewise",
-    "torch._functorch.utils.enable_single_level_autograd_function": "likewise",
-    "torch.autograd.forward_ad._set_fwd_grad_enabled": "likewise",
-    "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
-    "torch._C._is_tracing": "the size of a traced unpooling stays checked, which fails where it is a tensor",
-    "torch.nn.functional._check_unpool_output_size": "there is no check to leave out",
+    **dict.fromkeys(FORWARD_MODE, "operators are registered as torch.library does it, and forward mode is refused"),
+    **dict.fromkeys(LEGACY_EXPORT, "an export with dynamo=False is refused"),
+    "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that an export with dynamo=False "
+    "traces, so there is nothing to switch off",
     "torch.onnx._constants.ONNX_MAX_OPSET": "torch refuses opsets that its exporter with dynamo=False does not have",
-    "torch.onnx._internal.torchscript_exporter.registration.registry": "dynamo=False is refused",
-    "torch.onnx.symbolic_helper": "likewise",
-    "torch.onnx.utils": "likewise",
-    "torch.utils._pytree": "dynamic_shapes are handed to torch as they are, and nothing is verified",
+    "torch.utils._pytree": "torch gets dynamic_shapes as they are, and verify=True is refused",
 }
-"""Name -> what happens without it."""
+"""Name -> what happens where torch does not have it."""
+
+WITHOUT_ATTRIBUTE = {
+    "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
+    f"{REGISTRATION}._SymbolicFunctionGroup._functions": "an export with dynamo=False is refused",
+    "torch.SymInt.node": "open sizes count as fixed: a Dim does not name them, verify=True runs no others",
+    "torch.fx.experimental.sym_node.SymNode.expr": "likewise",
+    "torch.fx.experimental.sym_node.SymNode.shape_env": "nobody says that a model takes only some sizes of a range",
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.deferred_runtime_asserts": "likewise",
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.replace": "likewise",
+    "torch.export.dynamic_shapes._DerivedDim.root": "a Dim made of another one is read as one of its own",
+}
+"""Attribute of something that torch hands out, read anew each time -> what happens without it."""
 
 
 def private(name: str) -> Any:
-    """What a private name of torch stands for, None where this torch does not have it.
+    """What a name of `WITHOUT` stands for, None where this torch does not have it.
 
     Example:
-        >>> private("torch._C._is_tracing")()
-        False
+        >>> private("torch.utils._pytree").tree_leaves([1, (2, 3)])
+        [1, 2, 3]
     """
-    if name not in WITHOUT:
-        raise LookupError(f"private: expected a name that WITHOUT explains, got {name}. Write there what it is for.")
-    place, _, last = name.rpartition(".")
-    try:
-        return getattr(import_module(place), last, None)
-    except ImportError:
-        return None
+    _check(name, WITHOUT)
+    found: Any = torch
+    path = found.__name__
+    for part in name.split(".")[1:]:
+        path = f"{path}.{part}"
+        if hasattr(found, part):
+            found = getattr(found, part)
+        else:
+            try:
+                found = import_module(path)
+            except ImportError:
+                return None
+    return found
+
+
+def private_attribute(owner: Any, name: str) -> Any:
+    """The attribute of an object that `WITHOUT_ATTRIBUTE` names, None where the object does not have it.
+
+    Example:
+        >>> private_attribute(3, "torch.SymInt.node") is None
+        True
+    """
+    _check(name, WITHOUT_ATTRIBUTE)
+    return getattr(owner, name.rpartition(".")[2], None)
+
+
+def _check(name: str, explained: dict[str, str]) -> None:
+    if name not in explained:
+        raise LookupError(f"private: expected a name that is explained here, got {name}. Write here what it is for.")

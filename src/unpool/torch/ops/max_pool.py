@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
-from unpool.torch.ops_arguments import Ints, batched, per_axis, window_lists
-from unpool.torch.ops_modes import check_tangents, exported, widened
+from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
+from unpool.torch.ops.arguments import Ints, batched, per_axis, window_lists
+from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 
 
 def max_pool1d(
@@ -129,9 +129,9 @@ def _max_pool(
         asked: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
         return handle_torch_function(_FUNCTIONS[rank], (x,), x, *asked)
     if torch.onnx.is_in_onnx_export():
-        return exported(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+        return torch_function(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     check_tangents(where, x)
-    x = widened(x) if rank == 3 and not return_indices else x
+    x = in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
     kernel, step = window_lists(where, kernel_size, stride, rank)
     settings = (

@@ -1,7 +1,7 @@
-"""Older forms of single nodes: what newer versions say with inputs, older ones say with attributes or other nodes.
+"""Rewrites single nodes for older opsets, where an attribute or another node does what an input does in newer ones.
 
-A form changes the node itself, so that its output keeps its name, and puts nodes before it. It returns None, or the
-reason why there is no such form.
+Each function takes a node and the opset, changes the node itself, so that its output keeps its name, and may put nodes
+before it. It returns None, or the reason why the node cannot be rewritten.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from onnxscript import ir
 
-from unpool.torch.export_window import ceil_ends
+from unpool.torch.exporting.pools import FIRST_CEIL, ceil_ends, pool_of
 
 FIRST_NEGATIVE_AXIS = 11
 FIRST_SHAPE_PART = 15
 FIRST_ALLOWZERO = 14
-FIRST_CEIL = 10
 FIRST_MOD = 10
 FIRST_PAD_INPUTS = 11
 FIRST_PAD_AXES = 18
@@ -28,7 +27,7 @@ Form = Callable[[ir.Node, int], str | None]
 
 
 def shape(node: ir.Node, opset: int) -> str | None:
-    """Shape of some axes: Shape and Gather."""
+    """Shape with start or end: a Shape of all axes, and a Gather of those that are wanted."""
     x = node.inputs[0]
     start, end = node.attributes.get_int("start") or 0, node.attributes.get_int("end")
     if opset >= FIRST_SHAPE_PART or (start == 0 and end is None):
@@ -45,7 +44,7 @@ def shape(node: ir.Node, opset: int) -> str | None:
 
 
 def axes_attribute(node: ir.Node, opset: int) -> str | None:
-    """Squeeze, Unsqueeze and the reductions: axes as attribute."""
+    """Squeeze, Unsqueeze and reductions: the input axes becomes an attribute."""
     if opset >= FIRST_AXES_INPUT.get(node.op_type, FIRST_REDUCED_AXES_INPUT):
         return None
     if node.attributes.get_int("noop_with_empty_axes") and _second(node) is None:
@@ -57,7 +56,7 @@ def axes_attribute(node: ir.Node, opset: int) -> str | None:
 
 
 def split(node: ir.Node, opset: int) -> str | None:
-    """Split without a number of outputs, which equal parts tell, and with the parts as attribute."""
+    """Split: num_outputs is left out where the parts are equal, and the input split becomes an attribute."""
     if "num_outputs" in node.attributes:
         x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
         size = None if x is None or x.shape is None else x.shape[axis]
@@ -70,7 +69,7 @@ def split(node: ir.Node, opset: int) -> str | None:
 
 
 def pad(node: ir.Node, opset: int) -> str | None:
-    """Pad of all axes, and with pads and value as attributes."""
+    """Pad: the inputs pads and value become attributes; one with axes cannot be rewritten."""
     inputs = [*node.inputs, None, None][:4]
     if opset < FIRST_PAD_AXES and inputs[3] is not None:
         return "axes"
@@ -87,7 +86,7 @@ def pad(node: ir.Node, opset: int) -> str | None:
 
 
 def clip(node: ir.Node, opset: int) -> str | None:
-    """Clip with its bounds as attributes."""
+    """Clip: the bounds become attributes."""
     if opset >= FIRST_CLIP_INPUTS:
         return None
     bounds = [_value(bound, None) for bound in (*node.inputs[1:], None, None)[:2]]
@@ -101,7 +100,7 @@ def clip(node: ir.Node, opset: int) -> str | None:
 
 
 def axis_attribute(node: ir.Node, opset: int) -> str | None:
-    """Concat, Flatten and Gather: no negative axis, and no negative indices, in old opsets."""
+    """Concat, Flatten and Gather: axes are counted from the front; a Gather of negative indices cannot be rewritten."""
     if opset < FIRST_NEGATIVE_AXIS and node.op_type == "Gather":
         indices = _numbers(node.inputs[1])
         if indices is None or min(indices, default=0) < 0:
@@ -110,7 +109,7 @@ def axis_attribute(node: ir.Node, opset: int) -> str | None:
 
 
 def reshape(node: ir.Node, opset: int) -> str | None:
-    """Reshape whose allowzero has nothing to allow."""
+    """Reshape: allowzero is left out where no size is 0."""
     if opset < FIRST_ALLOWZERO and node.attributes.get_int("allowzero"):
         sizes = _numbers(node.inputs[1])
         if sizes is None or 0 in sizes:
@@ -120,7 +119,7 @@ def reshape(node: ir.Node, opset: int) -> str | None:
 
 
 def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one signature for all forms
-    """Constant: a tensor, for other kinds are younger."""
+    """Constant: numbers and lists become a tensor, the only kind that old opsets have."""
     tensor = ir.convenience.get_const_tensor(node.outputs[0])
     if tensor is not None:
         node.attributes.clear()
@@ -129,12 +128,12 @@ def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one sig
 
 
 def conv_transpose(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001
-    """ConvTranspose whose output_shape is left to the other attributes, for its reading changed."""
+    """ConvTranspose: stays as it is; one with output_shape is refused, because opsets read it differently."""
     return "output_shape" if "output_shape" in node.attributes else None
 
 
 def max_pool(node: ir.Node, opset: int) -> str | None:
-    """MaxPool without dilations; ceil_mode as padding at the end."""
+    """MaxPool: ceil_mode becomes padding at the end; one with dilations cannot be rewritten."""
     if opset >= FIRST_CEIL:
         return None
     if set(node.attributes.get_ints("dilations", [1])) != {1}:
@@ -148,7 +147,7 @@ def max_pool(node: ir.Node, opset: int) -> str | None:
     pads = list(node.attributes.get_ints("pads", [0] * 2 * len(window)))
     begins = pads[: len(window)]
     large = [] if x is None or x.shape is None else list(x.shape)[2:]
-    ends = ceil_ends(large, (window, strides, begins, [1] * len(window))) if large else None
+    ends = ceil_ends(large, pool_of(len(window), window, strides, begins, 1, True)) if large else None
     if ends is None or pads != begins * 2:
         return "ceil_mode and dynamic sizes"
     node.attributes["pads"] = ir.AttrInt64s("pads", [*begins, *(max(0, end) for end in ends)])
@@ -157,7 +156,7 @@ def max_pool(node: ir.Node, opset: int) -> str | None:
 
 
 def mod(node: ir.Node, opset: int) -> str | None:
-    """Mod of a pool's indices, none of them negative: Div, Mul and Sub."""
+    """Mod of a pool's indices: x - x / divisor * divisor, which is the same because no index is negative."""
     if opset >= FIRST_MOD:
         return None
     x, divisor = node.inputs
@@ -172,7 +171,7 @@ def mod(node: ir.Node, opset: int) -> str | None:
 
 
 def numbers_below(node: ir.Node, opset: int) -> str | None:
-    """Range from 0 in steps of 1: the places of ones."""
+    """Range from 0 in steps of 1: NonZero of so many ones, which gives the position of each."""
     if opset >= FIRST_RANGE:
         return None
     start, limit, step = node.inputs
@@ -203,11 +202,11 @@ FORMS: Mapping[str, Form] = {
     "Mod": mod,
     "Range": numbers_below,
 }
-"""Operator -> its older forms."""
+"""Operator -> the function that rewrites it."""
 
 
 def _positive(node: ir.Node, name: str, opset: int) -> str | None:
-    """Count axes from the front where the opset wants it."""
+    """Count the axes of an attribute from the front, where the opset has no negative ones."""
     attribute = node.attributes.get(name)
     if opset >= FIRST_NEGATIVE_AXIS or attribute is None:
         return None
@@ -224,7 +223,7 @@ def _positive(node: ir.Node, name: str, opset: int) -> str | None:
 
 
 def _second_becomes(node: ir.Node, name: str) -> bool:
-    """Make the second input, if there is one, an attribute of ints; false if it is not constant."""
+    """Turn the second input, if there is one, into an attribute of ints; false if it is not constant."""
     given = _second(node)
     numbers = _numbers(given)
     if numbers is not None:

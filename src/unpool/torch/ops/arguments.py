@@ -1,6 +1,6 @@
-"""PyTorch's arguments: spread over the spatial axes, checked against PyTorch's limits, and the sizes that follow.
+"""Reads arguments as PyTorch does, checks them against its limits, and computes the sizes of results.
 
-Sizes may be symbolic while torch.compile or torch.export trace; nothing here converts them.
+While torch.compile or torch.export trace, sizes are symbols. Nothing here turns them into numbers.
 """
 
 import math
@@ -20,7 +20,7 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class ArgumentError(UnpoolError, RuntimeError):
-    """A wrong argument of an operator on tensors; also the RuntimeError that PyTorch raises there."""
+    """A wrong argument of an operator on tensors; it is a RuntimeError too, as PyTorch raises it."""
 
 
 class TensorIndicesError(IndicesError, ArgumentError):
@@ -46,7 +46,7 @@ def window_lists(where: str, kernel_size: Ints, stride: Ints | None, rank: int) 
 
 
 def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.dtype]) -> None:
-    """The type and device of a tensor."""
+    """Refuse a tensor of another type, or on another device."""
     if x.dtype not in types:
         raise ArgumentError(f"{where}: {name} expects one of {_names(types)}; got {_names([x.dtype])}. Convert it.")
     if x.device.type not in ("cpu", "meta"):
@@ -67,7 +67,7 @@ def batched(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]
 
 
 def check_filled(where: str, shape: Sequence[int]) -> None:
-    """All axes but the batch have elements."""
+    """Refuse a shape in which another axis than the batch has no elements."""
     if any(size == 0 for size in shape[1:]):
         raise ArgumentError(
             f"{where}: input needs one element or more on every axis but the batch, got shape {list(shape)}. "
@@ -165,7 +165,7 @@ def grown_sizes(
 
 
 def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int]) -> None:
-    """Every index lies in a plane of the given sizes.
+    """Refuse indices that do not lie in a plane of the given sizes.
 
     Raises:
         TensorIndicesError: one does not.

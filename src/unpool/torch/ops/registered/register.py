@@ -1,8 +1,9 @@
 """Registers a function on tensors as an operator that PyTorch can trace, differentiate and map over batches.
 
-As `torch.library.custom_op` does, without what that adds to every call, and with forward mode, which that has not: no
-result here shares memory with an input, and no argument has a default or goes by its name. The derivatives sit where
-PyTorch's own operators have theirs, so that `backward`, forward mode and the transforms of `torch.func` all find them.
+`torch.library.custom_op` does this too, but every call of its operators takes longer, and they have no forward mode.
+Ours are faster because they promise more: no result shares memory with an input, no argument has a default, and callers
+give all arguments by position. Derivatives are registered where PyTorch looks for those of its own operators, so that
+`backward`, forward mode and the transforms of `torch.func` all find them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,28 +14,23 @@ import torch
 from torch.autograd import forward_ad
 from torch.library import Library, infer_schema, register_autograd, register_fake, register_vmap
 
-from unpool.torch.ops_batches import folded
-from unpool.torch.private import private
+from unpool.torch.ops.registered.vmap_rules import folded
+from unpool.torch.private import FORWARD_MODE, private, private_attribute
 
 Function: TypeAlias = Callable[..., Any]
 
 _LIBRARY: Any = Library("unpool", "FRAGMENT")  # type: ignore[no-untyped-call]
 
-_NAMES = (
-    "torch._C._AutoDispatchBelowAutograd",
-    "torch._C._after_autograd_keyset",
-    "torch._C._any_requires_grad",
-    "torch._C._are_functorch_transforms_active",
-    "torch._functorch.utils.enable_single_level_autograd_function",
-    "torch._C._is_fwd_grad_enabled",
-    "torch.autograd.forward_ad._set_fwd_grad_enabled",
-)
-_below, _after, _any_requires_grad, _is_transforming, _one_level, _is_forward_enabled, _set_forward = map(
-    private, _NAMES
-)
+_below = private("torch._C._AutoDispatchBelowAutograd")
+_after = private("torch._C._after_autograd_keyset")
+_any_requires_grad = private("torch._C._any_requires_grad")
+_is_transforming = private("torch._C._are_functorch_transforms_active")
+_one_level = private("torch._functorch.utils.enable_single_level_autograd_function")
+_is_forward_enabled = private("torch._C._is_fwd_grad_enabled")
+_set_forward = private("torch.autograd.forward_ad._set_fwd_grad_enabled")
 
-HAS_FORWARD_MODE = all(private(name) is not None for name in _NAMES)
-"""Whether operators have derivatives in forward mode; without it a tangent would be lost."""
+HAS_FORWARD_MODE = all(private(name) is not None for name in FORWARD_MODE)
+"""Whether operators have derivatives in forward mode."""
 
 
 def operator(
@@ -72,7 +68,7 @@ def operator(
 
 
 def _saving(keep: Function) -> Function:
-    """What `torch.library` calls between the kernel and the gradient."""
+    """The function with which `torch.library` keeps what the gradient needs."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.save_for_backward(*keep(ctx, inputs, output))
@@ -81,10 +77,11 @@ def _saving(keep: Function) -> Function:
 
 
 def _differentiable(overload: Any, keep: Function, gradient: Function, tangent: Function) -> Function:
-    """What PyTorch runs before the kernel of an operator: it remembers the call if a derivative may be asked for.
+    """What PyTorch runs before the kernel of an operator: it records the call if a derivative may be asked for.
 
-    The last arguments that are recorded are PyTorch's own: where it goes on from here, and whether the transforms of
-    `torch.func` that come there record gradients and tangents, for recording itself switches both off.
+    With the inputs it records where PyTorch goes on to the kernel (`keyset`), and whether gradients and tangents were
+    being recorded (`modes`). Recording a call switches both off; inside transforms of `torch.func`, where further
+    transforms come before the kernel, they are switched on again on the way.
     """
 
     def go_on(keyset: Any, inputs: Sequence[Any]) -> Any:
@@ -130,7 +127,7 @@ _NOTHING = nullcontext()
 
 
 def _restored(modes: tuple[bool, bool] | None) -> AbstractContextManager[None]:
-    """Record gradients and tangents as before, where transforms come."""
+    """A context in which gradients and tangents are recorded as `modes` says; one that changes nothing for None."""
     return _NOTHING if modes is None else _modes(*modes)
 
 
@@ -141,6 +138,6 @@ def _modes(gradients: bool, tangents: bool) -> Iterator[None]:
 
 
 def may_have_tangents() -> bool:
-    """Whether a level of forward mode is entered."""
-    level = private("torch.autograd.forward_ad._current_level")
+    """Whether the caller is inside forward mode, where tensors can carry tangents."""
+    level = private_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
     return level is None or level >= 0

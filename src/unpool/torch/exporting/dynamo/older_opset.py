@@ -1,9 +1,9 @@
-"""A model in an older opset, where each of its nodes has an older form that means the same.
+"""Converts a model to an older opset, if each of its nodes can be expressed there.
 
-onnx's own version converter knows no way back for most operators whose later versions only added types, so that
-torch's default exporter leaves such models at 18; and it takes Softmax below 13, where the axis means another thing, as
-it is. Here a node keeps its form if the older version has the same meaning, attributes, inputs and types, or gets one
-of the forms of `export_lowering_forms`.
+onnx's own version converter does not go back for most operators whose later versions only added types, so that torch's
+default exporter leaves such models at 18. It also leaves Softmax unchanged below 13, where its axis means another
+thing. Here a node stays as it is if the older version has the same meaning, attributes, inputs and types; otherwise
+`older_forms` rewrites it, or the model is refused.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import onnx
 from onnxscript import ir
 
 from unpool.errors import UnsupportedError
-from unpool.torch.export_lowering_forms import FORMS
+from unpool.torch.exporting.dynamo.older_forms import FORMS
 
 SAME_FROM = {
     9: """
@@ -37,20 +37,20 @@ Source: ONNX, Changelog.md.
 LOWEST = {name: opset for opset, names in SAME_FROM.items() for name in names.split()}
 
 
-def lowered(model: ir.Model, opset: int) -> ir.Model:
-    """The model in the opset, itself if it is there already.
+def in_opset(model: ir.Model, opset: int) -> ir.Model:
+    """A copy of the model in the opset; the model itself if that is its opset.
 
     Args:
         model: as torch's default exporter gives it; not changed.
         opset: at least 9.
 
     Raises:
-        UnsupportedError: a node has no form in this opset; the message says from which opset on the model can be had.
+        UnsupportedError: a node cannot be expressed in this opset; the message has the oldest opset that works.
 
     Example:
         >>> from onnx import parser
         >>> from onnxscript import ir
-        >>> old = lowered(ir.from_proto(parser.parse_model('''
+        >>> old = in_opset(ir.from_proto(parser.parse_model('''
         ...     <ir_version: 10, opset_import: ["" : 18]>
         ...     size (float[2, 3] x) => (int64[1] n) { n = Shape <start = 1> (x) }''')), 9)
         >>> old.opset_imports, [node.op_type for node in old.graph]
@@ -75,7 +75,7 @@ def lowered(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _rewritten(model: ir.Model, opset: int) -> tuple[ir.Model, list[str]]:
-    """A copy in the opset, and the reasons of the nodes that have no form there."""
+    """A copy of the model in the opset, and for each node that cannot be expressed there the reason."""
     older = model.clone()
     ir.passes.common.InlinePass()(older)
     newest = older.opset_imports[""]
@@ -86,7 +86,7 @@ def _rewritten(model: ir.Model, opset: int) -> tuple[ir.Model, list[str]]:
 
 
 def _lower(node: ir.Node, newest: int, opset: int) -> str | None:
-    """Give a node the form of an older opset; else the reason why there is none."""
+    """Change a node to what it has to be in an older opset; returns the reason if there is no way."""
     if node.domain not in ("", "ai.onnx"):
         return None
     name = f"{node.op_type}->{node.outputs[0].name}"
@@ -118,7 +118,10 @@ def _since(op_type: str, opset: int) -> int | None:
 
 
 def _misfits(node: ir.Node, new: Any, old: Any) -> Iterator[str]:
-    """What an older version cannot hold; attributes that it does not have but that say nothing are taken away."""
+    """Whatever of a node its older version does not have, in words.
+
+    Attributes that it does not have are removed from the node if they only state their default.
+    """
     for name in [name for name in node.attributes if name not in old.attributes]:
         default = new.attributes[name].default_value if name in new.attributes else None
         if default is not None and ir.from_proto(default).value == node.attributes[name].value:

@@ -1,8 +1,8 @@
-"""Sizes that an exported model leaves open: torch's Dim means every size in its range, and what torch made of it.
+"""Sizes that an exported model leaves open: what the caller asks for, and what torch's exporter made of it.
 
-A named Dim is a promise that torch's exporter may narrow without a word: from an example of 48 rows it makes 8 * height
-out of height where a network pools three times. So a Dim goes in as the hint Dim.DYNAMIC with its bounds, which stays
-open, and gives its name to the file afterwards.
+A Dim says that the model takes every size in a range. torch's exporter may narrow that without a word: where a network
+pools three times and the example has 48 rows, a Dim `height` comes out as 8 * height. So torch gets the hint
+Dim.DYNAMIC with the bounds of the Dim, which it never narrows, and the file gets the name of the Dim afterwards.
 """
 
 import inspect
@@ -19,29 +19,33 @@ from sympy import Integer, true
 from torch.export import Dim, ExportedProgram
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.torch.private import private
+from unpool.torch.private import private, private_attribute
 
 Axes: TypeAlias = Mapping[int, Any]
 """Axis of a tensor -> what dynamic_shapes says of it."""
 
+SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
+SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
+
 TRIED = 200
-"""So many sizes, from the smallest on, are held against the conditions of a model."""
+"""How many sizes, from the smallest on, are tried against the conditions of a model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DynamicShapes:
     """What the caller's dynamic_shapes says.
 
     Attributes:
-        hints: for torch's exporter, without plain Dims.
-        axes: one per tensor among the arguments, in their order; None if these could not be matched.
+        hints: the dynamic_shapes that torch's exporter gets.
+        axes: for each tensor among the arguments, in their order, what the caller says of its axes; None if unpool
+            cannot tell which entry belongs to which tensor.
     """
 
     hints: Any
     axes: list[Axes] | None
 
 
-def asked(given: Mapping[str, Any]) -> Asked:
+def read_dynamic_shapes(given: Mapping[str, Any]) -> DynamicShapes:
     """Read the dynamic_shapes of a call of torch.onnx.export.
 
     Raises:
@@ -50,7 +54,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
     model, shapes = given["model"], given.get("dynamic_shapes")
     pytree = private("torch.utils._pytree")
     if not shapes or pytree is None or isinstance(model, ExportedProgram | torch.onnx.ExportableModule):
-        return Asked(shapes, None)
+        return DynamicShapes(shapes, None)
     args, kwargs = arguments_of(given)
     if hasattr(shapes, "dynamic_shapes"):  # torch.export.ShapesCollection and its like
         shapes = shapes.dynamic_shapes(model, args, kwargs)
@@ -60,7 +64,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
     _check_examples(pairs)
     if not any(_is_derived(leaf) for leaf in pytree.tree_leaves(shapes)):
         shapes = pytree.tree_map(lambda leaf: _hint(leaf) if isinstance(leaf, Dim) else leaf, shapes)
-    return Asked(shapes, [axes for _, axes in pairs])
+    return DynamicShapes(shapes, [axes for _, axes in pairs])
 
 
 def arguments_of(given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -73,19 +77,20 @@ def arguments_of(given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def _hint(dim: Dim) -> Any:
-    """Any size in the range of a Dim."""
+    """The hint that leaves every size in the range of a Dim open."""
     bounds = {"min": dim.min or None, "max": dim.max if isinstance(dim.max, int) else None}
     hint: Any = Dim.DYNAMIC
     return hint(**bounds) if any(bounds.values()) else hint
 
 
 def _is_derived(dim: Any) -> bool:
-    """Whether a Dim is a multiple of or a sum with another one: then torch has to relate them."""
-    return isinstance(dim, Dim) and hasattr(dim, "root")
+    """Whether a Dim is computed from another one, as 2 * Dim("n"): then torch has to see both."""
+    root = private_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
+    return isinstance(dim, Dim) and root is not None
 
 
 def _pairs(pytree: Any, value: Any, said: Any) -> Iterator[tuple[torch.Tensor, Axes]]:
-    """Every tensor in a nest of arguments, with what is said of its axes."""
+    """Every tensor in a nest of arguments, with what dynamic_shapes says of its axes."""
     if isinstance(value, torch.Tensor):
         entries = said.items() if isinstance(said, Mapping) else enumerate(said or ())
         yield value, {axis % value.dim(): dim for axis, dim in entries if dim is not None}
@@ -99,13 +104,13 @@ def _pairs(pytree: Any, value: Any, said: Any) -> Iterator[tuple[torch.Tensor, A
 
 
 def _parts(pytree: Any, value: Any) -> list[Any]:
-    """What a container holds, of any kind that torch can flatten; nothing for anything else."""
+    """The members of a container of any kind that torch can flatten; none for a value that is no container."""
     parts = pytree.tree_leaves(value, is_leaf=lambda part: part is not value)
     return [] if len(parts) == 1 and parts[0] is value else parts
 
 
 def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
-    """Every Dim stands for one size, in its range."""
+    """Refuse an example in which a Dim has two sizes, or one out of its range."""
     sizes: dict[str, int] = {}
     for tensor, axes in pairs:
         for axis, dim in axes.items():
@@ -124,8 +129,8 @@ def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
                 )
 
 
-def settle(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
-    """Give open sizes of a program the names of their Dims, and see that they are as open as was asked.
+def name_open_sizes(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
+    """Write the names of Dims into a program, and check that it takes every size that the Dims promise.
 
     Raises:
         UnsupportedError: the model takes fewer sizes than a Dim promises, for example only multiples of 8.
@@ -150,7 +155,7 @@ def settle(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None
 
 
 def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
-    """A size stands for itself, and for no other name."""
+    """Refuse a size that torch computes from another one, and one that has two names."""
     if not expression.is_symbol:
         raise UnsupportedError(_narrowed(name, f"{expression} only", 2))
     if names.get(expression, name) != name:
@@ -168,16 +173,16 @@ def _narrowed(name: str, what: str, step: int) -> str:
 
 
 def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
-    """The tensors among a program's inputs, without data, their sizes symbols where they are open."""
+    """The tensors among a program's inputs: they have no data, and symbols for sizes that are open."""
     users = set(program.graph_signature.user_inputs)
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in users]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised: set[Any]) -> None:
-    """Refuse, or where nothing was promised say, that a model takes some sizes of a range only.
+    """Find open sizes of which a model takes only some: refuse where a Dim promised all of them, else warn.
 
-    torch's exporter leaves the conditions out of the file.
+    A file does not hold such conditions, so nobody would notice before a run gives wrong results.
     """
     known: set[Any] = set().union(*map(conditions, inputs_of(program)))
     for symbol, bounds in program.range_constraints.items():
@@ -198,7 +203,7 @@ def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promis
 
 
 def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
-    """Write names in place of torch's symbols, in shapes that are computed from them too."""
+    """Replace torch's symbols by names in every shape of a program, also inside expressions."""
     if not names:
         return
     symbols = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
@@ -214,24 +219,25 @@ def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
 
 
 def open_sizes(value: Any) -> dict[int, Any]:
-    """Axis -> SymPy expression of every size that is open in a tensor of an exported program.
-
-    Without the attribute `node` of torch.SymInt every size counts as fixed.
-    """
-    nodes = {axis: getattr(size, "node", None) for axis, size in enumerate(value.shape) if not isinstance(size, int)}
-    return {axis: node.expr for axis, node in nodes.items() if node is not None}
+    """Axis -> SymPy expression of every size that is open in a tensor of an exported program."""
+    expressions = {axis: private_attribute(node, f"{SYM_NODE}.expr") for axis, node in _symbolic_nodes(value)}
+    return {axis: expression for axis, expression in expressions.items() if expression is not None}
 
 
 def conditions(value: Any) -> set[Any]:
-    """SymPy conditions on the open sizes of a program to which a tensor belongs, none of which its file holds.
+    """SymPy conditions that the open sizes of a program have to meet, read from one of its tensors."""
+    environments = [private_attribute(node, f"{SYM_NODE}.shape_env") for _, node in _symbolic_nodes(value)]
+    if not environments:
+        return set()
+    groups = private_attribute(environments[0], f"{SHAPE_ENV}.deferred_runtime_asserts")
+    replace = private_attribute(environments[0], f"{SHAPE_ENV}.replace")
+    if groups is None or replace is None:
+        return set()
+    return {replace(one.expr) for group in groups.values() for one in group}
 
-    Without the attributes `node` of torch.SymInt and `deferred_runtime_asserts` of its shape_env there are none.
-    """
-    nodes = [getattr(size, "node", None) for size in value.shape if not isinstance(size, int)]
-    environments = [node.shape_env for node in nodes if node is not None]
-    return {
-        environment.replace(one.expr)
-        for environment in environments[:1]
-        for group in getattr(environment, "deferred_runtime_asserts", {}).values()
-        for one in group
-    }
+
+def _symbolic_nodes(value: Any) -> list[tuple[int, Any]]:
+    """The axes of a tensor whose sizes are open, each with what torch knows of its size."""
+    sizes = [(axis, size) for axis, size in enumerate(value.shape) if not isinstance(size, int)]
+    nodes = [(axis, private_attribute(size, "torch.SymInt.node")) for axis, size in sizes]
+    return [(axis, node) for axis, node in nodes if node is not None]

@@ -1,7 +1,7 @@
-"""Max pooling on tensors: two operators, with and without indices, and the gradient of both.
+"""The operators unpool::max_pool, unpool::max_pool_with_indices, and max_pool_backward, the gradient of both.
 
 Indices count inside their own (n, c) plane; of equal elements the first is found, of several NaN the last. A window
-that sees only padding gives minus infinity, or the smallest integer, index -1, and passes no gradient.
+that covers only padding gives minus infinity or the smallest integer, has index -1, and passes no gradient on.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from unpool import per_plane
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
-from unpool.torch import ops_tensors as tensors
-from unpool.torch.ops_arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
-from unpool.torch.ops_register import operator
+from unpool.torch.ops.arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
+from unpool.torch.ops.registered import tensors
+from unpool.torch.ops.registered.register import operator
 
 _NATIVE = (*FLOATS, torch.int8, torch.uint8)
 
@@ -52,7 +52,7 @@ def _sizes(
 
 
 def _pool(x: Tensor, settings: tuple[Any, ...], outputs: int) -> tuple[Tensor, ...]:
-    """Y and, if two outputs are wanted, the indices; for integers that the kernels do not know both at any rate."""
+    """The largest elements, and their indices if two outputs are wanted or the kernels do not have the type."""
     _sizes(x, *settings)
     if x.dtype not in _NATIVE:
         return _pool_integers(x, *settings)
@@ -74,7 +74,7 @@ def _spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: bool) -> S
 
 
 def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
-    """Pool integers that the kernels do not know through float64 that order them alike, and read them back."""
+    """Pool integers of a type that the kernels do not have: pool float64 in their order, look elements up."""
     ordered = torch.unique(x, return_inverse=True)[1] if x.dtype == torch.int64 else x
     keys = tensors.empty(x, x.shape, torch.float64).copy_(ordered)
     indices: Tensor = max_pool_with_indices(keys, *settings)[1]
@@ -89,7 +89,7 @@ def _keep_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, .
 
 
 def _found_indices(x: Tensor, settings: Any) -> Tensor:
-    """The indices of a pool that was asked for its values alone."""
+    """The indices of a pool that returned its values alone; its derivatives need them."""
     indices: Tensor = max_pool_with_indices(x.detach(), *settings)[1]
     return indices
 
@@ -164,9 +164,9 @@ def max_pool_with_indices(
 
 @operator(_backward_fake, _keep_places, _transposed, _backward_tangent)
 def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
-    """Every element of `grad` added to zeros at its index in a plane of the given spatial size.
+    """Planes of the given spatial size, in which every element of `grad` is added where its index points.
 
-    16-bit floats are summed in float32; torch widens and rounds them several times faster than NumPy.
+    16-bit floats are summed in float32; torch converts them, because it does so several times faster than NumPy.
     """
     wide = grad.float() if grad.dtype.itemsize == 2 else grad
     arrays = tensors.view("grad", wide), tensors.view("indices", indices)

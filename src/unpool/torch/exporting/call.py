@@ -1,4 +1,4 @@
-"""torch.onnx.export with MaxUnpool: the same call, the same result, and the opset that was asked for."""
+"""`unpool.torch.export`: takes the call of torch.onnx.export, and writes MaxUnpool, in the opset that was asked for."""
 
 import inspect
 import io
@@ -15,10 +15,10 @@ import torch
 
 from unpool.errors import UnsupportedError
 from unpool.operators.contract import OPERATORS
-from unpool.torch.export_lowering import lowered
-from unpool.torch.export_sizes import asked, settle
-from unpool.torch.export_translations import translation_table
-from unpool.torch.export_window import check_opset, check_type
+from unpool.torch.exporting.dynamic_shapes import name_open_sizes, read_dynamic_shapes
+from unpool.torch.exporting.dynamo.older_opset import in_opset
+from unpool.torch.exporting.dynamo.translations import translation_table
+from unpool.torch.exporting.versions import check_opset, check_type
 from unpool.torch.private import private
 
 P = ParamSpec("P")
@@ -30,7 +30,7 @@ EXPORTERS_OPSET = 18
 
 
 def _with_signature_of(original: Callable[P, R]) -> Callable[[Callable[..., Any]], Callable[P, R]]:
-    """Show and check the calls of a function as those of `original`."""
+    """Give a function the signature of `original`, for help texts and type checkers."""
 
     def decorated(function: Callable[..., Any]) -> Callable[P, R]:
         function.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
@@ -41,18 +41,21 @@ def _with_signature_of(original: Callable[P, R]) -> Callable[[Callable[..., Any]
 
 @_with_signature_of(torch.onnx.export)
 def export(*arguments: Any, **options: Any) -> Any:
-    """Call torch.onnx.export so that poolings and unpoolings keep their operators.
+    """Call torch.onnx.export so that every pool becomes one MaxPool, and every unpooling one MaxUnpool.
 
-    Every pool with indices becomes one MaxPool and every nn.MaxUnpool one MaxUnpool of the standard, in torch's default
-    exporter and with `dynamo=False`, from opset 9 on. The default exporter gets `translation_table`, in which entries
-    of the caller's `custom_translation_table` win; `dynamo=False` runs inside `legacy_translations`, one thread at a
-    time. The file has the opset asked for: torch's default exporter leaves many models at 18 where an older one is
-    wanted; here they are converted, or refused.
+    This works with both exporters of torch, from opset 9 on. The default one gets `translation_table`, whose entries
+    give way to those of the caller's `custom_translation_table`. With `dynamo=False` torch exports inside
+    `legacy_translations`, one thread at a time.
 
-    A Dim in `dynamic_shapes` stays open for every size in its range: what torch alone would narrow to multiples is
-    refused, and said of strings and hints. With `verify=True`, in both exporters, the file that was written runs in
-    onnxruntime beside the module, on the example and, where sizes are open, at others: odd, even, larger and the
-    smallest that the module takes.
+    The file has the opset that was asked for. torch's default exporter leaves many models at 18 where an older one is
+    wanted; unpool converts them, or refuses where an operator has no older form.
+
+    A size that `dynamic_shapes` leaves open with a Dim stays open for every size in the Dim's range. torch alone would
+    narrow it to multiples where a model takes no others; unpool refuses that, and warns of it for sizes that are left
+    open with a string or a hint.
+
+    With `verify=True` unpool runs the file that was written in onnxruntime, and compares it with the module: on the
+    example, and where sizes are open at other sizes too, odd, even, larger, and the smallest that the module takes.
 
     Args:
         arguments: those of torch.onnx.export, all of them with its meaning and defaults.
@@ -82,9 +85,9 @@ def export(*arguments: Any, **options: Any) -> Any:
 
 
 def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
-    """The default exporter, whose file is written here, once the opset is reached."""
+    """Export with torch's default exporter; write the file here, after converting the model to the opset."""
     f = given.pop("f", None)
-    sizes = asked(given)
+    sizes = read_dynamic_shapes(given)
     changed = {
         "custom_translation_table": translation_table(opset) | dict(given.get("custom_translation_table") or {}),
         "opset_version": opset if opset is None else max(opset, EXPORTERS_OPSET),
@@ -94,13 +97,13 @@ def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNX
     with _only_warnings_for_the_caller():
         program = torch.onnx.export(**given | changed)
     assert program is not None
-    settle(program, sizes.axes)
+    name_open_sizes(program, sizes.axes)
     for node in program.model.graph:
         x = node.inputs[0] if node.inputs else None
         if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:
             check_type(node.op_type, opset or program.model.opset_imports[""], x.dtype.numpy().name)
     if opset is not None:
-        program.model = lowered(program.model, opset)
+        program.model = in_opset(program.model, opset)
     if f is not None:
         _save(program, f, given)
     if given.get("verify"):
@@ -109,8 +112,8 @@ def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNX
 
 
 def _verify(given: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:
-    """Compare what was written, or would be, with the module."""
-    from unpool.torch.export_verify import verify
+    """Compare the file with the module; where no file was asked for, one that would be written."""
+    from unpool.torch.exporting.verify import verify
 
     if not given.get("export_params", True):
         raise UnsupportedError("export: verify=True needs a file with weights. Leave out export_params=False.")
@@ -139,14 +142,14 @@ def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesI
 
 
 def _export_traced(given: dict[str, Any], opset: int | None) -> None:
-    """The exporter behind dynamo=False."""
+    """Export with dynamo=False."""
     newest = private("torch.onnx._constants.ONNX_MAX_OPSET")
     if opset is not None and newest is not None and opset > newest:
         raise UnsupportedError(
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
-    from unpool.torch.export_legacy import legacy_translations
+    from unpool.torch.exporting.legacy.registration import legacy_translations
 
     with legacy_translations(), _only_warnings_for_the_caller():
         torch.onnx.export(**given | {"verify": False})
@@ -156,7 +159,10 @@ def _export_traced(given: dict[str, Any], opset: int | None) -> None:
 
 @contextmanager
 def _only_warnings_for_the_caller() -> Iterator[None]:
-    """Hide what torch warns of in its own code; the size check of an unpooling is traced as it was for the example."""
+    """Hide warnings of torch that its own code causes, and that the caller can do nothing about.
+
+    The last of them is about the size check of an unpooling: a trace holds the outcome that it had for the example.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning, module=r"torch\.onnx")

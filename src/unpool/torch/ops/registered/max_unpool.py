@@ -1,4 +1,4 @@
-"""Max unpooling on tensors, and its gradient, which is also the gradient of the gradient of pooling.
+"""The operators unpool::max_unpool and max_unpool_backward, its gradient; also that of max_pool_backward.
 
 Indices count inside their own (n, c) plane of the output; of equal ones the last in row-major order wins.
 """
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from unpool import per_plane
 from unpool.errors import IndicesError
-from unpool.torch import ops_tensors as tensors
-from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
-from unpool.torch.ops_register import operator
+from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
+from unpool.torch.ops.registered import tensors
+from unpool.torch.ops.registered.register import operator
 
 
 def _unpool_fake(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
@@ -70,7 +70,7 @@ def _backward_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any)
 
 @operator(_unpool_fake, _keep, _unpool_gradient, _unpool_tangent)
 def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Zeros of a spatial size, with every element of a batched tensor where its index says."""
+    """Planes of zeros of a spatial size, with every element of a batched tensor where its index points."""
     _shape(x, indices, output_size)
     arrays = tensors.view("input", x), tensors.view("indices", indices)
     try:
@@ -83,7 +83,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 
 @operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
-    """What `grad` holds where each index says, in the shape of the indices."""
+    """The elements of `grad` to which the indices point, in the shape of the indices."""
     arrays = tensors.view("grad", grad), tensors.view("indices", indices)
     found = per_plane.max_unpool_backward(*arrays, torch.get_num_threads())
     return tensors.laid_out(tensors.tensor(found, grad), indices)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from unpool.torch import ops_registered_conv_transpose  # noqa: F401 - registers the operator
-from unpool.torch.ops_arguments import Ints, batched, per_axis
-from unpool.torch.ops_modes import check_tangents, exported, lowered
+from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
+from unpool.torch.ops.arguments import Ints, batched, per_axis
+from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
 
 
 def conv_transpose1d(
@@ -139,17 +139,17 @@ def _conv_transpose(
         return y
     if torch.onnx.is_in_onnx_export():
         *others, dilation = settings
-        return exported(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
+        return torch_function(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
     check_tangents(where, x, weight, bias)
-    batch, is_unbatched = batched(where, lowered(x), rank)
+    batch, is_unbatched = batched(where, in_autocast_type(x), rank)
     names = ("stride", "padding", "output_padding", "dilation")
     stride, padding, output_padding, dilations = (
         per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
     )
     y = torch.ops.unpool.conv_transpose(
         batch,
-        lowered(weight),
-        None if bias is None else lowered(bias),
+        in_autocast_type(weight),
+        None if bias is None else in_autocast_type(bias),
         stride,
         padding,
         output_padding,

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.geometry import Window
-from unpool.torch import ops_registered_max_pool, ops_registered_max_unpool  # noqa: F401 - each needs the other's gradient
-from unpool.torch.ops_arguments import Ints, batched, per_axis, unpooled_sizes, window_lists
-from unpool.torch.ops_modes import check_tangents, exported, widened
+from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
+from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, window_lists
+from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 
 
 def max_unpool1d(
@@ -136,9 +136,9 @@ def _max_unpool(
         y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, indices), x, indices, *asked)
         return y
     if torch.onnx.is_in_onnx_export():
-        return exported(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
+        return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
     check_tangents(where, x)
-    batch, is_unbatched = batched(where, widened(x), rank)
+    batch, is_unbatched = batched(where, in_full_precision(x), rank)
     lists = window_lists(where, kernel_size, stride, rank)
     windows = [Window(*each) for each in zip(*lists, strict=True)]
     pads = per_axis(where, "padding", padding, rank)

@@ -1,4 +1,4 @@
-"""Runs a written file in onnxruntime beside the module, at the example's sizes and, where sizes are open, at others."""
+"""Runs a written file in onnxruntime and compares it with the module, at the example's sizes and at other open ones."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,20 @@ import torch
 from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.torch.export_sizes import arguments_of, inputs_of, open_sizes
+from unpool.torch.exporting.dynamic_shapes import arguments_of, inputs_of, open_sizes
 from unpool.torch.private import private
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
-"""Of the largest value of an output; two runtimes add in another order."""
+"""Type -> how far an output may be off, as a part of its largest value: two runtimes add in another order."""
 
 FLIPPED = 1e-3
-"""Part of an output that may differ by more: where two elements of a window nearly tie, rounding picks its index."""
+"""The part of an output's elements that may be off by more.
+
+Where the two largest elements of a window are nearly equal, rounding decides which index is found.
+"""
 
 MOST_TRIED = 64
-"""So many sizes are offered to a module until it takes one as its smallest."""
+"""How many sizes are tried, from 1 up, to find the smallest that a module takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,15 @@ class Open:
 
 
 def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None) -> None:
-    """Compare a file with the module that it was made of.
+    """Check that a file gives what the module gives that it was made of.
 
     Args:
         given: the arguments of torch.onnx.export.
-        file: where it is, or what it holds.
-        program: what the default exporter gave, None with dynamo=False.
+        file: its path, or its bytes.
+        program: what the default exporter returned, None with dynamo=False.
 
     Raises:
-        UnpoolError: the file gives something else, or fails, at a size that the module takes; the message says which.
+        UnpoolError: at a size that the module takes, the file fails or gives something else; the message has the size.
         UnsupportedError: onnxruntime cannot load the file.
         ModuleNotFoundError: there is no onnxruntime.
     """
@@ -131,7 +134,10 @@ def _bounded(name: str, bounds: Any, example: int) -> Open:
 
 
 def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Sizes to run at: next to the example's and twice as large, odd and even; and from the smallest up."""
+    """Two lists of sizes to run at, by name.
+
+    The first has sizes next to those of the example, and twice as large, odd and even. The second counts up from 1.
+    """
     opens = {one.name: one for each in axes for one in each.values()}
     near = [
         {
@@ -148,12 +154,12 @@ def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], l
 
 
 def _different(trials: Sequence[dict[str, int]]) -> list[dict[str, int]]:
-    """Every trial once, none without sizes."""
+    """The trials without those that are empty or occur a second time."""
     return [trial for at, trial in enumerate(trials) if trial and trial not in trials[:at]]
 
 
 def _resized(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
-    """A tensor of other sizes with the same values in another order; noise is added where all are one number."""
+    """A tensor of other sizes, filled with the values of `x` in another order, plus noise where all are the same."""
     if all(x.shape[axis] == size for axis, size in sizes.items()) or x.numel() == 0:
         return x
     shape = [sizes.get(axis, size) for axis, size in enumerate(x.shape)]
@@ -168,7 +174,15 @@ def _resized(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A file in onnxruntime, and the module that it was made of, called with `structure` filled."""
+    """A file in onnxruntime, and the module that it was made of.
+
+    Attributes:
+        session: of onnxruntime.
+        model: the module.
+        structure: of the module's arguments, as `pytree` describes it.
+        pytree: torch's module that takes arguments apart and puts them together.
+        names: of the file's inputs, in the order of the tensors among the arguments; empty for the file's own order.
+    """
 
     session: Any
     model: Any
@@ -177,7 +191,7 @@ class _Pair:
     names: list[str]
 
     def agrees(self, leaves: list[Any], tensors: list[torch.Tensor], sizes: Mapping[str, int]) -> bool:
-        """Whether the module takes these inputs; an error if the file does not give the same for them."""
+        """Whether the module takes these inputs; raises an error if it does and the file gives something else."""
         args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
         try:
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Transposed convolution on tensors; its gradient is torch's own convolution, to any order."""
+"""The operator unpool::conv_transpose. Its gradient is torch's own, so that it has gradients of any order."""
 
 from collections.abc import Sequence
 from functools import lru_cache, reduce
@@ -11,10 +11,10 @@ from torch import Tensor
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
-from unpool.torch import ops_tensors as tensors
-from unpool.torch.ops_arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
-from unpool.torch.ops_batches import grouped
-from unpool.torch.ops_register import operator
+from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
+from unpool.torch.ops.registered import tensors
+from unpool.torch.ops.registered.register import operator
+from unpool.torch.ops.registered.vmap_rules import grouped
 
 
 def _fake(x: Tensor, *others: Any) -> Tensor:
@@ -87,7 +87,7 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
-    """The product rule."""
+    """The tangent of the output: by the product rule one part for each input that has a tangent."""
     x, weight = kept
     x_tangent, weight_tangent, bias_tangent, *_ = tangents
     parts: list[Tensor] = []
@@ -112,7 +112,7 @@ def conv_transpose(
     groups: int,
     dilation: Sequence[int],
 ) -> Tensor:
-    """Every element of a batched tensor spread over a window by the weights, summed; float32 sums for 16-bit types."""
+    """Transposed convolution of a batched tensor; 16-bit types are summed in float32."""
     _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
     if tensors.is_channels_last(weight) and not tensors.is_channels_last(x):
         x = tensors.channels_last(x)  # as torch does

@@ -1,7 +1,8 @@
-"""Rules with which `torch.vmap` runs an operator once for a whole axis of calls.
+"""Rules with which `torch.vmap` makes one call of an operator out of many.
 
-A rule takes PyTorch's record of the axis, where the axis lies in each argument (None: the argument is the same in every
-call), and the arguments; it returns the outputs and where the axis lies in them, here always in front.
+The many calls lie along one axis of the arguments. A rule takes PyTorch's record of that axis, its position in each
+argument (None where the argument is the same for every call), and the arguments. It returns the outputs, and the
+position of the axis in each of them.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ Rule: TypeAlias = Callable[..., tuple[Any, Any]]
 
 
 def folded(operator: Any) -> Rule:
-    """The rule of an operator on (N, C, ..) that treats every n by itself: the axis becomes a part of N."""
+    """The rule of an operator on (N, C, ..) that treats every n by itself: the calls become parts of one batch."""
 
     def rule(info: Any, places: Any, *arguments: Any) -> tuple[Any, Any]:
         size, batch = info.batch_size, 0
@@ -34,7 +35,10 @@ def folded(operator: Any) -> Rule:
 
 
 def grouped(operator: Any) -> Rule:
-    """The rule of a transposed convolution: with a weight or bias for every call, calls become groups of channels."""
+    """The rule of a transposed convolution: calls that have their own weight or bias become groups of channels.
+
+    Where weight and bias are the same for every call, the calls become parts of one batch.
+    """
 
     def rule(info: Any, places: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Any, Any]:
         if places[1] is None and places[2] is None:

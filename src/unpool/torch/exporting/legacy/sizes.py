@@ -1,8 +1,6 @@
-"""Sizes while torch's exporter behind dynamo=False translates: ints where they are static, else int64 values."""
+"""Sizes in the traced graph of torch's exporter behind dynamo=False: ints where they are static, else int64 values."""
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from math import prod
 from operator import add, mul, sub
 from typing import Any
 
@@ -30,7 +28,7 @@ def sizes_of(x: Any) -> list[int | None]:
 
 
 def with_sizes(value: Any, like: Any, sizes: Sequence[Any], dtype: torch.dtype | None = None) -> Any:
-    """The value, typed as `like` with these sizes; what is no int is dynamic."""
+    """Tell torch that a value has the type of `like` and these sizes; those that are no ints are dynamic."""
     kind = like.type().with_sizes([length if isinstance(length, int) else None for length in sizes])
     value.setType(kind if dtype is None else kind.with_dtype(dtype))
     return value
@@ -46,7 +44,7 @@ def size(g: Any, x: Any, axis: int) -> Any:
 
 
 def known_size(value: Any) -> int | None:
-    """The number behind a value if it follows from constants and static sizes, else None."""
+    """The number that a value is known to be, computed from constants and static sizes; else None."""
     node = value.node()
     inputs = list(node.inputs())
     if node.kind() == "onnx::Constant":
@@ -76,15 +74,6 @@ def constant_of(value: Any) -> int | None:
     return int(tensor) if tensor.numel() == 1 else None
 
 
-def product(g: Any, sizes: Sequence[Any]) -> Any:
-    """Product of sizes."""
-    known = prod(length for length in sizes if isinstance(length, int))
-    dynamic = [length for length in sizes if not isinstance(length, int)]
-    if not dynamic:
-        return known
-    return reduce(lambda one, other: g.op("Mul", one, other), [*dynamic, *([constant(g, known)] if known != 1 else [])])
-
-
 def joined(g: Any, sizes: Sequence[Any]) -> Any:
     """The sizes as one int64 vector."""
     if all(isinstance(length, int) for length in sizes):
@@ -95,7 +84,10 @@ def joined(g: Any, sizes: Sequence[Any]) -> Any:
 
 
 def reshaped(g: Any, x: Any, sizes: Sequence[Any]) -> Any:
-    """The value in another shape, for which Squeeze and Unsqueeze would change between opsets; itself if it has it."""
+    """The value in another shape; itself if it has that shape.
+
+    This is always a Reshape, which is the same in all opsets, where Squeeze and Unsqueeze are not.
+    """
     if sizes_of(x) == list(sizes):
         return x
     y = g.op("Reshape", x, joined(g, sizes))

@@ -1,7 +1,7 @@
-"""Tensors as the arrays that kernels take, and back, without a copy.
+"""Turns tensors into the arrays that kernels take, and results back into tensors.
 
-A batched tensor is channels-last where torch reads its strides so, slices included, else row-major; one without gaps is
-used where it lies. Results have the memory format of the input, as torch's own have.
+Both share their memory where a tensor is row-major or channels-last without gaps; `view` copies others, such as slices.
+Results have the memory format of the input, as those of torch's own operators have.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether torch would give its channels_last format to what it makes of a batched tensor.
+    """Whether torch takes a batched tensor for channels-last, and gives that format to results of it.
 
-    Its strides grow from the channels over the last spatial axis to the batch, gaps or not; where axes of one element
-    leave the order open it is torch's rule that decides.
+    Its strides then grow from the channels over the last spatial axis to the batch; there may be gaps. Axes of one
+    element can have any stride: they count as torch counts them.
     """
     if x.dim() not in _FORMATS:
         return False
@@ -38,7 +38,7 @@ def is_channels_last(x: torch.Tensor) -> bool:
 
 
 def domain_of(x: torch.Tensor) -> str:
-    """The domain whose operators take the layout of a tensor; row-major for one that has either without a copy."""
+    """The domain whose operators take a tensor without a copy: channels-last, or row-major where both would do."""
     return contract.NHWC if is_channels_last(x) and not x.is_contiguous() else ""
 
 
@@ -55,7 +55,10 @@ def empty(
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """A batched tensor in torch's channels_last format, itself if its elements lie so, with the strides of that."""
+    """A batched tensor in torch's channels_last format, copied only if its elements lie otherwise.
+
+    Axes of one element get the strides that the format says, too.
+    """
     dense = x.contiguous(memory_format=_FORMATS[x.dim()])
     strides, step = [0] * x.dim(), 1
     for axis in (1, *range(x.dim() - 1, 1, -1), 0):
@@ -84,10 +87,10 @@ def tensor(x: AnyArray, model: torch.Tensor) -> torch.Tensor:
 
 
 def run(spec: Spec, inputs: Sequence[torch.Tensor | None], *, outputs: int = 1) -> tuple[torch.Tensor, ...]:
-    """Run a resolved operator whose first input and output have the layout of its row.
+    """Run a resolved operator with as many threads as torch.get_num_threads() says.
 
-    Uses as many threads as torch.get_num_threads() says. The last NaN of a window is the one that is found,
-    and indices count inside their own plane.
+    The first input and output have the layout that the spec names. Of several NaN in a window the last is found, and
+    indices count inside their own plane.
     """
     x = inputs[0]
     assert x is not None, "the first input is never optional"

@@ -1,4 +1,4 @@
-"""What surrounds a call: ONNX export wants torch's own function, autocast changes the types of tensors."""
+"""What PyTorch may be doing around a call of ours: export to ONNX, autocast, derivatives in forward mode."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,35 +8,35 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from unpool.errors import UnsupportedError
-from unpool.torch.ops_register import HAS_FORWARD_MODE
+from unpool.torch.ops.registered.register import HAS_FORWARD_MODE
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def exported(where: str) -> Callable[..., Any]:
-    """The function of torch that a name stands for, to be called in place of ours while a model is written as ONNX.
+def torch_function(where: str) -> Callable[..., Any]:
+    """The function of torch that is called in place of ours while a model is exported to ONNX.
 
-    Exporters know the operators of torch only; `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
+    Exporters know the operators of torch only. `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
     """
     function: Callable[..., Any] = getattr(torch.nn.functional, where)
     return function
 
 
-def lowered(x: Tensor) -> Tensor:
-    """An operand of a convolution in the type that autocast computes convolutions in."""
+def in_autocast_type(x: Tensor) -> Tensor:
+    """An operand of a convolution; where autocast is on, converted to the type in which it computes convolutions."""
     return x.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
 
 
-def widened(x: Tensor) -> Tensor:
-    """A tensor in float32 where autocast is on, as for operators that torch keeps at full precision."""
+def in_full_precision(x: Tensor) -> Tensor:
+    """A tensor; where autocast is on, converted to float32, as for torch's operators that need full precision."""
     return x.float() if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
 
 
 def check_tangents(where: str, *tensors: Tensor | None) -> None:
-    """Tangents need derivatives in forward mode; without these a tangent would come out as 0.
+    """Refuse tangents where operators have no derivatives in forward mode: they would silently come out as 0.
 
     Raises:
-        UnsupportedError: operators have none, and a tensor carries a tangent.
+        UnsupportedError: operators have no such derivatives, and a tensor carries a tangent.
     """
     if HAS_FORWARD_MODE:
         return

@@ -1,0 +1,1 @@
+"""The default exporter of torch, dynamo=True: an exported program, translated node by node with onnxscript."""

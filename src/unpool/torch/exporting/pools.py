@@ -1,0 +1,124 @@
+"""A pool as ATen describes it, and the attributes with which MaxPool does the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import lt
+from typing import Any
+
+from unpool.errors import UnsupportedError
+from unpool.geometry import Window, grown_size, pooled_size
+
+FIRST_CEIL = 10
+"""The first opset whose MaxPool has ceil_mode and dilations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a pool slides over its spatial axes.
+
+    Attributes:
+        windows: one per axis.
+        pads: elements of padding at both ends, one number per axis.
+        ceil: ATen's ceil_mode.
+    """
+
+    windows: tuple[Window, ...]
+    pads: tuple[int, ...]
+    ceil: bool
+
+
+def pool_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Pool:
+    """A pool over `rank` spatial axes from ATen's arguments, each an int, or a list of one or `rank` ints.
+
+    An empty stride means the window's size.
+
+    Example:
+        >>> pool_of(1, 3, [], 1, 1, False)
+        Pool(windows=(Window(size=3, stride=3, dilation=1),), pads=(1,), ceil=False)
+    """
+    kernel = _spread(kernel_size, rank)
+    steps, dilations = _spread(stride, rank) or kernel, _spread(dilation, rank)
+    return Pool(tuple(map(Window, kernel, steps, dilations)), tuple(_spread(padding, rank)), ceil)
+
+
+def _spread(setting: Any, rank: int) -> list[int]:
+    """One int per axis; an empty list stays empty."""
+    values = [setting] if isinstance(setting, int) else list(setting)
+    return values * rank if len(values) == 1 else values
+
+
+def pool_attributes(pool: Pool, large: Sequence[Any], opset: int) -> dict[str, Any]:
+    """The attributes of a MaxPool of this opset.
+
+    They say padding in place of ceil_mode where the opset has no ceil_mode, and where the last window of a pool would
+    start in the padding: shape inference before MaxPool-22 counts that window, ATen does not.
+
+    Args:
+        pool: as ATen describes it.
+        large: elements along the spatial axes of its input, ints where they are static.
+        opset: of the node.
+
+    Raises:
+        UnsupportedError: the opset is below 10, and the pool has dilations, or ceil_mode and dynamic sizes.
+    """
+    dilations = [window.dilation for window in pool.windows]
+    ends = ceil_ends(large, pool) if pool.ceil else None
+    if opset < FIRST_CEIL and (set(dilations) != {1} or (pool.ceil and ends is None)):
+        what = "ceil_mode with dynamic sizes" if set(dilations) == {1} else f"dilation {dilations}"
+        raise UnsupportedError(
+            f"export: MaxPool of opset {opset} has no dilations and no ceil_mode, got {what}. "
+            f"Export with opset_version {FIRST_CEIL} or later."
+        )
+    is_padded = ends is not None and (opset < FIRST_CEIL or any(map(lt, ends, pool.pads)))
+    attributes: dict[str, Any] = {
+        "kernel_shape": [window.size for window in pool.windows],
+        "strides": [window.stride for window in pool.windows],
+        "pads": [*pool.pads, *((max(0, end) for end in ends) if ends is not None and is_padded else pool.pads)],
+    }
+    if opset < FIRST_CEIL:
+        return attributes
+    return attributes | {"dilations": dilations, "ceil_mode": int(pool.ceil and not is_padded)}
+
+
+def pooled_sizes(large: Sequence[Any], pool: Pool) -> list[int | None]:
+    """Elements along the spatial axes of a pool's output, None where they are dynamic.
+
+    Args:
+        large: the same of its input, ints where they are static.
+        pool: as ATen describes it.
+
+    Example:
+        >>> pooled_sizes([7, None, 8], pool_of(3, [2, 2, 3], 2, [0, 0, 1], 1, True))
+        [4, None, 5]
+    """
+    return [
+        pooled_size(size, window, pad, pad, ceil=pool.ceil) if isinstance(size, int) else None
+        for size, window, pad in zip(large, pool.windows, pool.pads, strict=True)
+    ]
+
+
+def ceil_ends(large: Sequence[Any], pool: Pool) -> list[int] | None:
+    """Padding at the ends with which a pool without ceil_mode has the windows of one with it.
+
+    The last window then ends where the padding ends. This is less than the pool's own padding where ceil_mode drops a
+    window that would start in the padding, and negative where no window meets the last elements.
+
+    Args:
+        large: elements along the spatial axes of the pool's input, ints where they are static.
+        pool: one with ceil_mode.
+
+    Returns:
+        one number per axis, None if a size is dynamic.
+
+    Example:
+        >>> ceil_ends([8, 7], pool_of(2, [3, 2], 2, [1, 0], 1, True)), ceil_ends([6], pool_of(1, 1, 2, 0, 1, True))
+        ([2, 1], [-1])
+    """
+    small = pooled_sizes(large, pool)
+    known = [count for count in small if count is not None]
+    if len(known) < len(small):
+        return None
+    return [
+        grown_size(count, window, padding=size + pad)
+        for count, window, size, pad in zip(known, pool.windows, large, pool.pads, strict=True)
+    ]

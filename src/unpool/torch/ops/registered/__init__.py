@@ -1,0 +1,5 @@
+"""The operators torch.ops.unpool.NAME, registered with PyTorch when this is imported; each needs another's gradient."""
+
+from unpool.torch.ops.registered import conv_transpose, max_pool, max_unpool
+
+__all__ = ["conv_transpose", "max_pool", "max_unpool"]
