@@ -21,9 +21,10 @@ from unpool.functional import (
     to_onnx_indices,
     to_torch_indices,
 )
+from unpool.names import find as _find
 
 if TYPE_CHECKING:
-    from unpool.runtime.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession
 
 __version__ = "0.1.0"
 
@@ -48,9 +49,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The session needs onnx and onnxruntime, so it is imported on first use."""
-    if name == "InferenceSession":
-        return import_module("unpool.runtime.session").InferenceSession
-    if name in ("runtime", "torch"):
-        return import_module(f"unpool.{name}")
-    raise AttributeError(f"module 'unpool' has no attribute {name!r}")
+    """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
+    return import_module(f"unpool.{name}") if name in ("runtime", "torch") else _find(name)

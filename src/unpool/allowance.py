@@ -3,8 +3,15 @@
 import os
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from unpool.control_groups import groups, text
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
 
 UNKNOWN = 2**47
 """Bytes, the usual address space: where the system does not tell."""
@@ -36,9 +43,7 @@ def _fixed() -> int:
 
 
 def _address_space() -> int:
-    try:
-        import resource
-    except ImportError:
+    if resource is None:
         return UNKNOWN
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     return UNKNOWN if soft < 0 or soft == resource.RLIM_INFINITY else soft

@@ -9,7 +9,8 @@
     └── ModelError                          not an ONNX model, or a model that breaks the standard
 
 Messages follow one pattern: *where: what was expected, what came. What to do.*
-Every class is also the built-in exception that a caller would catch anyway.
+Every class is also the built-in exception that a caller would catch anyway. What a session raises is also what
+onnxruntime raises in its place, one of its own classes or a TypeError (`runtime/errors.py`).
 """
 
 

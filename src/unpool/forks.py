@@ -5,9 +5,11 @@ imports kernels, compiles, or is inside LLVM. It does so for LONGEST seconds at 
 the thread that forks; the child then gets the locks anew.
 """
 
+import _imp as imp
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -15,7 +17,9 @@ from typing import Any
 LONGEST = 60.0
 """Seconds."""
 
-_KERNELS = "unpool.kernels"
+_IMPORTED = ("unpool.kernels", "numba", "llvmlite", "numpy")
+"""Packages that a first call imports, some of whose modules only when they are first asked for."""
+
 _mine = threading.local()
 
 
@@ -26,22 +30,28 @@ def guard() -> None:
 
 
 def _before() -> None:
-    """Take the locks, in the order of whoever compiles."""
-    _mine.held = []
-    for name in [name for name in list(sys.modules) if name.startswith(_KERNELS) and _is_unfinished(name)]:
-        with suppress(Exception):  # whoever imports it is told
-            import_module(name)
-    for lock in _locks():
-        if lock.acquire(timeout=LONGEST):
-            _mine.held.append(lock)
+    """Take the locks, in the order of whoever compiles: the last one is that without which no import begins."""
+    deadline = time.monotonic() + LONGEST
+    while True:
+        _mine.held = [lock for lock in _locks() if lock.acquire(timeout=LONGEST)]
+        imp.acquire_lock()
+        names = [name for name in list(sys.modules) if name.startswith(_IMPORTED) and _is_unfinished(name)]
+        if not names or time.monotonic() > deadline:
+            return
+        _in_parent()
+        for name in names:
+            with suppress(Exception):  # whoever imports it is told
+                import_module(name)
 
 
 def _in_parent() -> None:
+    imp.release_lock()
     for lock in reversed(_mine.held):
         lock.release()
 
 
 def _in_child() -> None:
+    imp.release_lock()
     for lock in reversed(_locks()):
         if lock in _mine.held:
             lock.release()

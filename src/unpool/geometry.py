@@ -120,37 +120,60 @@ def grown_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) 
     return (small - 1) * window.stride + extra + window.reach - padding
 
 
-class Fitted(NamedTuple):
-    """Window and stride of one axis, and the padding at both of its ends, in elements; by default they do nothing."""
+class UnpoolWindow(NamedTuple):
+    """What a MaxUnpool without an output size needs to know of one axis, in elements; by default it changes no size."""
 
     size: int = 1
     stride: int = 1
     padding: int = 0
 
+    def grown(self, small: int) -> int:
+        """The elements of the axis after unpooling, (small - 1) * stride + size - 2 * padding."""
+        return grown_size(small, Window(self.size, self.stride), padding=2 * self.padding)
 
-def fitted(small: int | None, large: int | None, wished: Fitted | None) -> Fitted:
-    """What lets `small` positions grow to `large`, by the stride that is wished where that works.
 
-        (small - 1) * stride + size - 2 * padding = large
+def window_undoing(pool: Window, padding: int, *, ceil: bool) -> UnpoolWindow:
+    """The window of an unpooling that undoes a pool, for sizes that are not known yet.
+
+    MaxUnpool has no dilation, so its window is as wide as the first to the last tap of the pool's. With `ceil` the last
+    window of a pool may hang over the end of the data, by an amount that the sizes decide. The window then stops behind
+    its first element of data: it gives a size that is never larger than what was pooled.
 
     Args:
-        small: None where it is not known, as is `large`; the wish is granted then.
-        large: elements of the axis that the positions came from.
-        wished: the window that they came from, as far as it is known.
+        pool: the window of the pool.
+        padding: of the pool, in elements, the same at both ends.
+        ceil: whether the pool has ceil_mode.
 
-    >>> fitted(3, 7, None), fitted(4, 7, Fitted(3, 2, 1)), fitted(5, 4, None)
-    (Fitted(size=3, stride=2, padding=0), Fitted(size=1, stride=2, padding=0), Fitted(size=2, stride=1, padding=1))
+    >>> window_undoing(Window(3, 2), 1, ceil=False), window_undoing(Window(3, 2), 1, ceil=True)
+    (UnpoolWindow(size=3, stride=2, padding=1), UnpoolWindow(size=2, stride=2, padding=1))
+    """
+    return UnpoolWindow(padding + 1 if ceil else pool.reach, pool.stride, padding)
+
+
+def window_between(small: int | None, large: int | None, undoing: UnpoolWindow | None) -> UnpoolWindow:
+    """The window from which MaxUnpool infers that `small` elements become `large`, so that `grown(small)` is `large`.
+
+    Args:
+        small: elements of the axis before unpooling, None where they are not known.
+        large: elements of the axis after it, None where they are not known.
+        undoing: the window that undoes the pool, see `window_undoing`; None where there is no such pool. It is returned
+            as it is where a size is not known; otherwise its stride is kept, where that stride can lead to `large`.
+
+    >>> window_between(3, 7, None), window_between(5, 4, None)
+    (UnpoolWindow(size=3, stride=2, padding=0), UnpoolWindow(size=2, stride=1, padding=1))
+    >>> window_between(4, 7, UnpoolWindow(3, 2, 1))
+    UnpoolWindow(size=1, stride=2, padding=0)
     """
     if small is None or large is None:
-        return wished or Fitted()
+        return undoing or UnpoolWindow()
     if small < 1 or large < 0:
-        return Fitted()
+        return UnpoolWindow()
     if large < small:
-        return Fitted(small - large + 1, 1, small - large)
+        return UnpoolWindow(small - large + 1, 1, small - large)
     stride = large // small
-    if wished is not None and (small - 1) * wished.stride < large:
-        stride = wished.stride
-    return Fitted(large - (small - 1) * stride, stride)
+    if undoing is not None and (small - 1) * undoing.stride < large:
+        stride = undoing.stride
+    return UnpoolWindow(large - (small - 1) * stride, stride)
 
 
 def split_begin(total: int, odd: OddSide) -> int:

@@ -29,6 +29,9 @@ MOST_BLOCKS = 64
 DEFAULT_LIMIT = 1 << 29
 """Bytes kept at most, unless the environment says otherwise."""
 
+SMALL = 1 << 24
+"""Bytes below which an array is not compared with anything: where it cannot be had, the system says so."""
+
 LARGE = 1 << 30
 """Bytes from which on an array is compared with the memory that is free at the moment, which takes 50 microseconds."""
 
@@ -168,7 +171,8 @@ def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
         ShapeError: more bytes than this process may take, or for large arrays, than there are at hand.
     """
     needed = element_count((*shape, dtype.itemsize), where)
-    check_bytes(needed, _array(shape, dtype), where)
+    if needed >= SMALL:
+        check_bytes(needed, _array(shape, dtype), where)
     return needed
 
 

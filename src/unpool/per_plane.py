@@ -87,7 +87,7 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
     >>> max_unpool_backward(np.float32([[[0, 5, 7]]]), np.array([[[2, 1]]]))
     array([[[7., 5.]]], dtype=float32)
     """
-    from unpool.kernels.cpu.per_plane import collect
+    from unpool.kernels.cpu.max_unpool.per_plane import collect
 
     storage = _storage("max_unpool_backward", grad, indices)
     if grad.shape[:2] != indices.shape[:2] or grad.ndim != indices.ndim or grad.ndim < 3:
@@ -112,7 +112,7 @@ def _spread(
     sums: bool,
     threads: int | None,
 ) -> AnyArray:
-    from unpool.kernels.cpu.per_plane import spread
+    from unpool.kernels.cpu.max_unpool.per_plane import spread
 
     storage = _storage(where, x, indices)
     if x.shape != indices.shape or x.ndim != len(spatial) + 2:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unpool.cli.exits import FINDINGS, UNFIT, guard
-from unpool.cli.words import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
+from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
 
 app = typer.Typer(
     add_completion=False,
@@ -36,7 +36,10 @@ Size = Annotated[
     list[str] | None,
     typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for comparing."),
 ]
-Exact = Annotated[bool, typer.Option("--exact", help="Take every MaxPool, and form every product as written.")]
+Exact = Annotated[
+    bool,
+    typer.Option("--exact", help="Let unpool run every MaxPool, and compute every product as the model writes it."),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,12 +64,12 @@ def run(
     model: ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
-    output_name: Annotated[str | None, typer.Option(metavar="NAME", help="Which output of the model.")] = None,
+    output_name: Annotated[str | None, typer.Option(metavar="NAME", help="The model's output to write.")] = None,
     white: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="Pixel value of white, read as 255; 255 keeps numbers.",
+            help="The pixel value that means white; it is read as 255. With 255, pixels keep their values.",
             show_default="by the file",
         ),
     ] = None,
@@ -77,7 +80,9 @@ def run(
     std: Annotated[
         str | None, typer.Option(metavar="NUMBERS", help="Divide after --mean; one, or one per channel.")
     ] = None,
-    layout: Annotated[Layout, typer.Option(help="Where the model has its channels.")] = Layout.NCHW,
+    layout: Annotated[
+        Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
+    ] = Layout.NCHW,
     argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
     overlay: Annotated[bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[
@@ -87,7 +92,11 @@ def run(
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="Files in a folder.", show_default="png for --argmax and --overlay, else npy"),
+        typer.Option(
+            "--format",
+            help="Format of the files in an output folder.",
+            show_default="png for --argmax and --overlay, else npy",
+        ),
     ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
@@ -97,7 +106,7 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a model on arrays or images and write what comes out.
+    """Run a model on arrays or images and write its outputs.
 
     Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
     """
@@ -105,8 +114,8 @@ def run(
         from unpool.cli import console
         from unpool.cli.feeds import PixelRule
         from unpool.cli.model import SessionOptions, split_names
-        from unpool.cli.request import Request
         from unpool.cli.run import run as run_request
+        from unpool.cli.run_options import Request
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
@@ -170,7 +179,7 @@ def upgrade(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model in a newer opset that computes the same; nothing is written where that cannot be done.
+    """Write the model in a newer opset, with the same results; if that is impossible, say why and write nothing.
 
     Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
     """
@@ -194,7 +203,7 @@ def canonicalise(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model with explicit pads for auto_pad and output_shape, which every runtime reads alike.
+    """Write auto_pad and output_shape of a model as explicit pads, which every runtime reads alike.
 
     Example: unpool canonicalise model.onnx -o explicit.onnx
     """
@@ -247,7 +256,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find what runtimes read differently, or all of them otherwise than was meant; exits 1 if there is something.
+    """List the nodes that runtimes disagree about, or that none reads as the author meant; exit with 1 if any.
 
     Example: unpool check segnet.onnx
     """
@@ -271,7 +280,7 @@ def fix(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do and verify everything, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Repair and verify, but write nothing.")] = False,
     force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,
@@ -279,7 +288,7 @@ def fix(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model with MaxUnpool in place of ScatterND, one pool in place of two, and indices that count rightly.
+    """Repair an exported model: ScatterND becomes MaxUnpool, two pools one, and indices count in the right tensor.
 
     Example: unpool fix exported.onnx -o fixed.onnx
     """
@@ -314,7 +323,7 @@ def warmup(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compile the common kernels now, rather than in the first call."""
+    """Compile the common kernels now, so that no first call has to wait for them."""
     with guard():
         from unpool.cli.warmup import warm_up
 

@@ -11,9 +11,10 @@ from unpool.cli.feeds import PixelRule, read_feed
 from unpool.cli.inputs import collect
 from unpool.cli.model import SessionOptions, open_session, slots
 from unpool.cli.upgrade import sizes_of
-from unpool.runtime.bench import ModelTimes, StepTime, bench, random_feed
+from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
+from unpool.runtime.measure.random_inputs import random_feed
+from unpool.runtime.measure.timing import Effort, Timing
 from unpool.runtime.table import table
-from unpool.runtime.timing import Effort, Timing
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
 CLOSE = 1e-3  # of the largest value; what sums in another order differ by

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from unpool.runtime.finding import Finding
+    from unpool.runtime.lint.finding import Finding
 
 WIDE = 200
 TITLES = ("node", "rule", "what is wrong", "who is affected", "repair")
@@ -19,7 +19,7 @@ TITLES = ("node", "rule", "what is wrong", "who is affected", "repair")
 
 def check_file(path: Path, sizes: Mapping[str, int]) -> "tuple[Finding, ...]":
     """The findings of the library's `lint`."""
-    from unpool.runtime.lint import lint
+    from unpool.runtime.lint.lint import lint
 
     return lint(path, sizes=sizes)
 

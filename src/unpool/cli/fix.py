@@ -9,7 +9,7 @@ from unpool.cli.exits import UsageError
 from unpool.cli.upgrade import data_words, place_for
 
 if TYPE_CHECKING:
-    from unpool.runtime.passes.fix import Fixed
+    from unpool.runtime.rewrite.fix import Fixed
 
 
 def fix_file(
@@ -20,7 +20,7 @@ def fix_file(
     Returns:
         what was done, and the data files that were written.
     """
-    from unpool.runtime.passes.fix import fix
+    from unpool.runtime.rewrite.fix import fix
 
     if output is None and not is_dry:
         raise UsageError("unpool fix: expected -o OUTPUT or --dry-run, got neither. Give one.")

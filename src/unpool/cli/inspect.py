@@ -14,7 +14,7 @@ from rich.text import Text
 from unpool.cli.model import SessionOptions, open_session
 
 if TYPE_CHECKING:
-    from unpool.runtime.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession
 
 WIDE = 160
 COLOURS = {"unpool": "green", "onnxruntime": "default", "reference": "yellow"}

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from unpool.errors import ShapeError, UnsupportedError
-from unpool.runtime.type_names import parse
+from unpool.runtime.graph.type_names import parse
 
 if TYPE_CHECKING:
-    from unpool.runtime.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
@@ -100,7 +100,7 @@ def numpy_type(onnx_type: str, name: str) -> np.dtype[Any]:
 
 def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     """The session of the model file."""
-    from unpool.runtime.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession
 
     return InferenceSession(
         str(path),

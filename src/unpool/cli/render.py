@@ -11,7 +11,7 @@ from unpool.cli.model import sizes
 from unpool.cli.outputs import ARRAY_FORMATS, writable, write_arrays, write_picture, write_planes
 from unpool.cli.overlay import Legend, legend_for, mask_picture, overlay_picture
 from unpool.cli.picture import Picture, for_display
-from unpool.cli.request import Request
+from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.errors import ShapeError
 

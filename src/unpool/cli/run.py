@@ -12,14 +12,14 @@ from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.model import Slot, class_names, open_session, slots
 from unpool.cli.outputs import check_kind, elements, is_folder, targets
 from unpool.cli.render import write_result
-from unpool.cli.request import Request
+from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.errors import UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
-from unpool.runtime.model_files import outside
+from unpool.runtime.graph.model_files import outside
 
 if TYPE_CHECKING:
-    from unpool.runtime.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession
 
 Steps = Callable[[Sequence[Item]], Iterable[Item]]
 

@@ -10,8 +10,9 @@ from unpool.cli.outputs import refuse_stdout
 from unpool.files import is_any, is_same
 
 if TYPE_CHECKING:
-    from unpool.runtime.model_files import ModelFile
-    from unpool.runtime.passes.rewrite import Change, Rewritten
+    from unpool.runtime.graph.model_files import ModelFile
+    from unpool.runtime.passes.change import Change
+    from unpool.runtime.rewrite.replace import Rewritten
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class Written:
 
 def upgrade_file(path: Path, opset: int, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
     """Write the model in a newer opset; `meaning` holds the keywords of the library's `upgrade`."""
-    from unpool.runtime.passes.upgrade import upgrade
+    from unpool.runtime.rewrite.upgrade import upgrade
 
     return _written(upgrade(path, opset, **meaning), place)
 
 
 def canonicalise_file(path: Path, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
     """Write the model with explicit pads; `meaning` holds the keywords of the library's `canonicalise`."""
-    from unpool.runtime.passes.canonicalise import canonicalise
+    from unpool.runtime.rewrite.canonicalise import canonicalise
 
     return _written(canonicalise(path, **meaning), place)
 
@@ -86,7 +87,7 @@ def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
     """
     import onnx
 
-    from unpool.runtime.model_files import ModelFile, outside
+    from unpool.runtime.graph.model_files import ModelFile, outside
 
     refuse_stdout(output)
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)

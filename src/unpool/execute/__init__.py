@@ -16,7 +16,8 @@ from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.kept import kept
-from unpool.kernels.cpu.conv_transpose_weights import own_weights
+from unpool.kernels.cpu.machine.stop import asking
+from unpool.kernels.cpu.weights import own_weights
 from unpool.memory import out_of_memory
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -28,6 +29,7 @@ from unpool.operators.tensors import Shape, index_type, text
 __all__ = [
     "KEPT",
     "Prepared",
+    "asking",
     "available_cores",
     "check_threads",
     "forget",
@@ -136,7 +138,7 @@ def check_threads(row: Row, threads: int | None) -> None:
 
 def available_cores() -> int:
     """Cores that this process may use: what `threads=None` means."""
-    from unpool.kernels.cpu.cores import available
+    from unpool.kernels.cpu.machine.cores import available
 
     return available()
 

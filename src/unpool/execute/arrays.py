@@ -11,16 +11,11 @@ from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
-from unpool.operators.tensors import Shape, text, value_type
+from unpool.operators.tensors import text, value_type
 
 Optional = Sequence[AnyArray | None]
 
 _log = logging.getLogger("unpool")
-
-
-def like(shape: Shape, dtype: np.dtype[Any]) -> AnyArray:
-    """An array of a shape and type without memory of its own."""
-    return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def present(x: AnyArray | None) -> AnyArray:

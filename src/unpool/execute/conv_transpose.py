@@ -24,8 +24,8 @@ class PreparedConvTranspose:
         b: tuple[Shape, np.dtype[Any]] | None,
     ) -> None:
         from unpool.kernels.cpu.activation import Ending
-        from unpool.kernels.cpu.conv_transpose import Growth
-        from unpool.kernels.cpu.conv_transpose_work import Work
+        from unpool.kernels.cpu.conv_transpose.growth import Growth
+        from unpool.kernels.cpu.conv_transpose.work import Work
 
         self.row = row = spec.row
         self._storage = checked_type(row, spec.activation, dtype)

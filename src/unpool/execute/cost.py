@@ -18,9 +18,8 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
         UnpoolError: the shapes do not fit, or the type is none of ours.
     """
     from unpool.kernels.cpu import conv_transpose as kernel
-    from unpool.kernels.cpu import conv_transpose_phases as phases
-    from unpool.kernels.cpu import conv_transpose_winograd as winograd
-    from unpool.kernels.cpu.conv_transpose_work import Work
+    from unpool.kernels.cpu.conv_transpose import phases_blocking, winograd
+    from unpool.kernels.cpu.conv_transpose.work import Work
 
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
     is_plain = storage.dtype == storage.compute and not spec.row.is_channels_last
@@ -29,5 +28,5 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     if way == "winograd":
         return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)
     if way == "phases":
-        return work.group * work.batch * phases.blocking(work.axes, channels, work.maps, size).cost
+        return work.group * work.batch * phases_blocking.blocking(work.axes, channels, work.maps, size).cost
     return math.inf

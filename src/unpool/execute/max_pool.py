@@ -6,7 +6,7 @@ import numpy as np
 
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, like, present
+from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
 from unpool.execute.outputs import Output
 from unpool.memory import RECYCLED_FROM, allocate, check_bytes, was_written
 from unpool.operators import max_pool
@@ -22,7 +22,8 @@ class PreparedMaxPool:
     def __init__(
         self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool, per_plane: bool
     ) -> None:
-        from unpool.kernels.cpu import max_pool as kernel
+        from unpool.kernels.cpu.max_pool import route
+        from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool
 
         self.row = row = spec.row
         self._storage = storage = checked_type(row, spec.activation, dtype)
@@ -31,17 +32,15 @@ class PreparedMaxPool:
         self._indices = Output(row, "Indices", call.small.in_onnx_order(), NO_INDICES.dtype) if has_indices else None
         check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", row.label)
         self._is_in_place = not row.is_channels_last and not spec.is_column_major
-        planes = (call.small.batch * call.small.channels,)
-        keep = row.is_channels_last
-        small, large = planes + call.small.spatial, planes + call.large.spatial
-        arguments = (
-            like(shape if keep else large, storage.bits), call.axes, storage.infinity,
-            like(call.small.in_layout(row) if keep else small, storage.bits), NO_INDICES if has_indices else None,
-            int(np.array(storage.lowest, storage.dtype).view(storage.bits)),
-        )  # fmt: skip
         self._is_plain = spec.activation is None and self._y.is_small and self._is_in_place
-        fresh, used = (kernel.Mode(keep, nan_last, per_plane, was_written) for was_written in (False, True))
-        self._launch_fresh, self._launch_used = (kernel.prepare(*arguments, mode) for mode in (fresh, used))
+        planes = (call.small.batch * call.small.channels, *call.large.spatial)
+        lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
+        elements = Elements(np.dtype(storage.bits), storage.infinity, lowest)
+        fresh, used = (Mode(row.is_channels_last, nan_last, per_plane, was_written) for was_written in (False, True))
+        self._launch_fresh, self._launch_used = (
+            route(Pool.of(shape if row.is_channels_last else planes, call.axes, elements, has_indices, mode))
+            for mode in (fresh, used)
+        )
         self.nbytes = sum(getattr(each, "nbytes", 0) for each in (self._launch_fresh, self._launch_used))  # of tables
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:

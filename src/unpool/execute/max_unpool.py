@@ -32,11 +32,12 @@ class PreparedMaxUnpool:
         self.nbytes = sum(getattr(each, "nbytes", 0) for each in (self._stream_fresh, self._stream_used))  # of tables
 
     def _streaming(self, was_written: bool) -> Callable[..., list[bool]] | None:
-        from unpool.kernels.cpu.max_unpool_windows import prepare
+        from unpool.kernels.cpu.max_unpool import route
 
-        if self.row.is_channels_last or self._call.index_space == "inferred":
-            return None
-        return prepare(self._call.axes, self._planes, self._storage.dtype.itemsize, was_written=was_written)
+        return route(
+            self._call.axes, self._planes, self._storage.dtype.itemsize, channels_last=self.row.is_channels_last,
+            counts_in_y=self._call.index_space != "inferred", was_written=was_written,
+        )  # fmt: skip
 
     def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. Memory of our own is written at once, a caller's once every index is known to be right."""
@@ -61,12 +62,12 @@ class PreparedMaxUnpool:
         Raises:
             IndicesError: one lies outside the tensor that it counts in.
         """
-        from unpool.kernels.cpu import max_unpool as kernel
+        from unpool.kernels.cpu.max_unpool import check
 
         call, planes = self._call, self._planes
         counted = _counted_spatial(call, positions, planes, threads)
         limit = element_count((planes, *counted), self.row.label)
-        wrong, is_local = kernel.check_range(positions, limit, planes, threads)
+        wrong, is_local = check.check_range(positions, limit, planes, threads)
         if wrong >= 0:
             raise flat_indices.out_of_range(positions, wrong, limit, self.row.label)
         if counted != call.large.spatial:
@@ -80,11 +81,11 @@ class PreparedMaxUnpool:
         Raises:
             IndicesError: one has been changed since, and is not.
         """
-        from unpool.kernels.cpu import max_unpool as kernel
+        from unpool.kernels.cpu.max_unpool.scatter import scatter
 
         channels = self._call.small.channels if self.row.is_channels_last else 1
         bits = self._storage.bits
-        if not kernel.scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads):
+        if not scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads):
             raise IndicesError(
                 f"{self.row.label}: indices that stay as they are expected, got some that were changed during the "
                 "call. Pass a copy, or leave them alone until the call returns."
@@ -96,7 +97,7 @@ def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, thre
 
     Under "auto" it is the output's, unless they fit the inferred shape and not the output's.
     """
-    from unpool.kernels.cpu.max_unpool import is_consistent
+    from unpool.kernels.cpu.max_unpool.check import is_consistent
 
     if call.index_space == "output":
         return call.large.spatial

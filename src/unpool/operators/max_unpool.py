@@ -5,11 +5,12 @@ differs from the inferred shape; `index_space` names it.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from unpool.errors import ShapeError
-from unpool.geometry import Axis, Window, element_count, grown_size
+from unpool.geometry import Axis, UnpoolWindow, Window, element_count, grown_size
 from unpool.operators import activation as activations
 from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
@@ -107,6 +108,19 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
 def inferred_size(spec: MaxUnpoolSpec, number: int, small: int) -> int:
     """Size of spatial axis `number` of the output when `output_shape` is not given; negative when the pads take all."""
     return grown_size(small, spec.windows[number], padding=sum(spec.pads[number]))
+
+
+def window_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:
+    """The attributes of a MaxUnpool with one of these windows along each spatial axis.
+
+    >>> window_attributes([UnpoolWindow(3, 2, 1), UnpoolWindow(2, 2)])
+    {'kernel_shape': [3, 2], 'strides': [2, 2], 'pads': [1, 0, 1, 0]}
+    """
+    return {
+        "kernel_shape": [window.size for window in windows],
+        "strides": [window.stride for window in windows],
+        "pads": [window.padding for window in windows] * 2,
+    }
 
 
 def _inferred_output(spec: MaxUnpoolSpec, inferred: Shape) -> Shape:
