@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import unpool
-from unpool.runtime.lint import lint
-from unpool.runtime.passes.canonicalise import canonicalise
-from unpool.runtime.passes.fix import fix
-from unpool.runtime.passes.upgrade import upgrade
-from unpool.runtime.random_inputs import random_array
+from unpool.runtime.lint.lint import lint
+from unpool.runtime.measure.random_inputs import random_array
+from unpool.runtime.rewrite.canonicalise import canonicalise
+from unpool.runtime.rewrite.fix import fix
+from unpool.runtime.rewrite.upgrade import upgrade
 
 LARGEST_INPUT = 100_000  # elements; larger ones are not fed
 OPEN = 5  # size of an axis that the model leaves open

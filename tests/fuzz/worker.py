@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+
 from tests.fuzz.actions import ACTIONS, attempt
 from tests.fuzz.damage import files
 from tests.fuzz.graphs import models

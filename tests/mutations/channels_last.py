@@ -37,14 +37,14 @@ DOMAIN = (
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose.py",
+        "kernels/cpu/conv_transpose/growth.py",
         "first = np.moveaxis(x, -1, 1)",
         "first = np.swapaxes(x, -1, 1)",
         "X is read with its first and last spatial axes exchanged",
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose.py",
+        "kernels/cpu/conv_transpose/growth.py",
         "np.moveaxis(values, 1, -1)",
         "np.swapaxes(values, 1, -1)",
         "Y is written with its first and last spatial axes exchanged",

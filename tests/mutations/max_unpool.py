@@ -3,7 +3,8 @@
 from tests.mutations.record import Mutation
 
 RESOLVING = "operators/max_unpool.py"
-KERNEL = "kernels/cpu/max_unpool.py"
+CHECK = "kernels/cpu/max_unpool/check.py"
+SCATTER = "kernels/cpu/max_unpool/scatter.py"
 
 OUTPUT_SHAPE = (
     Mutation(
@@ -36,9 +37,9 @@ OUTPUT_SHAPE = (
     ),
     Mutation(
         "1.1",
-        KERNEL,
-        "if not start <= np.int64(index % large) < start + sizes[axis, 2]:",
-        "if not start <= np.int64(index % large) <= start + sizes[axis, 2]:",
+        CHECK,
+        "if not start <= np.int64(index % large) < start + axis.window:",
+        "if not start <= np.int64(index % large) <= start + axis.window:",
         "a window holds one cell too many when indices are fitted",
     ),
     Mutation(
@@ -130,14 +131,14 @@ INDICES = (
     ),
     Mutation(
         "2.1",
-        KERNEL,
+        CHECK,
         "if lowest < 0 or highest >= limit:",
         "if lowest < -1 or highest >= limit:",
         "-1 wraps around to the last cell",
     ),
     Mutation(
         "2.2",
-        KERNEL,
+        SCATTER,
         "y[np.uint64(index)] = x[np.uint64(place)]",
         "y[index] = x[place] if y[index] == 0 else y[index]",
         "the first of equal indices wins",

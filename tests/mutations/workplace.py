@@ -15,8 +15,14 @@ from tests.mutations.record import Mutation
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "pyproject.toml")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--tb=no", "-p", "no:cacheprovider")
-EXAMPLES = "tests/test_semantics.py"
-FILES = ("test_random", "test_semantics_doc", "test_contract", "test_bad_input", "test_properties")
+EXAMPLES = "tests/operators/test_semantics.py"
+FILES = (
+    "operators/test_random",
+    "docs/test_semantics_doc",
+    "operators/test_contract",
+    "operators/test_bad_input",
+    "operators/test_properties",
+)
 SUITE: tuple[tuple[str, ...], ...] = (
     (EXAMPLES, "-k", "function or oracle"),
     tuple(f"tests/{name}.py" for name in FILES),

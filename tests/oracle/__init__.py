@@ -4,9 +4,9 @@ Each function takes ONNX attribute names, `version` (the since_version of a row;
 every type) and `layout`. What the contract refuses raises `Refused`.
 """
 
-from oracle.conv_transpose import conv_transpose
-from oracle.max_pool import max_pool
-from oracle.max_unpool import max_unpool
-from oracle.rows import Refused, row_version
+from tests.oracle.conv_transpose import conv_transpose
+from tests.oracle.max_pool import max_pool
+from tests.oracle.max_unpool import max_unpool
+from tests.oracle.rows import Refused, row_version
 
 __all__ = ["Refused", "conv_transpose", "max_pool", "max_unpool", "row_version"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.rows import BYTES, Refused
+from tests.oracle.rows import BYTES, Refused
 
 PARAMETERS = {"Relu": 0, "LeakyRelu": 1, "Tanh": 0, "Sigmoid": 0, "Clip": 2, "HardSigmoid": 2, "HardSwish": 0}
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.activation import activate, check_activation
-from oracle.rows import Refused, check_row, from_channels_first, to_channels_first
-from oracle.window import Grown, check_auto_pad, grown_axis, numbers
+from tests.oracle.activation import activate, check_activation
+from tests.oracle.rows import Refused, check_row, from_channels_first, to_channels_first
+from tests.oracle.window import Grown, check_auto_pad, grown_axis, numbers
 
 
 def wanted_sizes(output_shape: Sequence[int] | None, rank: int, head: tuple[int, int]) -> list[int | None]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.activation import activate, check_activation
-from oracle.rows import Refused, check_row, from_channels_first, to_channels_first
-from oracle.window import Pooled, check_auto_pad, numbers, pooled_axis
+from tests.oracle.activation import activate, check_activation
+from tests.oracle.rows import Refused, check_row, from_channels_first, to_channels_first
+from tests.oracle.window import Pooled, check_auto_pad, numbers, pooled_axis
 
 
 def pool_axes(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.activation import activate, check_activation
-from oracle.rows import INT64, Refused, check_row, from_channels_first, to_channels_first
-from oracle.window import numbers
+from tests.oracle.activation import activate, check_activation
+from tests.oracle.rows import INT64, Refused, check_row, from_channels_first, to_channels_first
+from tests.oracle.window import numbers
 
 Axes = tuple[list[int], list[int], list[int]]
 

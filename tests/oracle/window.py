@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oracle.rows import Refused
+from tests.oracle.rows import Refused
 
 HIGHEST = 2**31 - 1
 

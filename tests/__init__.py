@@ -1,0 +1,1 @@
+"""Tests, by the room that they are of."""

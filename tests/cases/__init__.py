@@ -1,0 +1,1 @@
+"""Lists of cases: of the contract, of kernels, of exports."""

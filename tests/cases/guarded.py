@@ -1,0 +1,210 @@
+"""Every kernel with its inputs and outputs between protected pages, and what shows that none was left out.
+
+A stray access ends the process; the last line on stderr says in which case.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import unpool
+from tests.cases import kernel_conv_transpose as growth_cases
+from tests.cases import kernel_few_channels as direct_cases
+from tests.cases import kernel_pools as kernel_cases
+from tests.cases.kernel_conv_transpose import growth_case, winograd_case
+from tests.cases.kernel_few_channels import direct_case
+from tests.cases.kernel_pools import CANARY, SAMPLE_KERNELS, WIDE_KERNELS, eager_threads, pool_case
+from tests.cases.kernel_tiles import tile_case
+from tests.support import cache_probe
+from tests.support.guarded import beside_guard
+from unpool import execute, per_plane
+from unpool.execute import max_pool as pooling
+from unpool.execute import outputs
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
+from unpool.kernels.cpu.max_unpool import windows
+
+Case = Callable[[], str | None]
+"""Runs it; what is wrong, None if nothing is."""
+
+WAYS = ("points", "rows", "phases")
+FLOATS = (np.float32, np.float16, np.float64)
+SHAPES = ((1, 2, 5, 33), (2, 3, 7, 8), (3, 1, 4, 17), (1, 5, 1, 1), (0, 2, 3, 5), (2, 1, 9, 64))
+
+
+@contextmanager
+def guarded(*, at_end: bool) -> Iterator[None]:
+    """Every array that cases make, and every one that unpool allocates itself, touches a protected page."""
+
+    def placed(x: np.ndarray, gap: int) -> tuple[np.ndarray, np.ndarray]:
+        room = 2 * gap * x.itemsize + x.nbytes
+        return beside_guard(x, at_end=at_end), np.full(room, CANARY, np.uint8)
+
+    def given(x: np.ndarray, _: int) -> np.ndarray:
+        return beside_guard(x, at_end=at_end, is_input=True)
+
+    def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], _: str) -> np.ndarray:
+        return beside_guard(np.full(shape, 77, dtype), at_end=at_end)
+
+    with ExitStack() as stack:
+        for module in (kernel_cases, growth_cases):
+            stack.enter_context(patch.object(module, "placed", placed))
+            stack.enter_context(patch.object(module, "given", given))
+        for module in (pooling, outputs, per_plane):
+            stack.enter_context(patch.object(module, "allocate", allocate))
+        yield
+
+
+def cases(count: int) -> list[tuple[str, Case]]:
+    """Names and cases: so many pools and transposed convolutions, and fewer of what has fewer ways."""
+    few = max(6, count // 4)
+    pools = [pool_case(number, SAMPLE_KERNELS) for number in range(count)]
+    pools += [pool_case(number, WIDE_KERNELS) for number in range(5000, 5004)]
+    pools += [tile_case(number) for number in range(few)]
+    growths = [growth_case(number) for number in range(count)] + [winograd_case(number) for number in range(few)]
+    found: list[tuple[str, Case]] = [
+        (case.name, partial(kernel_cases.difference, case, 1 + number % 2)) for number, case in enumerate(pools)
+    ]
+    found += [
+        (case.name, partial(growth_cases.difference, case, 1 + number // 4 % 2)) for number, case in enumerate(growths)
+    ]
+    found += [
+        (case.name, partial(direct_cases.difference, case, 1 + number % 2))
+        for number, case in enumerate(map(direct_case, range(few)))
+    ]
+    for number in range(few):
+        found += [(f"{way} {number}", partial(grown, number, way)) for way in WAYS]
+        found += [(f"{work.__name__} {number}", partial(work, number)) for work in (judged, unpooled, in_planes, empty)]
+    return found
+
+
+def grown(number: int, way: str) -> str | None:
+    """What is wrong with a transposed convolution that is computed in this way."""
+    case = growth_case(8 * number + 1)
+    if way == "points":
+        x, w, b = case.inputs
+        rank = x.ndim - 2
+        attributes = case.attributes | {"dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1}
+        point = x[(slice(None), slice(w.shape[0]), *[slice(1)] * (x.ndim - 2))]
+        inputs = np.resize(point, (x.shape[0], w.shape[0], *[1] * (x.ndim - 2))), w, b[: w.shape[1]]
+        case = replace(case, inputs=inputs, attributes=attributes, ending={})
+
+    @contextmanager
+    def forced(_: Any) -> Iterator[None]:
+        with patch.object(router, "ways", lambda _: (way,)), eager_threads():
+            execute.forget()
+            yield
+        execute.forget()
+
+    with patch.object(growth_cases, "forced", forced):
+        return growth_cases.difference(case, 1 + number % 2)
+
+
+def judged(number: int) -> str | None:
+    """What is wrong with telling Winograd's even tiles from others, beside pages and elsewhere."""
+    kind, edge = (np.float32, np.float64)[number % 2], 5 + number % 7
+    rng = np.random.default_rng(number)
+    window = Window(4, 2, 1) if number % 4 < 2 else Window(3, 1, 1)
+    axes = tuple(Axis(size * window.stride, size, window, 1) for size in (edge, edge + 6))
+    x = rng.standard_normal((1 + number % 2, 16, edge, edge + 6)).astype(kind)
+    x[0, :, 2, 3] *= 1e6
+    bounds = thresholds_of(rng.standard_normal((16, 8, window.size, window.size)).astype(kind), axes, 1)
+    found = [find_uneven(each, bounds, axes, 1, 1 + number % 2) for each in (kernel_cases.given(x, 0), x)]
+    return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
+
+
+def drawn(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Elements, places of their planes for all of them, and how many places a plane has; 3 x 3 more than twice."""
+    rng = np.random.default_rng(number)
+    shape = SHAPES[number % len(SHAPES)]
+    x = rng.integers(-99, 99, shape).astype(FLOATS[number // 2 % 3])
+    plane = (2 * shape[2]) * (2 * shape[3] + number % 2)
+    rows, columns = (np.arange(size) * 2 for size in shape[2:])
+    own = (rows[:, None] + rng.integers(0, 2, shape)) * (plane // (2 * shape[2])) + columns + rng.integers(0, 2, shape)
+    return x, own if number % 3 else rng.integers(0, plane, shape), plane
+
+
+def unpooled(number: int) -> str | None:
+    """What is wrong with unpooling by streams, by scattering, and in channels-last order."""
+    x, places, plane = drawn(number)
+    batch, channels, *small = x.shape
+    shape = (batch, channels, 2 * small[0], plane // (2 * small[0]))
+    whole = places + np.arange(batch * channels).reshape(batch, channels, 1, 1) * plane
+    right = np.zeros(batch * channels * plane, x.dtype)
+    right[whole.ravel()] = x.ravel()
+    right = right.reshape(shape)
+    layout = "NHWC" if number % 4 == 3 else "NCHW"
+    x, right = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) if layout == "NHWC" else each for each in (x, right))
+    given = kernel_cases.given(x, 0), kernel_cases.given(whole, 0)
+    out, _ = kernel_cases.placed(np.ones_like(right), 0)
+    settings = {"kernel_shape": [2, 2], "strides": [2, 2], "layout": layout, "threads": 1 + number % 2}
+    with eager_threads(), patch.object(windows, "PAST_CACHE", number % 2 << 40):
+        execute.forget()
+        for target in (None, out):
+            y = unpool.max_unpool(*given, np.array(shape), out=target, **settings)
+            if y.tobytes() != right.tobytes():
+                return f"unpooled {number}: {layout} {x.shape} into {shape}"
+    return None
+
+
+def in_planes(number: int) -> str | None:
+    """What is wrong with unpooling and the gradients on indices that count in their own planes."""
+    x, places, plane = drawn(number)
+    outer = x.shape[:2]
+    flat, at = (each.reshape(outer[0] * outer[1], x.shape[2] * x.shape[3]) for each in (x, places))
+    last, total = (np.zeros((outer[0] * outer[1], plane), kind) for kind in (x.dtype, np.float64))
+    for row, values, indices in zip(range(len(flat)), flat, at, strict=True):
+        last[row, indices] = values
+        np.add.at(total[row], indices, values.astype(np.float64))
+    spread = last.reshape(*outer, plane)
+    picked = np.take_along_axis(last, at, 1) if x.size else flat
+    order = (0, 2, 3, 1) if number % 2 else (0, 1, 2, 3)
+    back = np.argsort(order)
+    given, indices = (kernel_cases.given(np.ascontiguousarray(each.transpose(order)), 0) for each in (x, places))
+    values, indices = given.transpose(back), indices.transpose(back)
+    large = kernel_cases.given(spread.reshape(*outer, 1, plane), 0)
+    with eager_threads():
+        unpooled = per_plane.max_unpool(values, indices, (1, plane), 2)
+        summed = per_plane.max_pool_backward(values, indices, (1, plane), 2)
+        gathered = per_plane.max_unpool_backward(large, indices, 2)
+    right = spread.ravel(), total.astype(x.dtype).ravel(), picked.ravel()
+    got = (np.ascontiguousarray(each).ravel() for each in (unpooled, summed, gathered))
+    wrong = [name for name, ours, theirs in zip("usg", got, right, strict=True) if not np.array_equal(ours, theirs)]
+    return f"in_planes {number}: {wrong} {x.shape}" if wrong else None
+
+
+def empty(number: int) -> str | None:
+    """A batch of none gives none, whatever the kernel."""
+    x = kernel_cases.given(np.ones((0, 3, 9, 9), FLOATS[number % 3]), 0)
+    w = kernel_cases.given(np.ones((3, 2, 3, 3), x.dtype), 0)
+    size = 2 + number % 4
+    y, indices = unpool.max_pool(x, kernel_shape=[size, size], strides=[2, 2], return_indices=True)
+    grown = unpool.conv_transpose(x, w, strides=[2, 2]) if number % 3 != 1 else x
+    again = unpool.max_unpool(y, indices, np.array(x.shape), kernel_shape=[size, size], strides=[2, 2])
+    return f"empty {number}" if y.size + indices.size + grown.size + again.size else None
+
+
+def run(count: int) -> tuple[int, list[str]]:
+    """How many cases ran, beside pages before and behind them in turn, and what is wrong with some."""
+    wrong, chosen = [], cases(count)
+    for number, (name, case) in enumerate(chosen):
+        sys.stderr.write(f"{name}\n")
+        with guarded(at_end=number // 2 % 2 == 0):
+            found = case()
+        wrong += [found] if found else []
+    return len(chosen), wrong
+
+
+def missed() -> list[str]:
+    """Compiled functions that have not run in this process, nor as part of one that has."""
+    known = list(cache_probe.dispatchers())
+    used = {name for name, each in known if each.overloads}
+    inner = set().union(*(cache_probe.calls(each.py_func) for _, each in known if each.overloads))
+    return sorted(cache_probe.written() - used - inner)

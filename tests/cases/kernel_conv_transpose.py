@@ -1,0 +1,225 @@
+"""Transposed convolutions for one chosen kernel, longer than its blocks, and a fast reference for them."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from tests.cases.kernel_pools import CANARY, eager_threads, given, placed
+from unpool import execute
+from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose import growth as kernels
+from unpool.kernels.cpu.conv_transpose import phases_blocking, rows, winograd, winograd_even
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.operators import resolve
+
+TYPES = (np.float32, np.float64, np.float16, bfloat16)
+ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.25]})
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthCase:
+    """One call; all numbers are small integers, so that every order of sums is exact.
+
+    Attributes:
+        name: the whole call in one line.
+        tiled: whether the kernel of phases computes it, or that of rows.
+        inputs: X, W and B.
+        attributes: of ConvTranspose.
+        ending: layout and activation.
+        panel_bytes: of the input that the kernel of phases, or Winograd's, lays out at once.
+        result_bytes: of results that it keeps before it stores them.
+        gap: elements in front of x and y in their memory.
+        line: number of the line and of the shape of tiles that the kernel of phases takes; -1 for its own choice.
+        by_winograd: whether Winograd's kernel computes it.
+        apart: share of its tiles that are computed apart.
+    """
+
+    name: str
+    tiled: bool
+    inputs: tuple[np.ndarray, np.ndarray, np.ndarray]
+    attributes: dict[str, Any]
+    ending: dict[str, Any]
+    panel_bytes: int
+    result_bytes: int
+    gap: int
+    line: int = -1
+    by_winograd: bool = False
+    apart: float = 0
+
+    def ways(self, work: Work) -> tuple[str, ...]:
+        """The ways that are tried; not Winograd's where it has no tiles for the axes."""
+        first = ("winograd",) if self.by_winograd and find_tiling(work.axes) is not None else ()
+        return first + (("phases", "rows") if self.tiled else ("rows",))
+
+    def uneven(self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], *__: Any) -> np.ndarray:
+        """Numbers of Winograd's tiles, whatever they hold."""
+        tiles = len(x) * math.prod(tiling_of(axes).tiles)
+        return np.flatnonzero(np.random.default_rng(tiles).random(tiles) < self.apart)
+
+    def cut(self, *call: Any) -> phases_blocking.Blocking:
+        """As `blocking`, but with the line and the tiles of this case."""
+        found = phases_blocking.blockings(*call)
+        return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
+
+
+def growth_case(number: int) -> GrowthCase:
+    """A case for both kernels and all types in turn; the number seeds the rest."""
+    rng = np.random.default_rng(number)
+    tiled, kind = number % 2 == 1, TYPES[number // 2 % 4]
+    rank = int(rng.choice((1, 2, 3), p=(0.3, 0.5, 0.2)))
+    widest = (8, 6, 4)[rank - 1]
+    window = [int(size) for size in rng.integers(1, widest, rank)]
+    stride, dilation = ([int(step) for step in rng.integers(1, top, rank)] for top in (6, 4))
+    sizes = [int(size) for size in rng.integers(1, widest, rank)]
+    sizes[-1] = int(rng.integers(2, 201 if rank == 1 else 67))
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 6))
+    maps = int(rng.integers(1, 20))
+    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
+    x = rng.integers(-3, 4, (int(rng.integers(1, 3)), channels * group, *sizes)).astype(kind)
+    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
+    b = rng.integers(-3, 4, maps * group).astype(kind)
+    name = f"{number}: tiled={tiled} {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    ending = {"layout": "NHWC"} | ACTIVATIONS[number // 3 % 3] if number % 3 == 0 else {}
+    name += f" {ending}"
+    panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
+    return GrowthCase(
+        name,
+        tiled,
+        (x, w, b),
+        attributes,
+        ending,
+        panel_bytes,
+        result_bytes,
+        int(rng.integers(0, 64)),
+        number // 2 % 16 - 1,
+    )
+
+
+WINDOWS = (
+    ((4, 2, 1), (4, 2, 1)), ((3, 1, 1), (3, 1, 1)), ((3, 2, 1), (3, 2, 1)), ((2, 1, 1), (2, 1, 1)),
+    ((5, 2, 1), (5, 2, 1)), ((6, 2, 1), (6, 2, 1)), ((8, 4, 1), (8, 4, 1)), ((4, 3, 1), (4, 2, 1)),
+    ((5, 3, 1), (3, 2, 1)), ((2, 1, 2), (3, 1, 1)), ((4, 2, 1), (2, 2, 2)), ((3, 2, 2), (5, 2, 1)),
+)  # fmt: skip
+"""Window, stride and dilation per axis: phases of 2 x 2 and of 3 x 3 taps, some of them missing or zero."""
+
+
+def winograd_case(number: int) -> GrowthCase:
+    """A case for Winograd's kernel, of both types and all windows in turn; the number seeds the rest."""
+    rng = np.random.default_rng([number, 1])
+    kind, axes = (np.float32, np.float64)[number // len(WINDOWS) % 2], WINDOWS[number % len(WINDOWS)]
+    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
+    sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 12))
+    maps = int(rng.integers(1, 40))
+    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
+    x = rng.integers(-3, 4, (int(rng.integers(1, 4)), channels * group, *sizes)).astype(kind)
+    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
+    b = rng.integers(-3, 4, maps * group).astype(kind)
+    name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
+    gap = int(rng.integers(0, 64))
+    ending = ACTIVATIONS[number % 3]
+    return GrowthCase(
+        name,
+        True,
+        (x, w, b),
+        attributes,
+        ending,
+        panel_bytes,
+        result_bytes,
+        gap,
+        by_winograd=True,
+        apart=number % 2 / 3,
+    )
+
+
+def reference(case: GrowthCase) -> np.ndarray:
+    """Every tap's products placed a stride apart, the padding cut off, the bias added; channels first."""
+    x, w, b = (each.astype(np.float64) for each in case.inputs)
+    stride, dilation, cuts, group = case.attributes.values()
+    rank = len(stride)
+    sizes = [
+        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], stride, w.shape[2:], dilation, strict=True)
+    ]
+    parts = []
+    for xs, ws in zip(np.split(x, group, axis=1), np.split(w, group), strict=True):
+        full = np.zeros((x.shape[0], w.shape[1], *sizes), x.dtype)
+        for tap in np.ndindex(*w.shape[2:]):
+            products = np.einsum("nc...,cm->nm...", xs, ws[(..., *tap)])
+            places = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(tap, dilation, x.shape[2:], stride, strict=True)
+            )
+            full[(..., *places)] += products
+        parts.append(full)
+    cut = tuple(slice(cuts[axis], sizes[axis] - cuts[rank + axis]) for axis in range(rank))
+    sums = np.concatenate(parts, axis=1)[(..., *cut)] + b.reshape(-1, *[1] * rank)
+    if "activation" in case.ending:
+        (slope,) = case.ending.get("activation_params", [0])
+        sums = np.where(sums < 0, slope * sums, sums)
+    return sums.astype(np.float32).astype(case.inputs[0].dtype) if case.inputs[0].itemsize < 8 else sums
+
+
+def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> Work:
+    """What x and w, channels first and of one type, ask for."""
+    return Work(axes, x.shape[0], group, x.shape[1], w.shape[1], x.dtype, is_plain=True, is_kept=False)
+
+
+@contextmanager
+def forced(case: GrowthCase) -> Iterator[None]:
+    """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
+    with (
+        patch.object(kernels, "ways", case.ways),
+        patch.object(phases_blocking, "PANEL_BYTES", case.panel_bytes),
+        patch.object(phases_blocking, "RESULT_BYTES", case.result_bytes),
+        patch.object(phases_blocking, "blocking", lambda *call: case.cut(*call)),
+        patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
+        patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
+        patch.object(winograd_even, "thresholds_of", lambda *_: np.zeros(3)),
+        patch.object(winograd_even, "find_uneven", case.uneven),
+        patch.object(kernels, "MOST_UNEVEN", 1),
+        eager_threads(),
+    ):
+        execute.forget()
+        yield
+    execute.forget()
+
+
+def difference(case: GrowthCase, threads: int) -> str | None:
+    """What is wrong with the case, run on misplaced arrays; None if nothing is."""
+    right, x = reference(case), case.inputs[0]
+    if "layout" in case.ending:
+        right, x = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (right, x))
+    inputs = [given(each, case.gap) for each in (x, *case.inputs[1:])]
+    out, memory = placed(np.zeros_like(right), case.gap)
+    ending = {name: value for name, value in case.ending.items() if name != "layout"}
+    domain = "com.ms.internal.nhwc" if "layout" in case.ending else ""
+    spec = resolve.spec("ConvTranspose", case.attributes | ending, domain=domain)
+    with forced(case):
+        execute.run(spec, inputs, threads=threads, out=[out])
+    if not np.array_equal(out, right):
+        wrong = np.argwhere(out != right)
+        at = tuple(wrong[0])
+        return f"{case.name}\n{len(wrong)} of {right.size} differ, first at {at}: {out[at]}, not {right[at]}"
+    start = case.gap * out.itemsize
+    if np.any(memory[:start] != CANARY) or np.any(memory[start + out.nbytes :] != CANARY):
+        return f"{case.name}\nwritten beside its memory"
+    return None
+
+
+def by_rows(x: np.ndarray, w: np.ndarray, b: np.ndarray, axes: tuple[Axis, ...], group: int, y: np.ndarray) -> None:
+    """Write a transposed convolution to y by its rows, which takes anything: what other ways are compared with."""
+    rows.writer(work_of(x, w, tuple(axes), group))(x, w, b, y, 1)

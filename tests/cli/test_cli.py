@@ -1,0 +1,559 @@
+"""The command `unpool`: what it writes, what it prints, and how it ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tifffile
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from typer.testing import CliRunner
+
+from unpool.cli.app import app
+from unpool.cli.exits import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.overlay import OKABE_ITO
+
+RNG = np.random.default_rng(11)
+ORANGE = np.array(OKABE_ITO[0], float)
+
+
+def save_model(path: Path, nodes, inputs, outputs, weights=(), opset=17, classes=None) -> Path:
+    def info(name, kind, shape):
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights]
+    graph = helper.make_graph(
+        nodes, "graph", [info(*one) for one in inputs], [info(*one) for one in outputs], initializers
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    if classes:
+        helper.set_model_props(model, {"classes": classes})
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def bright(here) -> Path:
+    """Two classes of grey pixels: background up to 100, coin above; any height and width."""
+    weights = [
+        ("w", np.array([-1, 1], np.float32).reshape(2, 1, 1, 1)),
+        ("b", np.array([100.5, -100.5], np.float32)),
+    ]
+    node = helper.make_node("Conv", ["image", "w", "b"], ["logits"])
+    return save_model(
+        here / "bright.onnx",
+        [node],
+        [("image", TensorProto.FLOAT, [1, 1, "H", "W"])],
+        [("logits", TensorProto.FLOAT, [1, 2, "H", "W"])],
+        weights,
+        classes="background,coin",
+    )
+
+
+def copy_model(path: Path, shape, kind=TensorProto.FLOAT) -> Path:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    return save_model(path, [node], [("x", kind, shape)], [("y", kind, shape)])
+
+
+def pool_model(path: Path) -> Path:
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], strides=[2, 2])
+    grey = [1, 1, "H", "W"]
+    outputs = [("y", TensorProto.FLOAT, [1, 1, "h", "w"]), ("i", TensorProto.INT64, [1, 1, "h", "w"])]
+    return save_model(path, [node], [("x", TensorProto.FLOAT, grey)], outputs)
+
+
+def sum_model(path: Path) -> Path:
+    node = helper.make_node("Add", ["a", "b"], ["y"])
+    shape = [1, 1, 2, 3]
+    inputs = [("a", TensorProto.FLOAT, shape), ("b", TensorProto.FLOAT, shape)]
+    return save_model(path, [node], inputs, [("y", TensorProto.FLOAT, shape)])
+
+
+def picture(path: Path, pixels) -> np.ndarray:
+    array = np.asarray(pixels, np.uint8)
+    Image.fromarray(array).save(path)
+    return array
+
+
+def invoke(*words) -> "CliRunner.Result":
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def installed(*words) -> subprocess.CompletedProcess[str]:
+    """The installed script in a process of its own."""
+    script = Path(sys.executable).parent / ("unpool.exe" if os.name == "nt" else "unpool")
+    return subprocess.run([script, *words], capture_output=True, text=True, check=False)
+
+
+def fails(code: int, *words, says: str) -> None:
+    """The command ends with this code and one line on stderr, and writes nothing."""
+    before = sorted(Path.cwd().rglob("*"))
+    result = invoke(*words)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_picture_becomes_mask(bright, here):
+    """--argmax writes the class numbers of a photograph as a palette picture of the same size."""
+    pixels = picture("a.png", RNG.integers(0, 256, (5, 7)))
+    result = invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax")
+    assert result.exit_code == OK
+    mask = Image.open("m.png")
+    assert mask.mode == "P"
+    np.testing.assert_array_equal(np.asarray(mask), pixels > 100)
+    assert result.stdout.startswith("m.png: 1x5x7 uint8; ")
+
+
+def test_picture_becomes_overlay(bright, here):
+    """--overlay keeps the background, blends the coins with orange, and adds a legend below."""
+    pixels = picture("a.png", np.where(np.arange(900).reshape(30, 30) % 30 < 15, 40, 240))
+    assert invoke("run", bright, "-i", "a.png", "-o", "o.png", "--overlay", "--alpha", "0.25").exit_code == OK
+    drawn = np.asarray(Image.open("o.png"))
+    assert drawn[3, 3].tolist() == [40, 40, 40]
+    assert drawn[3, 20].tolist() == np.rint(0.75 * 240 + 0.25 * ORANGE).tolist()
+    legend = drawn[30:].reshape(-1, 3).tolist()
+    assert OKABE_ITO[0] in [tuple(pixel) for pixel in legend]
+    assert pixels.shape[0] < drawn.shape[0]
+
+
+def test_overlay_as_tiff_is_the_same_picture(bright, here):
+    """An overlay in .tif holds the pixels of the one in .png."""
+    picture("a.png", RNG.integers(0, 256, (9, 9)))
+    for name in ("o.png", "o.tif"):
+        assert invoke("run", bright, "-i", "a.png", "-o", name, "--overlay").exit_code == OK
+    np.testing.assert_array_equal(tifffile.imread("o.tif"), np.asarray(Image.open("o.png")))
+
+
+def test_given_class_names_win(bright, here):
+    """--classes replaces the names in the model, and a first class that is no background is coloured."""
+    picture("a.png", [[0, 255]])
+    result = invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax", "--classes", "dark,light", "--json")
+    assert json.loads(result.stdout)["results"][0]["areas"] == {"dark": 0.5, "light": 0.5}
+    assert Image.open("m.png").getpalette()[:3] == list(OKABE_ITO[0])
+
+
+def test_pixels_are_scaled_then_shifted_then_divided(here):
+    """A colour image arrives as (pixel * scale - mean) / std per channel, NCHW, float32."""
+    model = copy_model(here / "copy.onnx", [1, 3, "H", "W"])
+    pixels = picture("a.png", RNG.integers(0, 256, (5, 7, 3)))
+    words = ("--scale", "1/255", "--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225")
+    assert invoke("run", model, "-i", "a.png", "-o", "y.npy", *words).exit_code == OK
+    expected = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    written = np.load("y.npy")
+    assert written.dtype == np.float32
+    np.testing.assert_allclose(written[0], expected.transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_single_mean_serves_all_channels(here):
+    """One value of --mean holds for every channel."""
+    model = copy_model(here / "copy.onnx", [1, 3, "H", "W"], TensorProto.DOUBLE)
+    pixels = picture("a.png", RNG.integers(0, 256, (2, 3, 3)))
+    assert invoke("run", model, "-i", "a.png", "-o", "y.npy", "--mean", "100").exit_code == OK
+    np.testing.assert_array_equal(np.load("y.npy")[0], pixels.transpose(2, 0, 1) - 100.0)
+
+
+def test_unscaled_pixels_keep_their_values(here):
+    """Without --scale a float model gets 0 to 255, a uint8 model its bytes."""
+    pixels = picture("a.png", RNG.integers(0, 256, (5, 7)))
+    for kind, dtype in ((TensorProto.FLOAT, np.float32), (TensorProto.UINT8, np.uint8)):
+        model = copy_model(here / "copy.onnx", [1, 1, "H", "W"], kind)
+        assert invoke("run", model, "-i", "a.png", "-o", "y.npy").exit_code == OK
+        written = np.load("y.npy")
+        assert written.dtype == dtype
+        np.testing.assert_array_equal(written[0, 0], pixels)
+
+
+def test_channels_last_model_takes_and_gives_channels_last(here):
+    """--layout nhwc feeds (N, H, W, C) and writes a picture of such an output."""
+    model = copy_model(here / "copy.onnx", [1, "H", "W", 3], TensorProto.UINT8)
+    pixels = picture("a.png", RNG.integers(0, 256, (5, 7, 3)))
+    assert invoke("run", model, "-i", "a.png", "-o", "y.png", "--layout", "nhwc").exit_code == OK
+    np.testing.assert_array_equal(np.asarray(Image.open("y.png")), pixels)
+
+
+def test_arrays_go_in_and_out_unchanged(bright, here):
+    """A .npy goes in as it is, .npy and .npz hold the output of that array."""
+    x = RNG.standard_normal((1, 1, 5, 7), np.float32) * 200
+    np.save("x.npy", x)
+    assert invoke("run", bright, "-i", "x.npy", "-o", "y.npy").exit_code == OK
+    assert invoke("run", bright, "-i", "image=x.npy", "-o", "y.npz").exit_code == OK
+    expected = np.concatenate([100.5 - x, x - 100.5], axis=1)
+    np.testing.assert_allclose(np.load("y.npy"), expected, rtol=1e-6)
+    with np.load("y.npz") as archive:
+        np.testing.assert_array_equal(archive["logits"], np.load("y.npy"))
+
+
+def test_npz_names_the_inputs(here):
+    """The arrays of a .npz go to the inputs of their names, and so do NAME=PATH arguments."""
+    model = sum_model(here / "sum.onnx")
+    a, b = RNG.standard_normal((2, 1, 1, 2, 3), np.float32)
+    np.savez("ab.npz", a=a, b=b)
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    for inputs in (("-i", "ab.npz"), ("-i", "b=b.npy", "-i", "a=a.npy")):
+        assert invoke("run", model, *inputs, "-o", "y.npy").exit_code == OK
+        np.testing.assert_array_equal(np.load("y.npy"), a + b)
+
+
+def test_all_outputs_go_into_npz_and_one_is_chosen_by_name(here):
+    """.npz holds every output; --output-name picks the one that a .npy holds."""
+    model = pool_model(here / "pool.onnx")
+    x = RNG.permutation(16).reshape(1, 1, 4, 4).astype(np.float32)
+    np.save("x.npy", x)
+    assert invoke("run", model, "-i", "x.npy", "-o", "y.npz").exit_code == OK
+    assert invoke("run", model, "-i", "x.npy", "-o", "i.npy", "--output-name", "i").exit_code == OK
+    with np.load("y.npz") as both:
+        np.testing.assert_array_equal(both["y"].ravel(), x.ravel()[both["i"].ravel()])
+        np.testing.assert_array_equal(np.load("i.npy"), both["i"])
+
+
+def test_folder_of_pictures(bright, here):
+    """A folder gives one mask per picture, of the same name; other files in it are left out."""
+    Path("in").mkdir()
+    first = picture("in/a.png", RNG.integers(0, 256, (5, 7)))
+    second = picture("in/b.png", RNG.integers(0, 256, (3, 4)))
+    Path("in/notes.txt").write_text("not a picture")
+    result = invoke("run", bright, "-i", "in", "-o", "out", "--argmax")
+    assert result.exit_code == OK
+    assert sorted(path.name for path in Path("out").iterdir()) == ["a.png", "b.png"]
+    np.testing.assert_array_equal(np.asarray(Image.open("out/a.png")), first > 100)
+    np.testing.assert_array_equal(np.asarray(Image.open("out/b.png")), second > 100)
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_folder_takes_another_format(bright, here):
+    """--format names the kind of file that a folder gets; arrays are .npy without it."""
+    picture("a.png", RNG.integers(0, 256, (5, 7)))
+    picture("b.png", RNG.integers(0, 256, (5, 7)))
+    for words, name in (((), "a.npy"), (("--format", "npz"), "a.npz"), (("--argmax", "--format", "tif"), "a.tif")):
+        assert invoke("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out", *words).exit_code == OK
+        assert (here / "out" / name).is_file()
+
+
+def test_two_folders_are_matched_by_name(here):
+    """Two inputs with folders run once per file name; one file for an input serves every run."""
+    model = sum_model(here / "sum.onnx")
+    arrays = {}
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        for name in ("p", "q"):
+            arrays[folder, name] = RNG.standard_normal((1, 1, 2, 3), np.float32)
+            np.save(f"{folder}/{name}.npy", arrays[folder, name])
+    assert invoke("run", model, "-i", "a=a", "-i", "b=b", "-o", "out").exit_code == OK
+    assert invoke("run", model, "-i", "a=a", "-i", "b=b/p.npy", "-o", "same").exit_code == OK
+    np.testing.assert_array_equal(np.load("out/q.npy"), arrays["a", "q"] + arrays["b", "q"])
+    np.testing.assert_array_equal(np.load("same/q.npy"), arrays["a", "q"] + arrays["b", "p"])
+
+
+def test_volume_goes_through_tiff_pages(here):
+    """A multi-page .tif fills (N, C, D, H, W), and such an output becomes a multi-page .tif."""
+    model = copy_model(here / "copy.onnx", [1, 1, "D", "H", "W"])
+    pixels = RNG.integers(0, 65536, (5, 7, 9), np.uint16)
+    tifffile.imwrite("a.tif", pixels, photometric="minisblack")
+    assert invoke("run", model, "-i", "a.tif", "-o", "y.tif", "--white", "255").exit_code == OK
+    written = tifffile.imread("y.tif")
+    assert written.dtype == np.float32
+    np.testing.assert_array_equal(written, pixels)
+
+
+def test_json_says_what_was_written(bright, here):
+    """--json prints one document: files, shapes, types, areas and seconds."""
+    picture("a.png", [[0, 0, 0, 255]])
+    result = invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax", "--json")
+    (only,) = json.loads(result.stdout)["results"]
+    assert only["seconds"] >= 0
+    del only["seconds"]
+    assert only == {
+        "input": "a.png",
+        "output": "m.png",
+        "arrays": {"logits": {"shape": [1, 1, 4], "type": "uint8"}},
+        "areas": {"background": 0.75, "coin": 0.25},
+    }
+
+
+def test_quiet_prints_nothing(bright, here):
+    """-q leaves both streams empty when all is well."""
+    picture("a.png", [[0, 255]])
+    result = invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax", "-q")
+    assert (result.exit_code, result.stdout, result.stderr) == (OK, "", "")
+
+
+def test_verbose_logs_on_stderr(bright, here):
+    """-v tells on stderr that an alpha channel was left out."""
+    picture("a.png", np.concatenate([RNG.integers(0, 256, (2, 3, 3)), np.full((2, 3, 1), 255)], axis=-1))
+    result = invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax", "-v")
+    assert result.stderr == "info: a.png: the alpha channel is left out\n"
+    assert "alpha" not in result.stdout
+
+
+def test_bfloat16_is_written_as_float32(here):
+    """A bfloat16 output goes into files as float32, which loses nothing, and the result says float32."""
+    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"], TensorProto.BFLOAT16)
+    pixels = picture("a.png", RNG.integers(0, 256, (5, 7)))
+    result = invoke("run", model, "-i", "a.png", "-o", "y.npy", "-v")
+    assert result.exit_code == OK, result.output
+    assert "1x1x5x7 float32" in result.stdout
+    np.testing.assert_array_equal(np.load("y.npy")[0, 0], pixels)
+
+
+def test_unwritable_place_exits_3(bright, here):
+    """A place that cannot be written is named, not its temporary neighbour."""
+    picture("a.png", [[0, 255]])
+    name = "long" * 64 + ".png"
+    fails(UNFIT, "run", bright, "-i", "a.png", "-o", name, "--argmax", says=f"{name}: ")
+
+
+def test_fallback_is_one_warning_line(here):
+    """A model that onnxruntime refuses runs, and one line on stderr says who ran it."""
+    kernel = ("w", np.full((1, 1, 1, 1), 2.0))
+    shape = [1, 1, 2, 3]
+    model = save_model(
+        here / "double.onnx",
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        [("x", TensorProto.DOUBLE, shape)],
+        [("y", TensorProto.DOUBLE, shape)],
+        [kernel],
+    )
+    x = RNG.standard_normal(shape)
+    np.save("x.npy", x)
+    done = installed("run", model, "-i", "x.npy", "-o", "y.npy")
+    assert done.returncode == OK
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: onnxruntime refuses node")
+    np.testing.assert_array_equal(np.load("y.npy"), 2 * x)
+
+
+def test_existing_result_is_replaced(bright, here):
+    """A result of an earlier run is overwritten."""
+    picture("a.png", [[0, 255]])
+    Path("m.png").write_bytes(b"old")
+    assert invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax").exit_code == OK
+    assert np.asarray(Image.open("m.png")).tolist() == [[0, 1]]
+
+
+def test_inputs_are_never_overwritten(bright, here):
+    """Writing over an input, also by another spelling of its path, or over the model is refused."""
+    picture("a.png", [[0, 255]])
+    for place in ("a.png", here / "." / "a.png"):
+        fails(USAGE, "run", bright, "-i", "a.png", "-o", place, "--argmax", says="would be overwritten")
+    fails(USAGE, "run", bright, "-i", here, "-o", here, "--argmax", says="would be overwritten")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-i", "b.png", "-o", "y.npy"), "b.png: no such file"),
+        (("-i", "a.png", "-i", "x=a.png", "-o", "y.npz"), "the model has no input 'x', it has image"),
+        (("-i", "broken.npy", "-o", "y.npy"), "broken.npy"),
+        (("-i", "broken.npz", "-o", "y.npy"), "broken.npz"),
+        (("-i", "broken.png", "-o", "y.npy"), "broken.png"),
+        (("-i", "extra.npz", "-o", "y.npy"), "also holds other"),
+        (("-i", "double.npy", "-o", "y.npy"), "takes float32, got float64"),
+        (("-i", "flat.npy", "-o", "y.npy"), "takes 1x1x?x?, got 5x7"),
+        (("-i", "empty", "-o", "y"), "found none"),
+        (("-i", "notes.txt", "-o", "y.npy"), ".txt"),
+        (("-i", "a.png", "-o", "y.npy", "--output-name", "z"), "the model has outputs logits"),
+        (("-i", "a.png", "-o", "y.png"), "1, 3 or 4 channels"),
+        (("-i", "a.png", "-o", "nowhere/y.npy"), "no such folder"),
+    ],
+)
+def test_what_does_not_fit_exits_3(bright, here, words, says):
+    """Inputs that cannot be read or do not fit the model end with code 3 and one line."""
+    picture("a.png", [[0, 255]])
+    np.save("double.npy", np.zeros((1, 1, 5, 7)))
+    np.save("flat.npy", np.zeros((5, 7), np.float32))
+    np.savez("extra.npz", image=np.zeros((1, 1, 5, 7), np.float32), other=np.zeros(3))
+    Path("empty").mkdir()
+    for name in ("broken.npy", "broken.npz", "broken.png", "notes.txt"):
+        Path(name).write_bytes(b"no array")
+    fails(UNFIT, "run", bright, *words, says=says)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-i", "a.png", "-o", "y.bmp"), "expected .npy, .npz, .png, .tif or a folder"),
+        (("-i", "a.png", "-i", "b.png", "-o", "y.npy"), "2 results need a folder"),
+        (("-i", "a.png", "-i", "sub/a.png", "-o", "y"), "would share the result 'a'"),
+        (("-i", "image=x.npz", "-o", "y.npy"), "names its inputs itself"),
+        (("-i", "a.png", "-o", "y.npy", "--overlay"), "--overlay draws a picture"),
+        (("-i", "x.npy", "-o", "y.png", "--overlay"), "the inputs are arrays"),
+        (("-i", "x.npy", "-o", "y.npy", "--scale", "2"), "change images"),
+        (("-i", "a.png", "-o", "y.npy", "--scale", "1/0"), "--scale: expected a number"),
+        (("-i", "a.png", "-o", "y.npy", "--std", "0"), "--std: expected numbers above 0"),
+        (("-i", "a.png", "-o", "y.npy", "--mean", "1,2"), "--mean: expected 1 value, got 2"),
+        (("-i", "a.png", "-o", "y.npy", "--classes", "a,b"), "--classes names the classes of"),
+        (("-i", "a.png", "-o", "y.png", "--argmax", "--classes", "a"), "expected 2 names, got 1"),
+        (("-i", "a.png", "-o", "y.npy", "--format", "png"), "a file of another format"),
+    ],
+)
+def test_options_that_contradict_exit_2(bright, here, words, says):
+    """Options that do not suit each other or the files end with code 2 and one line."""
+    Path("sub").mkdir()
+    for name in ("a.png", "b.png", "sub/a.png"):
+        picture(name, [[0, 255]])
+    np.save("x.npy", np.zeros((1, 1, 5, 7), np.float32))
+    np.savez("x.npz", image=np.zeros((1, 1, 5, 7), np.float32))
+    fails(USAGE, "run", bright, *words, says=says)
+
+
+def test_fixed_size_names_both_sizes(here):
+    """A picture of another size than the model's is refused with both sizes, nothing is resized."""
+    model = copy_model(here / "copy.onnx", [1, 1, 5, 7])
+    picture("a.png", RNG.integers(0, 256, (6, 7)))
+    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says="takes 1x1x5x7, got 1x1x6x7")
+
+
+def test_integer_model_refuses_values_it_cannot_hold(here):
+    """Pixels that a uint8 input cannot hold exactly are an error, not clipped."""
+    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"], TensorProto.UINT8)
+    Image.fromarray(np.array([[0, 999]], np.uint16)).save("a.png")
+    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says="cannot hold exactly")
+
+
+def test_several_inputs_need_names(here):
+    """A model of two inputs does not guess, and tells what is missing."""
+    model = sum_model(here / "sum.onnx")
+    np.save("a.npy", np.zeros((1, 1, 2, 3), np.float32))
+    fails(USAGE, "run", model, "-i", "a.npy", "-o", "y.npy", says="inputs a, b. Say which: -i a=a.npy")
+    fails(UNFIT, "run", model, "-i", "a=a.npy", "-o", "y.npy", says="nothing is given for b")
+
+
+def test_several_outputs_need_a_choice(here):
+    """A model of two outputs does not guess which one goes into a .npy."""
+    model = pool_model(here / "pool.onnx")
+    np.save("x.npy", np.zeros((1, 1, 4, 4), np.float32))
+    fails(USAGE, "run", model, "-i", "x.npy", "-o", "y.npy", says="outputs y, i. Choose one with --output-name")
+
+
+@pytest.mark.parametrize("verb", ["run", "inspect"])
+def test_unreadable_models_exit_3(here, verb):
+    """A missing file, a folder and bytes that are no model end with code 3."""
+    picture("a.png", [[0, 255]])
+    Path("broken.onnx").write_bytes(b"\x08\x07not a model")
+    rest = ("-i", "a.png", "-o", "y.npy") if verb == "run" else ()
+    fails(UNFIT, verb, "none.onnx", *rest, says="none.onnx")
+    fails(UNFIT, verb, "broken.onnx", *rest, says="broken.onnx")
+    fails(UNFIT, verb, here, *rest, says=here.name)
+
+
+def test_float_picture_is_not_guessed(here):
+    """A float output does not become a .png: code 4 names the formats that hold it."""
+    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
+    picture("a.png", [[0, 255]])
+    fails(UNSUPPORTED, "run", model, "-i", "a.png", "-o", "y.png", says="got float32. Write .tif or .npy")
+
+
+def test_interruption_leaves_nothing(bright, here, monkeypatch):
+    """Ctrl-C in the middle of a folder removes what was staged and exits 130."""
+    for name in ("a.png", "b.png"):
+        picture(name, [[0, 255]])
+    calls = []
+
+    def run_once(self, names, feed, options=None):
+        calls.append(feed)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return [np.zeros((1, 2, 1, 2), np.float32)]
+
+    monkeypatch.setattr("unpool.runtime.session.session.InferenceSession.run", run_once)
+    words = ("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out", "--argmax")
+    fails(INTERRUPTED, *words, says="interrupted")
+    assert len(calls) == 2
+
+
+def test_missing_model_argument_exits_2(here):
+    """A command line without its arguments is a usage error."""
+    assert invoke("run").exit_code == USAGE
+    assert invoke("run", "m.onnx", "-i", "a.png", "-o", "y.png", "--layout", "nwhc").exit_code == USAGE
+
+
+def test_inspect_prints_the_plan(here):
+    """The command inspect shows inputs, outputs, versions, and who runs each node and why."""
+    result = invoke("inspect", pool_model(here / "pool.onnx"))
+    assert result.exit_code == OK
+    for word in ("x", "1x1xHxW", "tensor(float)", "MaxPool", "unpool", "17"):
+        assert word in result.stdout
+
+
+def test_inspect_gives_json(here):
+    """The option --json of inspect gives the plan as data."""
+    result = invoke("inspect", pool_model(here / "pool.onnx"), "--json")
+    described = json.loads(result.stdout)
+    assert described["inputs"] == [{"name": "x", "shape": [1, 1, "H", "W"], "type": "tensor(float)"}]
+    assert [one["name"] for one in described["outputs"]] == ["y", "i"]
+    assert described["opsets"] == {"": 17}
+    (row,) = described["plan"]
+    assert row["operator"] == "MaxPool"
+    assert row["runner"] == "unpool"
+
+
+def test_version(here):
+    """--version prints the name and the version."""
+    result = invoke("--version")
+    assert result.exit_code == OK
+    assert result.stdout.startswith("unpool 0.")
+
+
+def test_demo_finds_the_coins(here):
+    """The demo writes a mask of the photograph's size and the overlay, and prints two lines."""
+    result = invoke("demo")
+    assert result.exit_code == OK, result.output
+    mask = Image.open("coins-mask.png")
+    assert mask.size == (384, 303)
+    assert set(np.unique(np.asarray(mask)).tolist()) == {0, 1}
+    overlay = np.asarray(Image.open("coins-overlay.png"))
+    assert overlay.shape[0] > 303
+    assert len(result.stdout.splitlines()) == 2
+
+
+def run_without(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a fresh interpreter in which `module` cannot be imported."""
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; sys.argv = ['unpool', *{list(words)!r}]; "
+        "from unpool.cli import main; main()"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("module", ["typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile"])
+def test_missing_run_extra_exits_4(here, module):
+    """Without the run extra the command says what to install, on stderr, and exits 4."""
+    done = run_without(module, "--version")
+    assert done.returncode == UNSUPPORTED
+    assert done.stdout == ""
+    assert done.stderr == f"error: the command unpool needs {module}. Run: pip install 'unpool[run]'\n"
+
+
+def test_missing_demo_extra_exits_4(here):
+    """Without scikit-image the demo says what to install and writes nothing."""
+    done = run_without("skimage", "demo")
+    assert done.returncode == UNSUPPORTED
+    assert done.stderr == "error: unpool demo needs scikit-image. Run: pip install 'unpool[demo]'\n"
+    assert list(here.iterdir()) == []
+
+
+def test_installed_command_has_no_colour_without_a_terminal(bright, here):
+    """The installed script runs in its own process and writes plain text when nobody watches."""
+    picture("a.png", [[0, 255]])
+    done = installed("run", bright, "-i", "a.png", "-o", "m.png", "--argmax")
+    assert (done.returncode, done.stderr) == (OK, "")
+    assert done.stdout.startswith("m.png: 1x1x2 uint8; background 50.0 %, coin 50.0 % of the area (")
+    assert "\x1b" not in done.stdout

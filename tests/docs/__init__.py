@@ -1,0 +1,1 @@
+"""Tests of what is written about the project, and of its rooms."""

@@ -1,0 +1,115 @@
+"""The documents say what is there: their code runs, their links lead somewhere, their tables hold."""
+
+import re
+import runpy
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from unpool.cli.app import app
+from unpool.operators import contract
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/how-it-works.md",
+    "docs/versions.md",
+    "docs/semantics.md",
+    "docs/differences.md",
+    "docs/export.md",
+    "docs/exported-models.md",
+    "docs/onnxruntime.md",
+    "docs/reliability.md",
+    "docs/speed.md",
+    "benchmarks/README.md",
+    "examples/coins/README.md",
+    "examples/onnxruntime/README.md",
+]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+WITH_CODE = {page: (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/exported-models.md")}
+LINK = re.compile(r"\]\(([^)]+)\)")
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "printed"), [(page, *block) for page, text in WITH_CODE.items() for block in PYTHON.findall(text)]
+)
+def test_code_prints_what_it_says(page, code, printed, tmp_path, monkeypatch):
+    """Every Python block of a page runs, in an empty folder, and prints the block after it."""
+    monkeypatch.chdir(tmp_path)
+    stream = StringIO()
+    with redirect_stdout(stream):
+        exec(compile(code, page, "exec"), {})
+
+    assert stream.getvalue() == printed
+
+
+@pytest.mark.parametrize(("page", "least"), list(zip(WITH_CODE, (3, 2), strict=True)))
+def test_every_python_block_is_run(page, least):
+    """No Python block of a page goes without its output."""
+    assert WITH_CODE[page].count("```python") == len(PYTHON.findall(WITH_CODE[page])) >= least
+
+
+def test_readme_is_short():
+    """The README can be read in one go."""
+    assert len(README.splitlines()) < 160
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    """A relative link names a file of the repository and, behind #, one of its headings."""
+    path = ROOT / page
+    targets = [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
+
+    assert [target for target in targets if not leads_somewhere(path, target)] == []
+
+
+def leads_somewhere(page, target):
+    """Whether a link of a page has a file and, if it names one, a heading or an anchor in it."""
+    place, _, heading = target.partition("#")
+    file = page.parent / place if place else page
+    if not heading or not file.is_file():
+        return file.exists() and not heading
+    text = file.read_text(encoding="utf-8")
+    anchors = {anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    return heading in anchors | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+
+
+def anchor(title):
+    """What a heading is called behind #: lower case, hyphens for blanks, no other signs."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def test_versions_page_is_that_of_the_contract():
+    """docs/versions.md is what docs/versions.py writes."""
+    page = runpy.run_path(str(ROOT / "docs" / "versions.py"))["page"]()
+
+    assert (ROOT / "docs" / "versions.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("operator", contract.OPERATORS)
+def test_readme_table_is_that_of_the_contract(operator):
+    """The row of an operator names all its versions and all types of the newest."""
+    rows = contract.rows_of(operator, "")
+    table = README.partition("| operator | versions |")[2].partition("\n\n")[0]
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {operator} |")]
+    _, _, versions, types, _, _, _ = (cell.strip() for cell in line.split("|"))
+
+    assert versions.split(", ") == [str(row.since_version) for row in rows]
+    assert sorted(types.split(", ")) == sorted(rows[-1].value_types)
+
+
+def test_readme_commands_use_options_that_exist():
+    """Every option in a shell line with `unpool run` is one of its options."""
+    text = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["run", "--help"]).output
+    lines = [line for line in README.splitlines() if line.startswith("unpool run ")]
+    used = {word for line in lines for word in line.split() if word.startswith("-")}
+
+    assert used
+    assert {option for option in used if not re.search(rf"(^|\s){option}\s", text)} == set()

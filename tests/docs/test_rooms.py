@@ -1,0 +1,169 @@
+"""The rooms of the house: who may import whom, and what an import must not load."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "unpool"
+
+FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
+ALLOWED = {
+    "errors": set(),
+    "geometry": {"errors"},
+    "indices": {"errors"},
+    "dtypes": {"errors"},
+    "arrays": {"errors", "dtypes"},
+    "control_groups": set(),
+    "allowance": {"control_groups"},
+    "kept": set(),
+    "memory": {"errors", "geometry", "dtypes", "allowance"},
+    "files": {"errors", "files"},
+    "operators": {"errors", "geometry", "dtypes", "operators"},
+    "kernels": {"control_groups", "geometry", "kept", "kernels"},
+    "execute": FOUNDATION | {"operators", "kernels", "execute"},
+    "calls": FOUNDATION | {"operators", "execute"},
+    "functional": FOUNDATION | {"operators", "execute", "calls"},
+    "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
+    "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
+    "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
+    "warmup": {"errors", "dtypes", "functional"},
+    "data": set(),
+    "forks": set(),
+    "names": set(),
+    "cli": {"errors", "files", "functional", "warmup", "runtime", "data", "cli"},
+    "": {"errors", "forks", "functional", "names", "runtime"},
+}
+INNER = {
+    "kernels/cpu": (
+        "vector", "machine", "rows", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
+    ),
+    "runtime": (
+        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
+        "onnx_backend", "measure", "rewrite", "lint",
+    ),
+    "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
+    "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
+    "torch/exporting": (
+        "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
+    ),
+}  # fmt: skip
+"""Rooms inside a room, and files beside them: each may import from those before it."""
+
+MOST_LINES = 400
+MOST_PARAMETERS = 8
+FREE_IN_PARAMETERS = ("kernels/cpu/vector", "cli")
+"""The words of the vector language take one value per word, and the command line one parameter per option."""
+
+HEAVY = ("numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path):
+    """The first part of a file's place under src/unpool; the package's own __init__ is the room ''."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py").replace("__init__", "")
+
+
+def imported_rooms(path):
+    """The rooms that a file imports from, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "unpool":
+            for alias in node.names:
+                yield alias.name if (SOURCE / alias.name).exists() or (SOURCE / f"{alias.name}.py").exists() else ""
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unpool."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                first, _, rest = alias.name.partition(".")
+                if first == "unpool":
+                    yield rest.split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_upward(path):
+    """A file imports only from the rooms that its own room may see."""
+    assert set(imported_rooms(path)) <= ALLOWED[room_of(path)] | ({""} if room_of(path) == "cli" else set())
+
+
+@pytest.mark.parametrize("house", INNER)
+def test_inner_imports_point_upward(house):
+    """Inside a room too, an inner room imports only from those before it, so that there is no circle."""
+    rooms, start = INNER[house], f"unpool.{house.replace('/', '.')}"
+    for path in sorted((SOURCE / house).rglob("*.py")):
+        room = path.relative_to(SOURCE / house).parts[0].removesuffix(".py")
+        seen = set(inner_rooms(path, start)) - {room}
+        before = rooms[: rooms.index(room)] if room in rooms or room != "__init__" else ()
+        assert seen <= set(before), path
+
+
+def inner_rooms(path, start):
+    """The rooms below `start` that a file imports from."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(start):
+            rest = node.module.removeprefix(start).strip(".")
+            yield from [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+
+
+def test_files_are_short():
+    """A file that grows beyond what can be read in one go becomes two."""
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_functions_take_few_parameters_by_position():
+    """What belongs together goes into a function as one record, so that nobody has to count the arguments."""
+    found = [(f"{path.relative_to(SOURCE)}: {name}", count) for path in FILES for name, count in positional(path)]
+    free = tuple(f"{room}/" for room in FREE_IN_PARAMETERS)
+    assert [one for one in found if one[1] > MOST_PARAMETERS and not one[0].startswith(free)] == []
+
+
+def positional(path):
+    """The functions of a file, each with the number of its parameters that can be given by position."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, len(node.args.posonlyargs) + len(node.args.args)
+
+
+def test_every_room_is_in_the_table():
+    """A new room has to be written into the table before anyone imports from it."""
+    assert {room_of(path) for path in FILES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("operator", ["max_pool", "max_unpool", "conv_transpose"])
+def test_one_operator_has_one_file_name(operator):
+    """An operator's contract and its kernels are found under the same name."""
+    assert (SOURCE / "operators" / f"{operator}.py").is_file()
+    assert (SOURCE / "kernels" / "cpu" / operator / "__init__.py").is_file()
+
+
+def test_importing_unpool_loads_nothing_heavy():
+    """A fresh interpreter that imports unpool has loaded no compiler, framework or runtime."""
+    code = f"import sys, unpool; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_pinned():
+    """What `unpool` exports changes only on purpose, and every name can be had."""
+    import unpool
+
+    assert sorted(unpool.__all__) == [
+        "FileError",
+        "IndicesError",
+        "InferenceSession",
+        "MissingFileError",
+        "ModelError",
+        "ShapeError",
+        "UnpoolError",
+        "UnsupportedError",
+        "conv_transpose",
+        "max_pool",
+        "max_unpool",
+        "prepare_conv_transpose",
+        "to_onnx_indices",
+        "to_torch_indices",
+    ]
+    assert all(hasattr(unpool, name) for name in unpool.__all__)

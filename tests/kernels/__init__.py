@@ -1,0 +1,1 @@
+"""Tests of the kernels, and of the machine below them."""

@@ -1,0 +1,255 @@
+"""No file of the cache of kernels can fail a call, or give it other machine code than what was compiled."""
+
+import errno
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from numba import config
+
+import unpool
+from unpool.kernels.cpu.machine import cache, numba_seam
+from unpool.kernels.cpu.machine.compiled import compiled
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+
+def double(x):
+    """What is compiled here."""
+    return 2 * x
+
+
+def triple(x):
+    """Another."""
+    return 3 * x
+
+
+def call(function: Callable[[int], int] = double, value: float = 21) -> tuple[float, bool]:
+    """What a process that has just started computes, and whether it found it."""
+    kernel = compiled()(function)
+    result = kernel(value)
+    return result, bool(kernel.stats.cache_hits)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """A folder with what one process has left for others."""
+    folder = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(numba_seam, "is_plain", lambda: False)
+        patched.setattr(config, "CACHE_DIR", str(folder))
+        assert call() == (42, False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_files(monkeypatch) -> None:
+    """These tests are about unpool's own files, also where UNPOOL_NUMBA=plain leaves them to Numba."""
+    monkeypatch.setattr(numba_seam, "is_plain", lambda: False)
+
+
+@pytest.fixture
+def folder(written, tmp_path, monkeypatch) -> Path:
+    """A copy of it, which is the cache."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "cache"))
+    return Path(shutil.copytree(written, tmp_path / "cache"))
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch) -> Path:
+    """A cache without anything in it."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    cache._say_once.cache_clear()
+    return tmp_path
+
+
+def flipped(content: bytes, where: float) -> bytes:
+    """With one bit changed, at a part of its length."""
+    at = int(where * (len(content) - 1))
+    return content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :]
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+    "tail of zeros": lambda content: content[:1000] + bytes(len(content) - 1000),
+    "longer": lambda content: content + b"more",
+    **{
+        f"bit at {where}": lambda content, where=where: flipped(content, where) for where in (0, 0.01, 0.3, 0.6, 0.9, 1)
+    },
+}
+
+
+def test_the_cache_works(folder) -> None:
+    """Where nothing is damaged, nothing is compiled."""
+    assert call() == (42, True)
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_a_miss_that_heals(folder, kind, damage) -> None:
+    """Whatever became of a file, the kernel is compiled once more, and found by whoever comes next."""
+    (path,) = folder.rglob(f"*.{kind}")
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert call() == (42, False)
+    assert call() == (42, True)
+
+
+def test_a_missing_file_is_a_miss(folder) -> None:
+    """An index may name machine code that somebody removed."""
+    (path,) = folder.rglob("*.nbc")
+    path.unlink()
+    assert call() == (42, False)
+    assert call() == (42, True)
+
+
+def test_a_folder_in_the_way_is_a_miss(folder) -> None:
+    """Not even something that is no file fails a call."""
+    (path,) = folder.rglob("*.nbi")
+    path.unlink()
+    path.mkdir()
+    assert call() == (42, False)
+
+
+def test_every_byte_is_guarded(tmp_path) -> None:
+    """No byte of a file can change without its digest."""
+    files = cache._Files(str(tmp_path), "kernel", "stamp")
+    files.save("key", [1, 2.5, "three"])
+    assert files.load("key") == [1, 2.5, "three"]
+    for path in (tmp_path / "kernel.checked.nbi", tmp_path / "kernel.checked.1.nbc"):
+        content = path.read_bytes()
+        for at, byte in enumerate(content):
+            path.write_bytes(content[:at] + bytes([byte ^ 1 << at % 8]) + content[at + 1 :])
+            assert files.load("key") is None
+        path.write_bytes(content)
+    assert files.load("key") == [1, 2.5, "three"]
+
+
+def test_machine_code_of_another_signature_is_a_miss(folder) -> None:
+    """Two processes that write at once may leave an index that names the other's code; it is not called."""
+    (ints,) = folder.rglob("*.nbc")
+    other = ints.read_bytes()
+    assert call(value=1.5) == (3.0, False)
+    (floats,) = set(folder.rglob("*.nbc")) - {ints}
+    floats.write_bytes(other)
+    assert call(value=1.5) == (3.0, False)
+    assert call(value=1.5) == (3.0, True)
+
+
+def test_an_index_of_other_sources_is_a_miss(folder, monkeypatch) -> None:
+    """When any source of the kernels changed, nothing that is kept fits."""
+    monkeypatch.setattr(cache, "source_digest", lambda: "changed")
+    assert call() == (42, False)
+    assert call() == (42, True)
+
+
+@pytest.mark.parametrize("number", FULL, ids=errno.errorcode.get)
+@pytest.mark.parametrize("action", ["write_bytes", "replace"])
+def test_full_disks_are_logged_once(empty, number, action, monkeypatch, caplog) -> None:
+    """Where nothing can be written the compiled kernel is used, the log says so once, and nothing is left."""
+
+    def refuse(path: object, *args: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(*(cache.Path, action) if action == "write_bytes" else (cache.os, action), refuse)
+    with caplog.at_level(logging.WARNING, "unpool"):
+        assert call() == (42, False)
+        assert call(triple) == (63, False)
+    (said,) = caplog.messages
+    assert os.strerror(number) in said
+    assert "NUMBA_CACHE_DIR" in said
+    assert not [path for path in empty.rglob("*") if path.is_file()]
+    monkeypatch.undo()
+
+
+def test_a_disk_that_fills_while_it_is_written(empty, caplog) -> None:
+    """A file that cannot grow beyond some bytes: the first call works, and so do all later ones."""
+    resource = pytest.importorskip("resource", reason="the system knows no limit of a file's size")
+    caplog.set_level(logging.WARNING, "unpool")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    try:
+        results = [call() for _ in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert results == [(42, False)] * 2
+    assert len(caplog.messages) == 1
+    assert not list(empty.rglob("*.nbc*"))
+    assert call() == (42, False)
+    assert call() == (42, True)
+
+
+def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
+    """Ctrl-C while a file is written: what is left is what was there."""
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache.os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert not [path for path in empty.rglob("*") if path.is_file()]
+
+
+def archived(folder: Path, name: str) -> Path:
+    """The package in an archive."""
+    source, target = Path(unpool.__file__).parent, folder / name
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in source.rglob("*.py"):
+            archive.write(path, Path("unpool", path.relative_to(source)))
+    return target
+
+
+def digest_in(*path: Path) -> str:
+    """What a process says of the sources that it imports from here."""
+    code = "from unpool.kernels.cpu.machine.host import source_digest; print(source_digest())"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_archives_are_told_apart(tmp_path) -> None:
+    """The digest of kernels in an archive is that of their sources, and no other archive's."""
+    from unpool.kernels.cpu.machine.host import source_digest
+
+    first = archived(tmp_path, "first.zip")
+    second = Path(shutil.copy(first, tmp_path / "second.zip"))
+    with zipfile.ZipFile(second, "a") as archive:
+        archive.writestr("unpool/kernels/cpu/vector/more.py", "# one more")
+    assert digest_in(first) == source_digest()
+    assert digest_in(second) not in (source_digest(), "")
+
+
+def test_bytecode_is_told_apart(tmp_path) -> None:
+    """Where only bytecode is shipped, the digest is that of the bytecode."""
+    import compileall
+
+    digests = set()
+    for name in ("first", "second"):
+        package = tmp_path / name / "unpool"
+        shutil.copytree(Path(unpool.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "runtime"))
+        if name == "second":
+            with (package / "kernels" / "cpu" / "vector" / "memory.py").open("a") as source:
+                source.write("MORE = 1\n")
+        assert compileall.compile_dir(str(package), legacy=True, quiet=1, invalidation_mode=None)
+        for path in package.rglob("*.py"):
+            path.unlink()
+        digests.add(digest_in(tmp_path / name))
+    assert len(digests - {""}) == 2
+
+
+def test_sources_that_nobody_can_read_are_not_cached(empty, monkeypatch, caplog) -> None:
+    """Without a way to tell old from new, nothing is kept, and the log says why."""
+    monkeypatch.setattr(cache, "source_digest", lambda: "")
+    with caplog.at_level(logging.WARNING, "unpool"):
+        assert call() == (42, False)
+        assert call() == (42, False)
+    assert len(caplog.messages) == 1
+    assert not list(empty.rglob("*.nb*"))

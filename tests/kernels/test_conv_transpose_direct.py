@@ -1,0 +1,86 @@
+"""The kernel of few channels per group, forced on sizes around its vectors, bands and pieces."""
+
+import numpy as np
+import pytest
+
+from tests.cases import kernel_few_channels as direct_cases
+from tests.cases.kernel_conv_transpose import by_rows, work_of
+from tests.cases.kernel_few_channels import STRIDES, direct_case
+from tests.support.guarded import beside_guard, survives
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.conv_transpose import direct
+from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.machine.host import vector_bytes
+
+CHUNKS = 4
+PER_CHUNK = 80
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_agrees_with_the_reference(chunk: int) -> None:
+    """Small integers are exact with any threads, bands and pieces, and nothing beside the output is written."""
+    cases = [direct_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
+    found = (direct_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    wrong = [each for each in found if each]
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_cases_are_hard() -> None:
+    """The random cases have every stride along the lanes, groups, channels, ranks, dilations, long rows and pieces."""
+    cases = [direct_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    assert {case.attributes["strides"][-1] for case in cases} == set(STRIDES)
+    assert {case.attributes["dilations"][-1] for case in cases} == {1, 2, 3}
+    assert {len(case.attributes["strides"]) for case in cases} == {1, 2, 3}
+    assert sum(case.attributes["group"] > 1 for case in cases) > 50
+    assert sum(case.inputs[0].shape[-1] > 64 and case.result_bytes == 1 for case in cases) > 10
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("stride", STRIDES)
+def test_touches_its_arrays_only(stride: int, at_end: bool) -> None:
+    """Beside protected pages the kernel reads all of x, weights and bias and writes all of y, and nothing more."""
+    rng = np.random.default_rng(stride)
+    axis = Axis(18 * stride + 5 - 2, 19, Window(5, stride), 1)
+    shapes = ((2, 3, 19, 19), (3, 2, 5, 5), (6,))
+    x, w, b = (beside_guard(rng.standard_normal(shape), at_end=at_end) for shape in shapes)
+    y = beside_guard(np.full((2, 6, axis.large, axis.large), np.nan), at_end=at_end)
+    launch = direct.launch(work_of(x, w, (axis, axis), 3))
+    assert survives(lambda: launch.on((x, w, b, y), 1))
+    launch.on((x, w, b, y), 1)
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_reaches_its_own_outputs_only(value: float) -> None:
+    """In x it changes the windows it is in; in the weights no NaN appears where it would meet padding."""
+    rng = np.random.default_rng(0)
+    axis = Axis(38, 19, Window(4, 2), 1)
+    x, w, b = (rng.standard_normal(shape) for shape in ((1, 2, 19, 19), (2, 1, 4, 4), (2,)))
+    for array in (x[0], w[:, 0]):
+        kept = array[1, 3, 0]
+        array[1, 3, 0] = value
+        y, expected = np.empty((1, 2, 38, 38)), np.empty((1, 2, 38, 38))
+        router.Growth(work_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
+        by_rows(x, w, b, (axis, axis), 2, expected)
+        np.testing.assert_allclose(y, expected, rtol=1e-12)
+        array[1, 3, 0] = kept
+
+
+def test_pays_for_few_products() -> None:
+    """Depthwise windows are computed directly; many channels, other strides, narrow maps and huge tables are not."""
+    axes = [Axis(64, 32, Window(4, 2), 1)] * 2
+    assert direct.pays(tuple(axes), 1, 1, 4)
+    assert not direct.pays(tuple(axes), 8, 8, 4)
+    assert not direct.pays((Axis(96, 32, Window(4, 3)),), 1, 1, 4)
+    assert not direct.pays((Axis(1 << 22, 1 << 22, Window(1)), axes[0]), 1, 1, 4)
+    quarter = vector_bytes() // 16
+    narrow = Axis(quarter, quarter, Window(3), 1)
+    assert not direct.pays((narrow, narrow), 1, 1, 4)
+
+
+def test_panels_are_bounded() -> None:
+    """Rows far apart, by dilation or by a leading axis, are not laid out together where they are too many."""
+    lanes = Axis(2048, 2048, Window(1))
+    assert direct.fits((Axis(4096, 4096, Window(3), 1), lanes), 1, 4)
+    assert not direct.fits((Axis(4096, 4096, Window(3, dilation=1000), 1000), lanes), 1, 4)
+    assert not direct.fits((Axis(9, 9, Window(3), 1), Axis(4096, 4096, Window(3), 1), lanes), 1, 4)

@@ -1,0 +1,225 @@
+"""Winograd's kernel: right on all windows it takes, nearly as exact as direct sums, and never for infinity or NaN."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cases import kernel_conv_transpose as growth_cases
+from tests.cases.kernel_conv_transpose import by_rows, winograd_case, work_of
+from tests.support.guarded import beside_guard, survives
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose import winograd
+from unpool.kernels.cpu.conv_transpose.winograd_even import Thresholds, find_uneven, thresholds_of, thresholds_record
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.weights import own_weights
+from unpool.operators import conv_transpose as operator
+from unpool.operators import resolve
+
+CHUNKS = 4
+PER_CHUNK = 72
+
+
+def square(size: int, small: int, *, stride: int = 2, begin: int = 1) -> tuple[Axis, Axis]:
+    """Two equal axes, cut equally at both ends."""
+    axis = Axis((small - 1) * stride + size - 2 * begin, small, Window(size, stride), begin)
+    return axis, axis
+
+
+def drawn(seed: int, axes: tuple[Axis, Axis], batch: int, channels: int, maps: int) -> list[np.ndarray]:
+    """Normal x, w and b, float32."""
+    rng = np.random.default_rng(seed)
+    shapes = (batch, channels, *(axis.small for axis in axes)), (channels, maps, *(axis.window.size for axis in axes))
+    return [rng.standard_normal(shape).astype(np.float32) for shape in (*shapes, (maps,))]
+
+
+def empty(axes: tuple[Axis, Axis], batch: int, maps: int) -> np.ndarray:
+    """A float32 output full of NaN."""
+    return np.full((batch, maps, *(axis.large for axis in axes)), np.nan, np.float32)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_agrees_with_the_reference(chunk: int) -> None:
+    """Small integers are exact with any threads, blocks and chunks, and nothing beside the output is written."""
+    cases = [winograd_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
+    found = (growth_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    wrong = [each for each in found if each]
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_cases_are_hard() -> None:
+    """Nearly all random cases have a plan; there are groups, batches, and outputs that blocks and tiles divide."""
+    cases = [winograd_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    specs = [resolve.spec("ConvTranspose", case.attributes) for case in cases]
+    shapes = [[each.shape for each in case.inputs] for case in cases]
+    plans = [find_tiling(operator.call(spec, *each).axes) for spec, each in zip(specs, shapes, strict=True)]
+    assert sum(plan is not None for plan in plans) > 0.9 * len(cases)
+    assert {plan.outputs for plan in plans if plan} == {2, 3}
+    assert sum(case.attributes["group"] > 1 for case in cases) > 50
+    assert sum(case.inputs[0].shape[0] > 1 for case in cases) > 100
+    assert sum(case.panel_bytes == 1 for case in cases) > 50
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("size", [3, 4])
+def test_touches_its_arrays_only(size: int, at_end: bool) -> None:
+    """Beside protected pages the kernel reads all of x, weights and bias and writes all of y, and nothing more."""
+    axes = square(size, 9, stride=size - 2)
+    x, w, b = (beside_guard(each, at_end=at_end) for each in drawn(0, axes, 2, 3, 9))
+    packed = beside_guard(winograd.pack(w, axes, 1, 1), at_end=at_end)
+    y = beside_guard(empty(axes, 2, 9), at_end=at_end)
+    launch = winograd.launch(work_of(x, w, axes, 1))
+    launch.on((x, packed, b, y), 1)
+    assert survives(lambda: launch.on((x, packed, b, y), 1))
+    assert np.isfinite(y).all()
+
+
+def errors(seed: int, size: int, stride: int, channels: int) -> tuple[float, float]:
+    """Largest error over largest value, of this kernel and of PyTorch, both in float32."""
+    axes = square(size, 6 + seed % 5, stride=stride)
+    x, w, b = drawn(seed, axes, 1, channels, 16)
+    y = empty(axes, 1, 16)
+    winograd.launch(work_of(x, w, axes, 1)).on((x, winograd.pack(w, axes, 1, 1), b, y), 1)
+    tensors = [torch.from_numpy(each) for each in (x, w, b)]
+    theirs = torch.nn.functional.conv_transpose2d(*tensors, stride=stride, padding=1).numpy()
+    wide = [each.double() for each in tensors]
+    right = torch.nn.functional.conv_transpose2d(*wide, stride=stride, padding=1).numpy()
+    largest = np.abs(right).max()
+    return float(np.abs(y - right).max() / largest), float(np.abs(theirs - right).max() / largest)
+
+
+def test_errors_are_close_to_those_of_a_direct_sum() -> None:
+    """Against float64 the error is twice PyTorch's in the median of 60 cases, and four times at most."""
+    pairs = [errors(seed, *window, channels) for seed in range(5) for window in ((4, 2), (3, 1), (3, 2))
+             for channels in (8, 64, 256, 512)]  # fmt: skip
+    ratios = np.array([ours / theirs for ours, theirs in pairs])
+    assert np.median(ratios) <= 2
+    assert ratios.max() <= 4
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("size", [3, 4])
+def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, size: int) -> None:
+    """One element that is no number, or too large to be added to another, changes the windows it is in, as in rows."""
+    axes = square(size, 20, stride=size - 2)
+    x, w, b = drawn(1, axes, 2, 64, 64)
+    x[1, 5, 6, 4] = value
+    w = own_weights(w / 100)
+    y, expected = empty(axes, 2, 64), empty(axes, 2, 64)
+    assert winograd.pays(axes, 2, 64, 64, 4, is_kept=True)
+    router.Growth(work_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
+    by_rows(x, w, b, axes, 1, expected)
+
+    assert np.isfinite(expected).sum() >= expected.size - 64 * size * size
+    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_pays_where_products_are_saved() -> None:
+    """Many channels and positions pay; few positions, single channels and weights that change at every call do not."""
+    large = square(4, 32)
+    assert winograd.pays(large, 1, 64, 64, 4, is_kept=True)
+    assert winograd.pays(square(3, 32, stride=1), 1, 64, 64, 4, is_kept=True)
+    assert not winograd.pays(square(4, 8), 1, 1024, 512, 4, is_kept=True)
+    assert not winograd.pays(large, 1, 1, 1, 4, is_kept=True)
+    assert not winograd.pays(square(4, 4), 4, 64, 64, 4, is_kept=False)
+
+
+@pytest.mark.parametrize("axes", [square(4, 5)[:1], (*square(4, 5), square(4, 5)[0]), square(2, 5), square(9, 5),
+                                  (square(4, 5)[0], square(3, 5, stride=1)[0]), square(20, 5, stride=10)])  # fmt: skip
+def test_other_windows_are_refused(axes: tuple[Axis, ...]) -> None:
+    """One axis, three axes, phases of one tap or of more than three, of two sizes, or too many phases: no plan."""
+    assert find_tiling(axes) is None
+    assert winograd.cost(axes, 1, 64, 64, 4, is_kept=True) == math.inf
+
+
+@pytest.mark.parametrize("channels", [1, 512, winograd.MOST_CHANNELS])
+@pytest.mark.parametrize("size", [3, 4, 8])
+def test_workspace_is_bounded(channels: int, size: int) -> None:
+    """A thread's three arrays, as the module's text has them, take at most 32 MiB."""
+    axes = square(size, 300, stride=max(1, size // 2))
+    plan = find_tiling(axes)
+    assert plan is not None
+    cut = winograd.cut_of(plan, 16, channels, 999, 4)
+    phases = plan.phases
+    elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
+    assert elements * cut.block * 4 < 28 << 20
+    assert cut.block % (vector_bytes() // 4) == 0
+
+
+def test_packed_weights_serve_every_size() -> None:
+    """Calls of one window share their packed weights whatever the image; another begin needs its own."""
+    keys = {winograd.packing_key(square(4, small)) for small in (3, 8, 50)}
+    assert len(keys) == 1
+    assert winograd.packing_key(square(4, 8, begin=0)) not in keys
+    w = np.random.default_rng(3).standard_normal((4, 9, 4, 4)).astype(np.float32)
+    np.testing.assert_array_equal(winograd.pack(w, square(4, 3), 2, 1), winograd.pack(w, square(4, 50), 2, 2))
+
+
+def test_looks_at_its_arrays_only() -> None:
+    """Beside protected pages x is judged, and nothing else is read."""
+    axes = square(4, 9)
+    for at_end in (False, True):
+        x = beside_guard(drawn(0, axes, 2, 3, 9)[0], at_end=at_end)
+        thresholds = thresholds_record(Thresholds(9, 0.2, 0), np.float32)
+        assert survives(lambda x=x, thresholds=thresholds: find_uneven(x, thresholds, axes, 1, 1))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("value", [1e6, 1e20, np.nan, np.inf])
+def test_tiles_around_a_spike_are_not_even(value: float, threads: int) -> None:
+    """One element makes the tiles that hold it uneven, in whichever image and group; none that do not touch them."""
+    axes = square(4, 32)
+    x, w, _ = drawn(2, axes, 3, 128, 16)
+    thresholds = thresholds_of(w, axes, 2)
+    assert find_uneven(x, thresholds, axes, 2, threads).size == 0
+    x[1, 70, 17, 9] = value
+    plan = tiling_of(axes)
+    rows, columns = (
+        [tile for tile in range(count) if 0 <= at - side.first - plan.outputs * tile < 4]
+        for at, side, count in zip((17, 9), plan.sides, plan.tiles, strict=True)
+    )
+    number = plan.tiles[0] * plan.tiles[1]
+    expected = {number + row * plan.tiles[1] + column for row in rows for column in columns}
+    beside = {each - 1 for each in expected}
+    found = set(find_uneven(x, thresholds, axes, 2, threads).tolist())
+    assert expected <= found <= (expected if value == 1e6 else expected | beside)
+
+
+def test_zeros_are_even_only_among_zeros() -> None:
+    """An image of zeros is even; one where a window is zero, and its neighbours are not, is not."""
+    axes = square(4, 9)
+    x, w, _ = drawn(4, axes, 1, 64, 16)
+    thresholds = thresholds_of(w, axes, 1)
+    assert find_uneven(np.zeros_like(x), thresholds, axes, 1, 1).size == 0
+    x[:, :, 4:6, 4:6] = 0
+    assert find_uneven(x, thresholds, axes, 1, 1).size > 0
+
+
+@pytest.mark.parametrize("change", ["a tap", "a map", "sparse", "tiny", "huge"])
+def test_uneven_weights_are_refused(change: str) -> None:
+    """A tap far smaller than others, a map of few weights, and magnitudes that products may not have."""
+    axes = square(4, 9)
+    w = drawn(5, axes, 1, 64, 16)[1]
+    assert thresholds_of(w, axes, 1) is not None
+    if change == "a tap":
+        w[:, 3, 1, 1] *= 1e-3
+    elif change == "a map":
+        w[1:, 3] = 0
+    elif change == "sparse":
+        w *= np.random.default_rng(6).random(w.shape) < 0.05
+    else:
+        w *= np.float32(1e-30 if change == "tiny" else 1e30)
+    assert thresholds_of(w, axes, 1) is None
+
+
+def test_a_map_without_weights_is_no_obstacle() -> None:
+    """Its outputs are the bias, exactly, whatever the others are."""
+    axes = square(4, 9)
+    w = drawn(5, axes, 1, 64, 16)[1]
+    thresholds = thresholds_of(w, axes, 1)
+    w[:, 3] = 0
+    np.testing.assert_allclose(thresholds_of(w, axes, 1).tolist(), thresholds.tolist(), rtol=0.3)

@@ -1,0 +1,173 @@
+"""Compiled kernels are found again by the next process, until a source changes; without a cache they still run."""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unpool
+
+PROBE = Path(__file__).parents[1] / "support" / "cache_probe.py"
+HELPERS = ("vector/arithmetic.py", "vector/order.py", "rows.py")
+DROP_FROM_BOUNDING_SET, DAC_OVERRIDE = 24, 1  # of Linux' prctl: what lets root write where no permission says so
+
+
+@dataclass(frozen=True)
+class House:
+    """A copy of the package, and folders of its own for everything that is written.
+
+    Attributes:
+        package: the folder `unpool`.
+        home: HOME of its processes.
+        cache: NUMBA_CACHE_DIR, or None.
+    """
+
+    package: Path
+    home: Path
+    cache: Path | None
+
+    def probe(self, *work: str, before: Callable[[], None] | None = None, mode: str = "") -> tuple[dict[str, Any], str]:
+        """What a new process says that calls the kernels, and its log; `mode` is its UNPOOL_NUMBA."""
+        hidden = ("NUMBA_", "PYTHON", "XDG_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        chosen = {"HOME": str(self.home), "PYTHONPATH": str(self.package.parent), "PYTHONDONTWRITEBYTECODE": "1",
+                  "UNPOOL_NUMBA": mode}  # fmt: skip
+        if self.cache is not None:
+            chosen["NUMBA_CACHE_DIR"] = str(self.cache)
+        run = subprocess.run(
+            [sys.executable, str(PROBE), *work], env=kept | chosen, capture_output=True, text=True, check=False,
+            preexec_fn=before,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr[-3000:]
+        report = json.loads(run.stdout)
+        assert report["package"] == str(self.package)
+        return report, run.stderr
+
+
+def copied(folder: Path, cache: Path | None = None) -> House:
+    """The package without anything compiled, in a new folder, and an empty home."""
+    package, home = folder / "site" / "unpool", folder / "home"
+    shutil.copytree(Path(unpool.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    home.mkdir()
+    return House(package, home, cache)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> tuple[House, dict[str, Any]]:
+    """A house whose cache the first process has filled, and what that one said."""
+    folder = tmp_path_factory.mktemp("cache")
+    house = copied(folder, folder / "numba")
+    return house, house.probe()[0]
+
+
+def test_first_process_compiles_everything(filled) -> None:
+    """The probe reaches every function that the sources hand to Numba; a new one has to be called there too."""
+    _, first = filled
+    assert set(first["written"]) <= set(first["compiled"])
+    assert not first["found"]
+
+
+def test_second_process_compiles_nothing(filled) -> None:
+    """Every kernel that Python calls, and all that `unpool warmup` lists, is found with what it contains."""
+    house, first = filled
+    second, _ = house.probe()
+    assert second["compiled"] == []
+    assert set(second["found"]) == set(first["written"]) - set(first["inner"])
+
+
+def test_nothing_is_imported_to_find_kernels(filled) -> None:
+    """Linear algebra is imported by a process that compiles, not by one that finds what it needs."""
+    house, first = filled
+    second, _ = house.probe("pool", "unpool_again", "backward")
+    assert second["compiled"] == []
+    assert second["heavy"] == []
+    assert "numba.np.linalg" in first["heavy"]
+
+
+def test_change_of_a_helper_compiles_again(filled) -> None:
+    """A comment in the helpers' files makes every kernel that contains code of another file miss its cache."""
+    house, first = filled
+    changed = copied(house.package.parents[1] / "changed", house.cache)
+    shutil.rmtree(house.package)
+    changed.package.rename(house.package)
+    for name in HELPERS:
+        path = house.package / "kernels" / "cpu" / name
+        path.write_text(path.read_text() + "# changed\n")
+    third, _ = house.probe("pool", "unpool_again", "deconvolve", "backward", "hand_over")
+    borrowing = set(first["borrowing"]) & set(first["written"])
+    assert len(borrowing) >= 4
+    assert borrowing <= set(third["compiled"])
+
+
+def test_the_plain_mode_has_files_of_its_own(tmp_path: Path) -> None:
+    """Numba's cache works there too, beside the usual mode's files in the same folder: neither reads the other's."""
+    house = copied(tmp_path, tmp_path / "numba")
+    for mode in ("", "plain"):
+        assert house.probe("backward", mode=mode)[0]["found"] == []
+    for mode in ("", "plain"):
+        assert house.probe("backward", mode=mode)[0]["compiled"] == []
+
+
+def test_package_folder_is_the_cache(tmp_path: Path) -> None:
+    """Without any setting Numba keeps the kernels beside their sources, and finds them there."""
+    house = copied(tmp_path)
+    house.probe("backward")
+    assert list((house.package / "kernels" / "cpu").rglob("__pycache__/*.nbi"))
+    assert house.probe("backward")[0]["compiled"] == []
+
+
+def test_home_is_the_next_cache(tmp_path: Path) -> None:
+    """Where the package folder is read-only, Numba keeps the kernels in the user's cache."""
+    house = copied(tmp_path)
+    read_only(house.package)
+    house.probe("backward", before=without_override)
+    assert list(house.home.rglob("*.nbi"))
+    assert house.probe("backward", before=without_override)[0]["compiled"] == []
+
+
+def read_only(folder: Path) -> None:
+    """Take the permission to write from a folder and all folders in it."""
+    for each in (folder, *folder.rglob("*")):
+        if each.is_dir():
+            each.chmod(0o555)
+
+
+def without_override() -> None:
+    """In a new process, let permissions hold for root as for anybody else."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(DROP_FROM_BOUNDING_SET, DAC_OVERRIDE, 0, 0, 0):
+        os._exit(1)
+
+
+def block_folders(house: House) -> None:
+    """Files where the cache's folders would be."""
+    for folder in {path.parent for path in house.package.rglob("*.py")}:
+        (folder / "__pycache__").write_text("")
+    (house.home / ".cache").write_text("")
+    (house.home / "Library").write_text("")
+
+
+def forbid_writing(house: House) -> None:
+    """Permissions of an installation for all, and of a service's home."""
+    read_only(house.package)
+    read_only(house.home)
+
+
+@pytest.mark.parametrize(("spoil", "mode"), [(block_folders, ""), (forbid_writing, ""), (forbid_writing, "plain")])
+def test_runs_where_nothing_can_be_written(tmp_path: Path, spoil: Callable[[House], None], mode: str) -> None:
+    """Neither the package nor the home can be written: kernels compile without a cache, and the log says so once."""
+    house = copied(tmp_path)
+    spoil(house)
+    report, log = house.probe("pool", before=without_override, mode=mode)
+    assert "max_pool.direct.pool_rows" in report["written"]
+    assert report["found"] == []
+    said = [line for line in log.splitlines() if "cache" in line.lower()]
+    assert len(said) == 1, log
+    assert not list(tmp_path.rglob("*.nbi"))

@@ -1,0 +1,256 @@
+"""Every pooling kernel, chosen by force, on sizes around its blocks of lanes, its strips and its threads."""
+
+import itertools
+import math
+from dataclasses import replace
+from unittest.mock import patch
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numba import njit, types
+
+import unpool
+from tests import oracle
+from tests.cases import kernel_pools as kernel_cases
+from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
+from tests.support.guarded import beside_guard, survives
+from tests.support.kernel_choice import is_chosen
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.max_pool import rolling, separable
+from unpool.kernels.cpu.max_pool.choice import is_separable_cheaper
+from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Plane, Pool
+from unpool.kernels.cpu.vector import load, splat, store
+from unpool.kernels.cpu.vector.order import key_of_bits
+
+CHUNKS = 12
+PER_CHUNK = 48
+
+
+def differences(cases: list[PoolCase]) -> list[str]:
+    """What is wrong with the cases, alone and with two threads."""
+    found = (kernel_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_agrees_with_the_reference(chunk: int) -> None:
+    """Values and indices are right to the bit, and nothing beside them is written."""
+    wrong = differences([pool_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_wide_places() -> None:
+    """Places that need 64 bits."""
+    wrong = differences([pool_case(number, WIDE_KERNELS) for number in range(5000, 5000 + 20 * len(WIDE_KERNELS))])
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+
+
+def test_rolling() -> None:
+    """Windows whose rows roll through registers; most cases take that way, a window beyond the plane may not."""
+    cases = [pool_case(number, ROLLING_KERNELS) for number in range(7000, 7000 + 40 * len(ROLLING_KERNELS))]
+    with patch.object(rolling, "launch", wraps=rolling.launch) as taken:
+        wrong = differences(cases)
+    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
+    assert taken.call_count > 0.95 * 4 * len(cases)
+
+
+def test_reads_nothing_beside_x() -> None:
+    """With x between protected pages, every kernel comes back."""
+    cases = [pool_case(number) for number in range(2 * len(KERNELS))]
+    cases += [pool_case(number, ROLLING_KERNELS) for number in range(4 * len(ROLLING_KERNELS))]
+    for case in (*cases[: len(KERNELS)], *cases[-len(ROLLING_KERNELS) :]):
+        kernel_cases.run(case, case.x, 1)
+
+    def is_safe(chosen: list[PoolCase]) -> bool:
+        guarded = [(case, beside_guard(case.x, at_end=is_end)) for case in chosen for is_end in (False, True)]
+        return survives(lambda: [kernel_cases.run(case, x, 1) for case, x in guarded])
+
+    assert is_safe(cases), [case.name for case in cases if not is_safe([case])]
+
+
+def test_reference_is_the_oracle() -> None:
+    """On small sizes the fast reference of these tests gives what the oracle gives."""
+    for number in range(120):
+        case = pool_case(number, widest=7)
+        expected = oracle.max_pool(case.x, **case.attributes, return_indices=True, layout=case.layout)
+        got = kernel_cases.reference(replace(case, kernel=case.kernel._replace(has_indices=True), nan_last=False))
+        assert [each.tobytes() for each in got] == [each.tobytes() for each in expected], case.name
+
+
+def test_cases_are_hard() -> None:
+    """The random cases reach more than one block of lanes, cut strips, and meet empty windows and NaN."""
+    cases = [pool_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    outputs = [kernel_cases.reference(case) for case in cases]
+    lanes = [y[0].shape[-1] for y in outputs]
+    empty = [np.any(y[1] < 0) for y in outputs if len(y) == 2]
+    nan = [np.any(y[0] != y[0]) for y in outputs]
+    assert sum(count > 64 for count in lanes) > 100
+    assert sum(count < 8 for count in lanes) > 15
+    assert sum(empty) > 20
+    assert sum(nan) > 50
+    assert sum(case.strip_bytes < 1 << 12 and case.kernel.is_separable for case in cases) > 100
+    assert {case.layout for case in cases} == {"NHWC", "NCHW"}
+    assert {case.x.ndim for case in cases} == {3, 4, 5, 6}
+    assert {(case.kernel, case.nan_last) for case in cases} == set(itertools.product(KERNELS, (False, True)))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int8, np.uint8])
+@pytest.mark.parametrize("is_separable", [False, True])
+def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
+    """A window of only -inf, or of only the smallest integer, has its first element's index, beside padding too."""
+    lowest = np.iinfo(kind).min if np.dtype(kind).kind in "iu" else -np.inf
+    x = np.full((1, 2, 5, 70), lowest, kind)
+    stride = 1 if is_chosen(kind, 1, has_indices=True) else 2
+    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, stride], "dilations": [1, 1]}
+    kernel = Kernel(kind, stride, has_indices=True, is_separable=is_separable)
+    case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
+    assert kernel_cases.difference(case, 1) is None
+
+
+@pytest.mark.parametrize("kernel", ROLLING_KERNELS, ids=str)
+def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
+    """Windows of only -inf have the index of their first element on data, and are not pooled again."""
+    size = kernel.rolled or (0, 0)
+    attributes = {
+        "kernel_shape": list(size), "pads": [each - 1 for each in size * 2], "strides": [kernel.stride] * 2,
+        "dilations": [1, 1], "storage_order": 0, "ceil_mode": 0,
+    }  # fmt: skip
+    x = np.full((1, 2, 16, 39), -np.inf, kernel.kind)
+    x[:, :, 9:, 20:] = np.random.default_rng(2).choice([-np.inf, 1], (1, 2, 7, 19))
+    with patch.object(separable, "flagged_rows", side_effect=AssertionError("pooled again")):
+        assert kernel_cases.difference(PoolCase("lowest", kernel, x, attributes, "NCHW", 1 << 10, (1, 2, 3)), 2) is None
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 7, 9), (1, 2, 40, 70), (4, 8, 14, 14), (1, 3, 9, 10, 33), (2, 3, 300)], ids=str
+)
+@pytest.mark.parametrize("window", [(2, 1, 1), (3, 2, 1), (3, 1, 2), (5, 3, 1), (7, 1, 1), (12, 2, 1)], ids=str)
+def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple[int, int, int]) -> None:
+    """Without NaN, and with data in every window, the separable kernel is right by itself, for every type."""
+    size, stride, dilation = (min(window[0], *shape[2:]), *window[1:])
+    rank, pad = len(shape) - 2, size // 2
+    attributes = {
+        "kernel_shape": [size] * rank, "strides": [stride] * rank, "pads": [pad] * rank * 2,
+        "dilations": [min(dilation, shape[2] // size)] * rank, "ceil_mode": 0, "storage_order": 0,
+    }  # fmt: skip
+    x = np.random.default_rng(8).integers(1, 90, shape)
+    for kind in kernel_cases.TYPES:
+        for layout in ("NCHW", "NHWC"):
+            given = x.astype(kind) if layout == "NCHW" else np.repeat(x.astype(kind), 7, axis=-1)
+            has_indices = is_chosen(kind, stride if layout == "NCHW" else 1, has_indices=True)
+            kernel = Kernel(kind, stride, has_indices, is_separable=True)
+            case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
+            with patch.object(separable, "flagged_rows", side_effect=AssertionError("pooled again")):
+                assert kernel_cases.difference(case, 1) is None
+
+
+@pytest.mark.parametrize("stride", [1_000_000, 4, 2])
+def test_blocks_may_be_wider_than_the_line(stride: int) -> None:
+    """Two windows at the end of a line: a block of lanes, each a stride apart, must not be read in full."""
+    window = 2 * stride
+    x = np.random.default_rng(3).integers(0, 2000, (1, 1, window + stride)).astype(np.float16)
+    kernel = Kernel(np.float16, stride if stride in (2, 4) else 0, has_indices=True, is_separable=True)
+    attributes = {"kernel_shape": [window], "strides": [stride], "dilations": [1], "pads": [0, 0], "ceil_mode": 0}
+    case = PoolCase(f"stride {stride}", kernel, x, attributes | {"storage_order": 0}, "NCHW", 1 << 18, (0, 0, 0))
+    assert survives(lambda: kernel_cases.run(case, x, 1))
+    y, indices = kernel_cases.run(case, x, 1)
+    assert indices.ravel().tolist() == [int(np.argmax(x[0, 0, :window])), stride + int(np.argmax(x[0, 0, stride:]))]
+    assert y.ravel().tolist() == x[0, 0, indices.ravel()].tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_keys_of_all_16_bit_floats(kind: type) -> None:
+    """Among all 65,536 bit patterns integer keys order numbers as numbers; zeros are equal, and NaN is the largest."""
+    lanes = 32
+
+    @njit
+    def keys_of(x, out, count, infinity):
+        for at in range(0, 2 * count, 2 * lanes):
+            store(out + at, key_of_bits(load(x + at, types.int16, lanes), splat(infinity, lanes)))
+
+    values = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    keys = np.empty(values.size, np.int16)
+    keys_of(values.ctypes.data, keys.ctypes.data, values.size, np.array(np.inf, kind).view(np.int16)[()])
+    wide = values.astype(np.float32)
+    is_nan = np.isnan(wide)
+    assert np.all(keys[is_nan] == np.iinfo(np.int16).max)
+    assert keys[~is_nan].max() < np.iinfo(np.int16).max
+    assert keys.min() > np.iinfo(np.int16).min
+    order = np.argsort(wide[~is_nan], kind="stable")
+    steps = np.diff(wide[~is_nan][order])
+    assert np.array_equal(steps > 0, np.diff(keys[~is_nan][order].astype(int)) > 0)
+    assert keys[0] == keys[1 << 15] == 0
+
+
+def test_routing_knows_both_kernels() -> None:
+    """Overlapping windows are separated, windows that tile the plane are not, nor those of a small call."""
+
+    def pool(outer: int, window: int, stride: int, size: int = 224, *, has_indices: bool = False) -> Pool:
+        axis, float32 = Axis(size, (size - window) // stride + 1, Window(window, stride)), np.dtype(np.int32)
+        return Pool(outer, Plane((axis,), axis, 1), Elements(float32, 0, 0), has_indices, Mode())
+
+    assert pool(64, 13, 1, has_indices=True).is_far
+    assert is_separable_cheaper(pool(64, 13, 1, has_indices=True))
+    assert not is_separable_cheaper(pool(1024, 2, 2))
+    assert not is_separable_cheaper(pool(2, 13, 1, 16))
+
+
+UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))
+
+
+def scattered(x: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros with x at the indices; of repeated indices NumPy keeps the last."""
+    flat = np.zeros(math.prod(shape), x.dtype)
+    flat[indices.reshape(-1)] = x.reshape(-1)
+    return flat.reshape(shape)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("shape", UNPOOL_SHAPES, ids=str)
+@pytest.mark.parametrize("where", ["own window", "own plane", "anywhere"])
+def test_unpool(kind: type, shape: tuple[int, ...], where: str) -> None:
+    """Genuine indices, duplicates in a plane, and duplicates across planes; the last wins with any threads."""
+    rng = np.random.default_rng(11)
+    large = (*shape[:2], *(2 * size + 1 for size in shape[2:]))
+    x = rng.normal(size=shape).astype(kind)
+    count = math.prod(large)
+    indices = rng.integers(0, count // 7 + 1, shape)
+    if where == "own plane":
+        plane = math.prod(large[2:])
+        indices = (
+            indices % (plane // 2) + np.arange(shape[0] * shape[1]).reshape(shape[:2] + (1,) * (x.ndim - 2)) * plane
+        )
+    elif where == "own window":
+        places = np.indices(shape)
+        places[2:] = 2 * places[2:] + rng.integers(0, 2, (x.ndim - 2, *shape))
+        indices = np.ravel_multi_index(tuple(places), large)
+    expected = scattered(x, indices, large)
+    window = {"kernel_shape": [2] * (x.ndim - 2), "strides": [2] * (x.ndim - 2)}
+    for threads in (1, 2, 3):
+        out, memory = kernel_cases.placed(np.ones(large, kind), 5)
+        with kernel_cases.eager_threads():
+            unpool.max_unpool(x, indices, np.array(large), **window, index_space="output", threads=threads, out=out)
+        assert out.tobytes() == expected.tobytes(), threads
+        assert np.all(memory[: 5 * out.itemsize] == kernel_cases.CANARY)
+        assert np.all(memory[5 * out.itemsize + out.nbytes :] == kernel_cases.CANARY)
+        nhwc = unpool.max_unpool(
+            np.ascontiguousarray(np.moveaxis(x, 1, -1)), indices, np.array(large), **window, index_space="output",
+            threads=threads, layout="NHWC",
+        )  # fmt: skip
+        assert np.ascontiguousarray(np.moveaxis(nhwc, -1, 1)).tobytes() == expected.tobytes(), threads
+
+
+def test_unpool_finds_the_wrong_index() -> None:
+    """Whichever thread meets it, the first index out of range is named, and nothing is written."""
+    x = np.ones((2, 3, 41, 43), np.float32)
+    out = np.full((2, 3, 82, 86), 7, np.float32)
+    for position in (0, x.size // 2, x.size - 1):
+        for index in (-1, out.size, -(2**62)):
+            indices = np.arange(x.size).reshape(x.shape)
+            indices.reshape(-1)[position] = index
+            where = ", ".join(map(str, np.unravel_index(position, x.shape)))
+            with kernel_cases.eager_threads(), pytest.raises(unpool.IndicesError, match=f"{index}") as caught:
+                unpool.max_unpool(x, indices, kernel_shape=[2, 2], strides=[2, 2], threads=2, out=out)
+            assert where in str(caught.value)
+    assert np.all(out == 7)

@@ -1,0 +1,386 @@
+"""Results do not depend on the number of threads, on who else calls, or on a fork."""
+
+import _thread
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import unpool
+from tests.kernels.test_fork import forked
+from tests.support.runners import bits
+from unpool.kernels.cpu.machine import threads as splitter
+from unpool.kernels.cpu.machine.board import nap, pause, read
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.stop import asking
+from unpool.kernels.cpu.vector import address_of
+
+KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+CALLERS = 6
+
+
+def large(kind: type, *shape: int) -> np.ndarray:
+    """Several 100,000 elements, so that every kernel splits its work."""
+    return np.random.default_rng(7).normal(size=shape).astype(kind)
+
+
+def pool(kind: type, threads: int | None) -> list[bytes]:
+    x = large(kind, 2, 8, 141, 157)
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    y, indices = unpool.max_pool(x, **window, return_indices=True, threads=threads)
+    alone = unpool.max_pool(x, **window, threads=threads)
+    return [bits(y), bits(indices), bits(alone)]
+
+
+def one_plane(kind: type, threads: int | None) -> list[bytes]:
+    planes = large(kind, 1, 1, 601, 907)
+    given = (("NCHW", planes), ("NHWC", planes.reshape(1, 601, 907, 1)))
+    window = {"kernel_shape": [3, 3], "return_indices": True, "threads": threads}
+    return [bits(each) for layout, x in given for each in unpool.max_pool(x, **window, layout=layout)]
+
+
+def unpool_with_duplicates(kind: type, threads: int | None) -> list[bytes]:
+    """Rivals in one plane, all planes crossing, and a later half that overwrites the end of the earlier one."""
+    x = large(kind, 2, 8, 97, 101)
+    random = np.random.default_rng(3)
+    near = random.integers(0, 2 * 97 * 2 * 101, x.shape) // 5
+    crossing = random.integers(0, 500, x.shape)
+    planes = near + np.arange(16).reshape(2, 8, 1, 1) * (2 * 97 * 2 * 101)
+    early = planes.copy()
+    early[1, 0] = planes[0, 7]
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    return [bits(unpool.max_unpool(x, i, **window, threads=threads)) for i in (planes, crossing, early)]
+
+
+def deconvolve(kind: type, threads: int | None) -> list[bytes]:
+    x = large(kind, 2, 8, 41, 43)
+    w, b = large(kind, 8, 6, 3, 3), large(kind, 6)
+    dense = unpool.conv_transpose(x, w, b, strides=[2, 2], threads=threads)
+    grouped = unpool.conv_transpose(x, large(kind, 8, 1, 4, 4), strides=[2, 2], group=8, threads=threads)
+    return [bits(dense), bits(grouped)]
+
+
+WORK = [pool, one_plane, unpool_with_duplicates, deconvolve]
+Work = Callable[[type, int | None], list[bytes]]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_thread_count_changes_no_bit(work: Work, kind: type) -> None:
+    """One thread, two, three and the default give the same bytes."""
+    alone = work(kind, 1)
+    for threads in (2, 3, None):
+        assert work(kind, threads) == alone, threads
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_concurrent_callers(work: Work) -> None:
+    """Six Python threads that call at once each get what one gets alone."""
+    alone = work(np.float32, 1)
+    with ThreadPoolExecutor(CALLERS) as callers:
+        results = list(callers.map(lambda _: work(np.float32, 2), range(CALLERS)))
+    assert all(result == alone for result in results)
+
+
+LARGE = 1 << 22
+"""Work that is worth any number of threads, and no interruption."""
+
+LONG = 1 << 40
+"""Work that is done in rounds."""
+
+
+@pytest.fixture(autouse=True)
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine this is, calls get as many threads as they ask for."""
+    monkeypatch.setattr(splitter, "available", lambda: 40)
+    monkeypatch.setattr(splitter, "_cores", lambda: 40)
+
+
+@compiled()
+def count(seen, first, stop):
+    """Add one to the number of times that each job was computed; the first job of the part."""
+    for job in range(first, stop):
+        seen[job] += 1
+    return first
+
+
+@compiled()
+def fail(wrong, first, stop):
+    """Raise in the part that a job belongs to."""
+    if first <= wrong < stop:
+        raise ZeroDivisionError("wrong")
+    return first
+
+
+@compiled()
+def wait_for(go, seen, first, stop):
+    """Wait until the first word of an array is not 0."""
+    while read(address_of(go)) == 0:
+        pause()
+    for job in range(first, stop):
+        seen[job] += 1
+
+
+@compiled()
+def dawdle(seen, first, stop):
+    """Add one to the number of times that each job was computed, after some milliseconds."""
+    for job in range(first, stop):
+        for _ in range(100):
+            nap()
+        seen[job] += 1
+
+
+def test_kernels_really_split() -> None:
+    """The sizes of these tests are above the kernels' threshold: more than one part runs."""
+    seen = np.zeros(16, np.int64)
+    assert splitter.split(count, 16, 2 * 8 * 141 * 157, 2, seen) == [0, 8]
+    assert seen.tolist() == [1] * 16
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("threads", [2, 3, 40])
+def test_parts_come_in_order(threads: int, pieces: int) -> None:
+    """Results are those of the parts in order, however many more threads than cores there are."""
+    parts = threads * min(pieces, 90 // threads)
+    edges = [90 * part // parts for part in range(parts)]
+    assert splitter.split(count, 90, LARGE, threads, np.zeros(90, np.int64), pieces=pieces) == edges
+
+
+def test_every_job_is_computed_once() -> None:
+    """Whoever calls at the same time, with however many threads: no job is left out, and none is done twice."""
+
+    def calls(caller: int) -> bool:
+        jobs = 1 + 37 * caller
+        seen = np.zeros(jobs, np.int64)
+        for number in range(300):
+            splitter.split(count, jobs, LARGE, 1 + (number + caller) % 5, seen, pieces=1 + number % 3)
+        return bool((seen == 300).all())
+
+    with ThreadPoolExecutor(CALLERS) as callers:
+        assert all(callers.map(calls, range(CALLERS)))
+
+
+@pytest.mark.parametrize("wrong", range(0, 12, 2))
+def test_exceptions_reach_the_caller(wrong: int) -> None:
+    """Whoever computes the part that fails, the caller gets its exception, and the next call works."""
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError, match="wrong"):
+            splitter.split(fail, 12, LARGE, 3, wrong, pieces=4)
+        assert splitter.split(fail, 12, LARGE, 3, -1, pieces=4) == list(range(12))
+
+
+def test_no_interrupt_leaves_parts_behind() -> None:
+    """Ctrl-C in the middle of a call is raised when all parts have ended: no thread writes to arrays that are gone."""
+    go, seen = np.zeros(1, np.int64), np.zeros(8, np.int64)
+
+    def call_until_interrupted() -> None:
+        splitter.split(wait_for, 8, LARGE, 2, go, seen)
+        time.sleep(10)
+
+    def interrupt() -> None:
+        _thread.interrupt_main()
+        time.sleep(0.02)
+        go[0] = 1
+
+    splitter.split(wait_for, 8, LARGE, 2, np.ones(1, np.int64), seen)
+    threading.Timer(0.02, interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        call_until_interrupted()
+    assert seen.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupts_end_long_calls(threads: int) -> None:
+    """Ctrl-C in a long call ends it before all is computed; nobody writes any more, and the next call is right."""
+    seen = np.zeros(1000, np.int64)
+
+    def interrupt() -> None:
+        while not seen.any():
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        splitter.split(dawdle, 1000, LONG, threads, seen)
+    done = seen.copy()
+    interrupter.join()
+    assert 0 < done.sum() < 1000
+    time.sleep(0.05)
+    assert seen.tolist() == done.tolist()
+    again = np.zeros(90, np.int64)
+    splitter.split(count, 90, LONG, threads, again)
+    assert again.tolist() == [1] * 90
+
+
+def test_long_calls_ask_whether_to_go_on() -> None:
+    """What the function raises ends a long call before all is computed; outside of `asking` nobody is asked."""
+    seen, asked = np.zeros(1000, np.int64), []
+
+    def refuse() -> None:
+        asked.append(seen.sum())
+        raise InterruptedError
+
+    with asking(refuse), pytest.raises(InterruptedError):
+        splitter.split(dawdle, 1000, LONG, 1, seen)
+    assert 0 < seen.sum() < 1000
+    again = np.zeros(90, np.int64)
+    splitter.split(count, 90, LONG, 1, again)
+    assert (again.tolist(), len(asked)) == ([1] * 90, 1)
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 50, 1001])
+@pytest.mark.parametrize("pieces", [1, 4])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_rounds_compute_every_job_once(jobs: int, pieces: int, threads: int) -> None:
+    """However long a call seems to take: no job is left out, none is done twice, and results come in order."""
+    seen = np.zeros(jobs, np.int64)
+    firsts = splitter.split(count, jobs, LONG, threads, seen, pieces=pieces)
+    assert seen.tolist() == [1] * jobs
+    assert firsts[0] == 0
+    assert firsts == sorted(set(firsts))
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_rounds_change_no_bit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in many short rounds gives the same bytes."""
+    alone = work(np.float32, 1)
+    monkeypatch.setattr(splitter, "_WORTH_A_ROUND", 1 << 12)
+    monkeypatch.setattr(splitter, "ROUND", 1e-5)
+    monkeypatch.setattr(splitter, "WHOLE", 1e-5)
+    assert work(np.float32, 1) == alone
+    assert work(np.float32, 2) == alone
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Workers as in a process that has just started, and how many of them live."""
+    monkeypatch.setattr(splitter, "_workers", workers := splitter._Workers())
+    return lambda: sum(each._thread is not None for each in workers._all)
+
+
+def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller who asks for more threads than there are cores gets as many as there are cores."""
+    living = fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "available", lambda: 3)
+    monkeypatch.setattr(splitter, "_cores", lambda: 3)
+    for threads in (64, None):
+        seen = np.zeros(90, np.int64)
+        splitter.split(count, 90, LARGE, threads, seen)
+        assert seen.tolist() == [1] * 90
+        assert living() == 2
+
+
+def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that nobody has wanted for long end, and come back for the next call."""
+    living = fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "IDLE", 0.02)
+    for _ in range(3):
+        seen = np.zeros(90, np.int64)
+        splitter.split(count, 90, LARGE, 3, seen)
+        assert seen.tolist() == [1] * 90
+        deadline = time.monotonic() + 30
+        while living():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_calls_while_threads_end_and_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ends at the moment when it is wanted: every job is computed, and none twice."""
+    fresh(monkeypatch)
+    monkeypatch.setattr(splitter, "IDLE", 1e-5)
+    seen = np.zeros(90, np.int64)
+    for number in range(300):
+        splitter.split(count, 90, LARGE, 2 + number % 3, seen)
+        time.sleep(0.0003 * (number % 4))
+    assert seen.tolist() == [300] * 90
+
+
+def test_no_threads_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system gives no more threads, callers compute everything."""
+    living = fresh(monkeypatch)
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    seen = np.zeros(90, np.int64)
+    for _ in range(2):
+        splitter.split(count, 90, LARGE, 3, seen)
+    assert seen.tolist() == [2] * 90
+    assert living() == 0
+
+
+def test_a_part_takes_as_long_as_it_likes() -> None:
+    """A caller waits for a part that a worker has begun, far longer than it watches."""
+    go, seen = np.zeros(1, np.int64), np.zeros(8, np.int64)
+    timer = threading.Timer(0.1, lambda: go.fill(1))
+    timer.start()
+    splitter.split(wait_for, 8, LARGE, 2, go, seen)
+    timer.join()
+    assert seen.tolist() == [1] * 8
+
+
+def test_arguments_are_let_go() -> None:
+    """After a call no thread holds on to its arrays."""
+    for _ in range(20):
+        values = np.zeros(3, np.int64)
+        before = sys.getrefcount(values)
+        splitter.split(count, 3, LARGE, 3, values)
+        assert sys.getrefcount(values) == before
+
+
+def test_idle_threads_use_no_processor() -> None:
+    """Threads that wait for work stop watching for it within a few milliseconds."""
+    pool(np.float32, 2)
+    time.sleep(0.02)
+    start = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - start < 0.03
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["", "os._exit(0)", "sys.exit(0)", "threading.Thread(target=work).start()",
+     "threading.Thread(target=work, daemon=True).start(); time.sleep(0.01)"],
+)  # fmt: skip
+def test_interpreter_ends_while_threads_watch(ending: str) -> None:
+    """A process that ends just after a call, or in the middle of one, ends with status 0 and says nothing."""
+    code = (
+        "import os, sys, threading, time, numpy as np, unpool\n"
+        "x = np.ones((4, 16, 128, 128), np.float32)\n"
+        "def work():\n"
+        "    for _ in range(50): unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=3)\n"
+        f"work()\n{ending}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+if hasattr(os, "fork"):
+
+    @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+    def test_works_in_a_forked_child() -> None:
+        """A child forked after the parent's threads have worked computes the same with threads of its own."""
+        expected = {work.__name__: work(np.float32, 2) for work in WORK}
+        assert forked(lambda: all(work(np.float32, 2) == expected[work.__name__] for work in WORK)) == 0
+        assert all(work(np.float32, 2) == expected[work.__name__] for work in WORK)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 2.0, "2", True])
+def test_wrong_threads_are_refused(threads: object) -> None:
+    """Threads is None or a positive int."""
+    x = np.ones((1, 1, 2), np.float32)
+    i = np.zeros((1, 1, 2), np.int64)
+    with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: threads .*, got "):
+        unpool.max_pool(x, kernel_shape=[1], threads=threads)
+    with pytest.raises(unpool.UnpoolError, match=r"^MaxUnpool: threads .*, got "):
+        unpool.max_unpool(x, i, kernel_shape=[1], threads=threads)
+    with pytest.raises(unpool.UnpoolError, match=r"^ConvTranspose: threads .*, got "):
+        unpool.conv_transpose(x, x, threads=threads)

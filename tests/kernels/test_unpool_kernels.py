@@ -1,0 +1,249 @@
+"""Max unpooling as a stream, by force: windows of all kinds, y anywhere in memory, and indices that are not its own."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import unpool
+from tests.cases import kernel_pools as kernel_cases
+from tests.cases.kernel_pools import CANARY, placed
+from tests.support.guarded import beside_guard, survives
+from unpool import memory
+from unpool.execute import max_unpool as executed
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.max_unpool import windows
+from unpool.kernels.cpu.max_unpool.check import is_consistent
+
+Rng = np.random.Generator
+BITS = (np.int16, np.int32, np.int64)
+CASES = 60
+
+
+def axes_of(rng: Rng, rank: int) -> tuple[Axis, ...]:
+    """Windows of two along the last axis; along the others of any size, with gaps, pads and a y of any size."""
+    found = []
+    for _ in range(rank - 1):
+        size = int(rng.integers(1, 4))
+        window = Window(size, size + int(rng.integers(2)))
+        begin, small = int(rng.integers(0, 3)), int(rng.integers(1, 6))
+        least = (small - 1) * window.stride - begin + 1
+        found.append(Axis(max(1, least, small * window.stride + int(rng.integers(-3, 3))), small, window, begin))
+    small = max(1, int(rng.choice((1, 3, 8, 16, 32, 48, 64))) + int(rng.integers(-1, 2)))
+    return (*found, Axis(2 * small + int(rng.integers(0, 40) if rng.random() < 0.5 else 0), small, Window(2, 2)))
+
+
+def own_places(rng: Rng, axes: tuple[Axis, ...], planes: int) -> np.ndarray:
+    """For every element an index into its own window, inside y."""
+    place = np.arange(planes).reshape(planes, *(1 for _ in axes))
+    for number, axis in enumerate(axes):
+        shape = [axis.small if other == number else 1 for other in range(len(axes))]
+        start = (np.arange(axis.small) * axis.window.stride - axis.begin).reshape(shape)
+        low, high = np.maximum(start, 0), np.minimum(start + axis.window.size, axis.large)
+        size = (planes, *(each.small for each in axes))
+        place = place * axis.large + rng.integers(np.broadcast_to(low, size), np.maximum(high, low + 1))
+    return place
+
+
+def scattered(x: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros with x at the indices."""
+    flat = np.zeros(math.prod(shape), x.dtype)
+    flat[indices.reshape(-1)] = x.reshape(-1)
+    return flat.reshape(shape)
+
+
+def case(number: int) -> tuple[np.ndarray, np.ndarray, tuple[Axis, ...], tuple[int, ...]]:
+    """x, indices, axes and the shape of y, whose every window has a cell in y."""
+    rng = np.random.default_rng(number)
+    kind = BITS[number % len(BITS)]
+    while True:
+        axes = axes_of(rng, int(rng.integers(1, 5)))
+        starts = ((each.window.size - 1 - each.begin >= 0, each) for each in axes)
+        if all(is_inside for is_inside, _ in starts):
+            break
+    planes = int(rng.integers(1, 5))
+    indices = own_places(rng, axes, planes)
+    info = np.iinfo(kind)
+    x = rng.integers(info.min, info.max, indices.shape, kind, endpoint=True)
+    return x, indices, axes, (planes, *(each.large for each in axes))
+
+
+@contextmanager
+def past_cache(*, always: bool) -> Iterator[None]:
+    """Write y past the cache wherever that is possible, or nowhere; and split the smallest work over threads."""
+    with patch.object(windows, "PAST_CACHE", 0 if always else 1 << 62), kernel_cases.eager_threads():
+        yield
+
+
+def stream(x: np.ndarray, indices: np.ndarray, y: np.ndarray, axes: tuple[Axis, ...], threads: int) -> bool:
+    """The kernel, told that the memory of y has been in use."""
+    launch = windows.launch(axes, x.shape[0], x.itemsize, was_written=True)
+    return launch is not None and all(launch(x, indices, y, threads))
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_streams_own_windows(number: int) -> None:
+    """Every cell is x or zero, bit for bit, with any threads, and nothing beside y is written."""
+    x, indices, axes, shape = case(number)
+    expected = scattered(x, indices, shape)
+    gap = number * 7 % 64
+    x, _ = placed(x, gap)
+    for threads in (1, 2, 3):
+        y, memory = placed(np.full(shape, -1, x.dtype), gap)
+        with past_cache(always=False):
+            assert stream(x, indices, y, axes, threads)
+        assert y.tobytes() == expected.tobytes(), threads
+        start = gap * y.itemsize
+        assert np.all(memory[:start] == CANARY)
+        assert np.all(memory[start + y.nbytes :] == CANARY)
+
+
+@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("lines", [1, 2, 3, 7])
+def test_streams_past_the_cache(kind: type, lines: int) -> None:
+    """Rows that are whole lines of memory, an odd number of them too, arrive whole."""
+    rng = np.random.default_rng(lines)
+    small = lines * windows.LINE // np.dtype(kind).itemsize // 2
+    axes = (Axis(9, 4, Window(2, 2)), Axis(2 * small, small, Window(2, 2)))
+    indices = own_places(rng, axes, 3)
+    x = rng.integers(1, 1000, indices.shape, kind)
+    block = np.full(3 * 9 * 2 * small * x.itemsize + windows.LINE, CANARY, np.uint8)
+    block = block[-block.ctypes.data % windows.LINE :]
+    y = block[: 3 * 9 * 2 * small * x.itemsize].view(kind).reshape(3, 9, 2 * small)
+    for threads in (1, 2):
+        y[...] = -1
+        with past_cache(always=True):
+            assert windows.is_worth_past_cache(y.nbytes, y.shape[-1] * y.itemsize)
+            assert stream(x, indices, y, axes, threads)
+        assert y.tobytes() == scattered(x, indices, y.shape).tobytes()
+        assert np.all(block[y.nbytes :] == CANARY)
+
+
+@pytest.mark.parametrize("number", range(0, CASES, 7))
+def test_refuses_indices_elsewhere(number: int) -> None:
+    """A single index outside its own window, wherever it is, and however far away, is noticed."""
+    x, indices, axes, shape = case(number)
+    y = np.empty(shape, x.dtype)
+    refused = 0
+    for position in {0, x.size // 2, x.size - 1}:
+        for away in (-2, 2, shape[-1], -shape[-1], 4 * shape[-1], 1 << 16, 1 << 32, -(1 << 32), 1 << 62, -(1 << 62)):
+            moved = indices.copy()
+            moved.reshape(-1)[position] += away
+            is_own = is_consistent(moved, axes, x.shape[0], 1)
+            refused += not is_own
+            with past_cache(always=False):
+                assert stream(x, moved, y, axes, 1 + position % 2) == is_own, (position, away)
+    assert refused >= 6
+
+
+def test_refuses_equal_indices() -> None:
+    """Two elements at one place: one of them is not in its own window."""
+    x, indices, axes, shape = case(3)
+    indices.reshape(-1)[-1] = indices.reshape(-1)[-2]
+    with past_cache(always=False):
+        assert not stream(x, indices, np.empty(shape, x.dtype), axes, 2)
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        Axis(7, 3, Window(3, 2)),
+        Axis(9, 3, Window(3, 3)),
+        Axis(9, 3, Window(2, 3)),
+        Axis(6, 3, Window(2, 2), 1),
+        Axis(5, 3, Window(2, 2)),
+    ],
+)
+def test_leaves_other_windows(axis: Axis) -> None:
+    """Windows that overlap, have gaps or pads, or are cut along the last axis are not streamed."""
+    x, indices = np.ones((1, 3), np.int32), np.array([[0, 2, 4]])
+    assert not stream(x, indices, np.empty((1, axis.large), np.int32), (axis,), 1)
+
+
+def test_reads_and_writes_nothing_beside() -> None:
+    """With x and the indices between protected pages, the kernel comes back."""
+    with past_cache(always=False):
+        for x, indices, axes, shape in map(case, range(0, CASES, 4)):
+            given = [(beside_guard(x, at_end=at_end), beside_guard(indices, at_end=at_end)) for at_end in (False, True)]
+            y = np.empty(shape, x.dtype)
+            stream(x, indices, y, axes, 1)
+
+            def run(given: Any = given, y: np.ndarray = y, axes: tuple[Axis, ...] = axes) -> list[bool]:
+                return [stream(*pair, y, axes, 1) for pair in given]
+
+            assert survives(run)
+
+
+WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def large_case(rng: Rng, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Values with NaN and negative zeros, and own indices into a y of twice the size."""
+    axes = tuple(Axis(2 * size, size, Window(2, 2)) for size in shape[2:])
+    planes = shape[0] * shape[1]
+    x = rng.choice(np.array([np.nan, -0.0, 1, -np.inf], np.float32), shape)
+    return x, own_places(rng, axes, planes).reshape(shape)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("away", [2, -(1 << 40), 1 << 40])
+@pytest.mark.parametrize("position", [0, -1])
+def test_call_with_one_index_elsewhere(threads: int, away: int, position: int) -> None:
+    """In range it is scattered and the last of equals wins; out of range it is named, and out keeps what it had."""
+    x, indices = large_case(np.random.default_rng(1), (2, 3, 20, 33))
+    shape = (2, 3, 40, 66)
+    moved = indices.copy()
+    moved.reshape(-1)[position] += away if position == 0 or abs(away) > 2 else -away
+    with kernel_cases.eager_threads():
+        out = np.full(shape, 7, np.float32)
+        if abs(away) > 2:
+            for target in (None, out):
+                with pytest.raises(unpool.IndicesError):
+                    unpool.max_unpool(x, moved, **WINDOW, threads=threads, out=target)
+            assert np.all(out == 7)
+            return
+        expected = scattered(x, moved, shape).tobytes()
+        unpool.max_unpool(x, moved, **WINDOW, threads=threads, out=out)
+        assert out.tobytes() == expected
+        assert unpool.max_unpool(x, moved, **WINDOW, threads=threads).tobytes() == expected
+
+
+@pytest.mark.parametrize("extra", [0, 1, 5])
+def test_auto_streams_what_fits_the_output(extra: int) -> None:
+    """Under "auto" indices that fit the output are streamed; those that fit the inferred shape only are not."""
+    rng = np.random.default_rng(5)
+    shape, small = (1, 2, 8 + extra, 66 + extra), (1, 2, 4, 33)
+    axes = tuple(Axis(large, size, Window(2, 2)) for large, size in zip(shape[2:], small[2:], strict=True))
+    x = rng.normal(size=small).astype(np.float32)
+    own = own_places(rng, axes, 2).reshape(small)
+    y = unpool.max_unpool(x, own, np.array(shape), **WINDOW)
+    assert y.tobytes() == scattered(x, own, shape).tobytes()
+    inferred = large_case(rng, small)[1]
+    y = unpool.max_unpool(x, inferred, np.array(shape), **WINDOW)
+    assert np.array_equal(y[..., :8, :66], scattered(x, inferred, (1, 2, 8, 66)))
+
+
+def test_memory_that_was_written() -> None:
+    """Only a large output in the block of an earlier one is known to be written; views of it too."""
+    memory.limit_recycling(0)
+    memory.limit_recycling(memory.DEFAULT_LIMIT)
+    size = (memory.RECYCLED_FROM,)
+    first = memory.allocate(size, np.dtype(np.uint8), "test")
+    assert first.ctypes.data % windows.LINE == 0
+    assert not memory.was_written(first)
+    del first
+    again = memory.allocate(size, np.dtype(np.uint8), "test")
+    assert memory.was_written(again.view(np.int32)[3:])
+    assert not memory.was_written(np.empty(size))
+
+
+def test_large_outputs_are_streamed() -> None:
+    """A genuine pool's indices never reach the check or the scatter when the memory is ours."""
+    x, indices = large_case(np.random.default_rng(2), (1, 2, 8, 16))
+    with patch.object(executed, "_counted_spatial", side_effect=AssertionError):
+        y = unpool.max_unpool(x, indices, **WINDOW)
+    assert y.tobytes() == scattered(x, indices, y.shape).tobytes()

@@ -1,0 +1,28 @@
+"""Functions that compiled code chooses by type."""
+
+import numpy as np
+import pytest
+from numba import njit, types
+
+from unpool.kernels.cpu.vector.by_type import by_type
+
+
+@by_type()
+def half_of(x):
+    """Half of a float; an integer as it is."""
+    if isinstance(x, types.Float):
+        return lambda x: x / 2
+    return lambda x: x
+
+
+def test_types_choose() -> None:
+    """What is compiled depends on the type of the argument."""
+    halve = njit(lambda x: half_of(x))
+    assert halve(3.0) == 1.5
+    assert halve(np.int64(3)) == 3
+
+
+def test_python_cannot_call_it() -> None:
+    """Outside compiled code there is nothing to call, which is said by name."""
+    with pytest.raises(TypeError, match="half_of: only compiled code can call it"):
+        half_of(3.0)

@@ -1,0 +1,120 @@
+"""The kernels at every vector width of this machine, each in a process whose Numba compiles for an older CPU.
+
+`python -m pytest -m widths` runs all kernel tests at every width; by default a sample runs at this machine's
+own width, and a small one, with every kernel in it, at the next narrower one.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llvmlite import binding
+
+from unpool.kernels.cpu.machine import host
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parents[1]
+KERNELS = (
+    "test_vector.py",
+    "test_vector_memory.py",
+    "test_vector_rows.py",
+    "test_vector_tiles.py",
+    "test_vector_windows.py",
+    "test_float16.py",
+    "test_pool_kernels.py",
+    "test_pool_tiles.py",
+    "test_unpool_kernels.py",
+    "test_growth_kernels.py",
+    "test_conv_transpose_direct.py",
+    "test_conv_transpose_points.py",
+    "test_conv_transpose_winograd.py",
+)
+ALL = (*KERNELS, "../operators/test_semantics.py", "../operators/test_random.py")
+ONLY_FUNCTIONS = "not test_example or function"
+NEEDED = {
+    "x86-64-v4": (64, ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+    "x86-64-v3": (32, ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
+    "x86-64": (16, ()),
+}
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+
+
+def supported() -> dict[str, int]:
+    """CPU names that this machine can stand in for, and their register's bytes; the machine's own off x86."""
+    if not IS_X86:
+        return {"host": host.vector_bytes()}
+    features = binding.get_host_cpu_features()
+    return {name: size for name, (size, needed) in NEEDED.items() if all(features.get(each) for each in needed)}
+
+
+WIDTHS = supported()
+NARROWER = [name for name, size in WIDTHS.items() if size < host.vector_bytes()] or list(WIDTHS)[:1]
+
+
+def environment(cpu: str, cache: Path) -> dict[str, str]:
+    """This process' environment, with Numba compiling for a CPU into a cache of its own.
+
+    Without an empty list of features Numba would add those of the machine to the named CPU.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    chosen = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""} if IS_X86 else {}
+    return kept | chosen | {"NUMBA_CACHE_DIR": str(cache)}
+
+
+def start(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A sample in a process of its own."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.width_sample"]
+    return subprocess.Popen(command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the sample reports; all of it is right, and no kernel was left out."""
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()[-3000:]
+    report: dict[str, Any] = json.loads(output)
+    assert not report["wrong"], "\n\n".join(report["wrong"])
+    assert report["missed"] == []
+    return report
+
+
+@pytest.mark.parametrize("cpu", [NARROWER[0], *(pytest.param(cpu, marks=pytest.mark.widths) for cpu in NARROWER[1:])])
+def test_sample(cpu: str, tmp_path: Path) -> None:
+    """At a narrower width, which our lanes and Numba's code both have, nothing beside any array is touched."""
+    report = finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "24"}))
+    assert report["cases"] > 100
+    assert report["vector_bytes"] == WIDTHS[cpu]
+    assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
+
+
+def test_sample_of_this_machine() -> None:
+    """At the width of this machine the same sample touches nothing beside any array, and leaves out no kernel."""
+    assert finish(start(dict(os.environ)))["cases"] > 700
+
+
+@pytest.mark.widths
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_many_beside_guards(cpu: str, tmp_path: Path) -> None:
+    """Ten times as many cases touch nothing beside any array at this width."""
+    assert finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "2000"}))["cases"] > 7000
+
+
+@pytest.mark.widths
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_everything(cpu: str, tmp_path: Path) -> None:
+    """The vector language, every pooling kernel, the contract's examples and the random cases pass at this width."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", ONLY_FUNCTIONS]
+    run = subprocess.run(
+        [*command, *(str(TESTS / name) for name in ALL)],
+        env=environment(cpu, tmp_path), cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+def test_this_process_has_the_widest() -> None:
+    """The width of this process is one that the machine supports."""
+    assert host.vector_bytes() in WIDTHS.values()

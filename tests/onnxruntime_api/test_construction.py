@@ -1,0 +1,287 @@
+"""InferenceSession is made from a path or bytes, with or without options, and says what it cannot load."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
+
+from tests.onnxruntime_api.nets import plain, with_words
+from tests.support import models
+
+OPTIONS = [
+    ("enable_cpu_mem_arena", False),
+    ("enable_mem_pattern", False),
+    ("enable_mem_reuse", False),
+    ("use_deterministic_compute", True),
+    ("intra_op_num_threads", 1),
+    ("inter_op_num_threads", 2),
+    ("log_severity_level", 4),
+    ("log_verbosity_level", 1),
+    ("logid", "some words"),
+]
+ENTRIES = [
+    ("session.set_denormal_as_zero", "1"),
+    ("session.disable_prepacking", "1"),
+    ("session.intra_op.allow_spinning", "0"),
+    ("session.inter_op.allow_spinning", "0"),
+    ("session.force_spinning_stop", "1"),
+    ("session.use_env_allocators", "0"),
+    ("session.use_device_allocator_for_initializers", "1"),
+    ("session.use_ort_model_bytes_directly", "0"),
+    ("session.load_model_format", "ONNX"),
+    ("session.dynamic_block_base", "4"),
+    ("session.disable_quant_qdq", "1"),
+    ("session.strict_shape_type_inference", "1"),
+    ("session.allow_released_opsets_only", "1"),
+    ("session.disable_cpu_ep_fallback", "0"),
+    ("optimization.enable_gelu_approximation", "1"),
+    ("optimization.disable_specified_optimizers", "ConstantFolding"),
+    ("ep.context_enable", "0"),
+    ("my.own.key", "anything"),
+]
+
+
+@pytest.mark.parametrize("kind", ["str", "Path", "bytes"])
+def test_a_model_is_given_as_path_or_bytes(ort, net, kind, tmp_path):
+    """The name of a file, a Path and the bytes load the same model."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(net.content)
+    source = {"str": str(path), "Path": path, "bytes": net.content}[kind]
+
+    (z,) = ort.InferenceSession(source).run(None, net.feed)
+    assert np.array_equal(z, net.z)
+
+
+def test_a_relative_path_starts_from_the_working_folder(ort, net, own_folder):
+    """A bare name is that of a file in the working folder."""
+    Path("m.onnx").write_bytes(net.content)
+
+    assert ort.InferenceSession("m.onnx").get_inputs()[0].name == "x"
+
+
+def test_the_parameters_go_by_name(ort, net):
+    """All four parameters have onnxruntime's names."""
+    session = ort.InferenceSession(
+        path_or_bytes=net.content,
+        sess_options=ort.SessionOptions(),
+        providers=["CPUExecutionProvider"],
+        provider_options=[{}],
+    )
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+def test_the_parameters_go_by_place(ort, net):
+    """All four parameters have onnxruntime's order."""
+    session = ort.InferenceSession(net.content, ort.SessionOptions(), ["CPUExecutionProvider"], [{}])
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+@pytest.mark.parametrize("word", ["enable_fallback", "read_config_from_model"])
+@pytest.mark.parametrize("value", [0, 1])
+def test_words_beside_the_four_are_taken(ort, net, word, value):
+    """Scripts that say whether to fall back, or to read options from the model, keep running."""
+    session = ort.InferenceSession(net.content, **{word: value})
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+@pytest.mark.parametrize("names", [None, ["ConstantFolding"], {"ConstantFolding", "MatMulAddFusion"}])
+def test_optimizers_may_be_disabled_by_name(ort, net, names):
+    """`disabled_optimizers` is None, a list or a set of names, and results stay the same."""
+    session = ort.InferenceSession(net.content, disabled_optimizers=names)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+@pytest.mark.parametrize("source", [None, 3])
+def test_other_kinds_of_source_are_a_type_error(ort, source):
+    """What is neither path nor bytes is refused as a TypeError."""
+    with pytest.raises(TypeError):
+        ort.InferenceSession(source)
+
+
+def test_a_missing_file_is_named(ort, own_folder):
+    """A path that leads nowhere is NoSuchFile, and the message has it."""
+    with pytest.raises(NoSuchFile, match=r"nowhere\.onnx"):
+        ort.InferenceSession("nowhere.onnx")
+
+
+def test_bytes_that_are_no_model(ort):
+    """Bytes that are no protobuf are InvalidProtobuf."""
+    with pytest.raises(InvalidProtobuf):
+        ort.InferenceSession(b"no model at all")
+
+
+def test_no_bytes_at_all(ort):
+    """Empty bytes are a model without a graph, an InvalidArgument."""
+    with pytest.raises(InvalidArgument):
+        ort.InferenceSession(b"")
+
+
+def test_a_file_that_is_no_model(ort, own_folder):
+    """A file that is no protobuf is InvalidProtobuf, and the message has its name."""
+    Path("notes.onnx").write_bytes(b"no model at all")
+
+    with pytest.raises(InvalidProtobuf, match=r"notes\.onnx"):
+        ort.InferenceSession("notes.onnx")
+
+
+def test_an_unknown_operator_is_named(ort):
+    """A node that no operator has is an invalid graph, and the message names the operator."""
+    content = models.model("g (float[2] x) => (float[2] z) { z = Nonesuch (x) }").SerializeToString()
+
+    with pytest.raises((InvalidGraph, Fail), match="Nonesuch"):
+        ort.InferenceSession(content)
+
+
+def test_a_value_that_nothing_makes_is_named(ort):
+    """A node that reads a value from nowhere is refused, and the message names the value."""
+    content = models.model("g (float[2] x) => (float[2] z) { z = Add (x, nowhere) }").SerializeToString()
+
+    with pytest.raises((InvalidGraph, InvalidArgument, Fail), match="nowhere"):
+        ort.InferenceSession(content)
+
+
+@pytest.mark.parametrize("options", [3, "fast", {"intra_op_num_threads": 1}])
+def test_options_of_another_kind_are_a_type_error(ort, net, options):
+    """What is no SessionOptions is refused as a TypeError."""
+    with pytest.raises(TypeError):
+        ort.InferenceSession(net.content, options)
+
+
+@pytest.mark.parametrize(("name", "value"), OPTIONS, ids=[name for name, _ in OPTIONS])
+def test_no_option_changes_results(ort, net, name, value):
+    """Options of speed, memory and logging are taken, and results stay the same."""
+    options = ort.SessionOptions()
+    setattr(options, name, value)
+    session = ort.InferenceSession(net.content, options)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    assert getattr(session.get_session_options(), name) == value
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_no_level_of_optimisation_changes_results(ort, net, level):
+    """Every level runs the model."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    session = ort.InferenceSession(net.content, options)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+def test_nodes_may_run_in_parallel(ort, net):
+    """The parallel mode runs the model too."""
+    options = ort.SessionOptions()
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 2
+    session = ort.InferenceSession(net.content, options)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+def test_nodes_may_run_by_priority(ort, net):
+    """The order by priority runs the model too."""
+    options = ort.SessionOptions()
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    session = ort.InferenceSession(net.content, options)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+
+
+@pytest.mark.parametrize(("key", "value"), ENTRIES, ids=[key for key, _ in ENTRIES])
+def test_no_entry_changes_results(ort, net, key, value):
+    """Well-known entries, and unknown ones, are kept, and results stay the same."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry(key, value)
+    session = ort.InferenceSession(net.content, options)
+
+    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    assert session.get_session_options().get_session_config_entry(key) == value
+
+
+def test_options_serve_several_sessions(ort, net):
+    """One SessionOptions makes two sessions, which both run."""
+    options = ort.SessionOptions()
+    options.logid = "shared"
+    first, second = (ort.InferenceSession(net.content, options) for _ in range(2))
+
+    assert np.array_equal(first.run(None, net.feed)[0], second.run(None, net.feed)[0])
+    assert first.get_session_options().logid == second.get_session_options().logid == "shared"
+
+
+def test_the_options_of_a_session_make_another(ort, net):
+    """What `get_session_options` gives is taken by a constructor."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    again = ort.InferenceSession(net.content, ort.InferenceSession(net.content, options).get_session_options())
+
+    assert again.get_session_options().intra_op_num_threads == 1
+    assert np.array_equal(again.run(None, net.feed)[0], net.z)
+
+
+def test_the_callers_options_are_not_changed(ort, net):
+    """A session leaves the options of its caller as they were."""
+    options = ort.SessionOptions()
+    before = {name: getattr(options, name) for name, _ in OPTIONS}
+    ort.InferenceSession(net.content, options)
+
+    assert {name: getattr(options, name) for name, _ in OPTIONS} == before
+
+
+def test_later_changes_of_options_leave_a_session_alone(ort, net):
+    """A session has the options as they were when it was made."""
+    options = ort.SessionOptions()
+    options.logid = "before"
+    session = ort.InferenceSession(net.content, options)
+    options.logid = "after"
+
+    assert session.get_session_options().logid == "before"
+
+
+def test_without_options_a_session_has_the_defaults(session):
+    """`get_session_options` gives options where none were given."""
+    options = session.get_session_options()
+
+    assert (options.intra_op_num_threads, options.enable_profiling, options.logid) == (0, False, "")
+
+
+def test_options_may_come_from_the_model(ort, monkeypatch):
+    """Where the environment says so, a session takes its options from the model's metadata."""
+    words = {"session_options": {"inter_op_num_threads": 5, "intra_op_num_threads": 2}}
+    content = with_words(plain().content, metadata={"ort_config": json.dumps(words)})
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    options = ort.InferenceSession(content).get_session_options()
+
+    assert (options.inter_op_num_threads, options.intra_op_num_threads) == (5, 2)
+
+
+def test_options_in_the_model_are_not_read_unasked(ort):
+    """Metadata with options alone changes nothing."""
+    content = with_words(plain().content, metadata={"ort_config": '{"session_options": {"intra_op_num_threads": 2}}'})
+
+    assert ort.InferenceSession(content).get_session_options().intra_op_num_threads == 0
+
+
+def test_external_data_lies_beside_the_file(ort, tmp_path):
+    """Weights in a file of their own are found beside the model."""
+    model = models.model(
+        "g (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] z) { z = ConvTranspose <strides = [2, 2]> (x, k) }",
+        k=np.ones((1, 1, 2, 2), np.float32),
+    )
+    path = models.save_with_external_data(model, tmp_path)
+    x = plain().x
+
+    assert np.array_equal(ort.InferenceSession(path).run(None, {"x": x})[0], np.kron(x, np.ones((2, 2))))
+
+
+def test_many_sessions_live_side_by_side(ort, net):
+    """Sessions of the same bytes do not share values."""
+    sessions = [ort.InferenceSession(net.content) for _ in range(3)]
+    made = [session.run(None, {"x": net.x * (at + 1)})[0] for at, session in enumerate(sessions)]
+
+    assert all(np.array_equal(z, net.z * (at + 1)) for at, z in enumerate(made))

@@ -1,0 +1,103 @@
+"""Ten thousand runs of each kind leave nothing behind."""
+
+import gc
+import mmap
+import threading
+from pathlib import Path
+
+import pytest
+
+import unpool
+
+STATUS = Path("/proc/self/statm")
+if not STATUS.is_file():
+    pytest.skip("the system has no /proc that tells what a process takes", allow_module_level=True)
+
+RUNS = 10_000
+GROWTH = 8 << 20
+"""Bytes that a process may grow by: less than a kilobyte for each run, such as one array of the smallest model."""
+
+
+def on_arrays(session, net):
+    """Runs on arrays."""
+    return lambda: session.run(None, {"x": net.x})
+
+
+def on_values(session, net):
+    """Runs on OrtValues, which are made anew and read."""
+
+    def run():
+        (made,) = session.run_with_ort_values(None, {"x": unpool.OrtValue.ortvalue_from_numpy(net.x)})
+        return made.numpy()
+
+    return run
+
+
+def on_new_bindings(session, net):
+    """Runs on a binding of their own each, the output left to the run."""
+
+    def run():
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", net.x)
+        binding.bind_output("z")
+        session.run_with_iobinding(binding)
+        return binding.copy_outputs_to_cpu()
+
+    return run
+
+
+def on_one_binding(session, net):
+    """Runs on one binding, bound anew each time."""
+    binding = session.io_binding()
+
+    def run():
+        binding.bind_cpu_input("x", net.x)
+        binding.bind_output("z")
+        session.run_with_iobinding(binding)
+
+    return run
+
+
+def on_another_thread(session, net):
+    """Runs that call back from another thread."""
+
+    def run():
+        done = threading.Event()
+        session.run_async(None, {"x": net.x}, lambda *_: done.set(), None)
+        assert done.wait(60)
+
+    return run
+
+
+def refused(session, net):
+    """Runs that end in an error."""
+
+    def run():
+        with pytest.raises(unpool.UnpoolError):
+            session.run(None, {"y": net.x})
+
+    return run
+
+
+KINDS = [on_arrays, on_values, on_new_bindings, on_one_binding, on_another_thread, refused]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_runs_leave_nothing_behind(kind, net):
+    """Neither the memory of the process nor the number of its objects grows with the number of runs."""
+    run = kind(unpool.InferenceSession(net.content), net)
+    for _ in range(RUNS // 10):
+        run()
+    memory, objects = taken()
+    for _ in range(RUNS):
+        run()
+    memory_then, objects_then = taken()
+
+    assert memory_then - memory < GROWTH
+    assert objects_then - objects < RUNS // 100
+
+
+def taken():
+    """Bytes of the process that lie in memory, and objects that the garbage collector knows."""
+    gc.collect()
+    return int(STATUS.read_text().split()[1]) * mmap.PAGESIZE, len(gc.get_objects())

@@ -1,0 +1,81 @@
+"""The optimised model: a file that the options name, and that a session loads again."""
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support import models
+
+
+@pytest.fixture
+def options(ort, own_folder):
+    """Options that have the optimised model written into an empty folder."""
+    made = ort.SessionOptions()
+    made.optimized_model_filepath = "optimised.onnx"
+    return made
+
+
+def test_the_optimised_model_is_a_file(ort, net, options):
+    """Loading a model writes a file with the same ends, which ONNX can read."""
+    ort.InferenceSession(net.content, options)
+    made = onnx.load("optimised.onnx")
+
+    assert [one.name for one in (*made.graph.input, *made.graph.output)] == ["x", "z"]
+
+
+def test_the_session_runs_too(ort, net, options):
+    """A session that writes the file runs as others do."""
+    assert np.array_equal(ort.InferenceSession(net.content, options).run(None, net.feed)[0], net.z)
+
+
+def test_the_optimised_model_is_loaded_again(ort, net, options):
+    """The file gives the same results, also without another optimisation."""
+    ort.InferenceSession(net.content, options)
+    again = ort.SessionOptions()
+    again.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    assert np.array_equal(ort.InferenceSession("optimised.onnx", again).run(None, net.feed)[0], net.z)
+
+
+def test_constants_are_folded_in_the_file(ort, options):
+    """What depends on constants alone is no node any more."""
+    graph = "g (float[2] x) => (float[2] z) { t = Add (w, w) z = Mul (x, t) }"
+    ort.InferenceSession(models.model(graph, w=np.float32([1, 2])).SerializeToString(), options)
+
+    assert [node.op_type for node in onnx.load("optimised.onnx").graph.node] == ["Mul"]
+
+
+def test_a_folder_that_is_missing_is_an_error(ort, net, own_folder):
+    """A file that cannot be written is an error of the constructor."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = "nowhere/optimised.onnx"
+
+    with pytest.raises(Exception, match=r"nowhere|SystemError"):
+        ort.InferenceSession(net.content, options)
+
+
+@pytest.mark.parametrize("kind", ["ConvTranspose", "MatMul"])
+def test_weights_go_into_a_file_beside_it(ort, options, own_folder, kind):
+    """Large initializers are written into a file of their own, which the new model finds."""
+    graph = {
+        "ConvTranspose": "g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) { z = ConvTranspose (x, w) }",
+        "MatMul": "g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) { z = MatMul (x, w) }",
+    }[kind]
+    w = np.arange(24, dtype=np.float32).reshape((2, 3, 2, 2) if kind == "ConvTranspose" else (4, 6))
+    x = {"x": np.ones((1, 2, 4, 4), np.float32)}
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "50")
+    session = ort.InferenceSession(models.model(graph, w=w).SerializeToString(), options)
+
+    assert (own_folder / "weights.bin").stat().st_size >= w.nbytes
+    assert np.array_equal(ort.InferenceSession("optimised.onnx").run(None, x)[0], session.run(None, x)[0])
+
+
+def test_the_format_of_onnxruntime(ort, net, own_folder):
+    """A file that ends in .ort has onnxruntime's own format, and is loaded again by its name and as bytes."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = "optimised.ort"
+    ort.InferenceSession(net.content, options)
+
+    for source in ("optimised.ort", (own_folder / "optimised.ort").read_bytes()):
+        assert np.array_equal(ort.InferenceSession(source).run(None, net.feed)[0], net.z)

@@ -1,0 +1,122 @@
+"""What a session says of its inputs, its outputs and its model."""
+
+import numpy as np
+import pytest
+
+from tests.onnxruntime_api.nets import plain, with_words
+from tests.support import models
+
+
+def ends(values):
+    """Name, shape and type of each."""
+    return [(one.name, one.shape, one.type) for one in values]
+
+
+def test_inputs_and_outputs_of_fixed_size(session, net):
+    """Names, shapes and types are those of the model."""
+    assert ends(session.get_inputs()) == [("x", list(net.x.shape), "tensor(float)")]
+    assert ends(session.get_outputs()) == [("z", net.z_shape, "tensor(float)")]
+
+
+def test_inputs_and_outputs_of_free_size(ort, free_net):
+    """A free axis has its name."""
+    session = ort.InferenceSession(free_net.content)
+
+    assert session.get_inputs()[0].shape == ["N", 1, 4, 4]
+    assert session.get_outputs()[0].shape == free_net.z_shape
+
+
+def test_the_order_is_that_of_the_model(ort):
+    """Inputs and outputs come in the order of the graph."""
+    graph = "g (bool[2] second, bool[2] first) => (bool[2] b, bool[2] a) { a = And (first, second) b = Not (first) }"
+    session = ort.InferenceSession(models.model(graph).SerializeToString())
+
+    assert [one.name for one in session.get_inputs()] == ["second", "first"]
+    assert [one.name for one in session.get_outputs()] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("word", "type_"),
+    [
+        *(("float", "tensor(float)"), ("double", "tensor(double)"), ("float16", "tensor(float16)")),
+        *(("bfloat16", "tensor(bfloat16)"), ("int64", "tensor(int64)"), ("uint8", "tensor(uint8)")),
+        *(("bool", "tensor(bool)"), ("string", "tensor(string)")),
+    ],
+)
+def test_types_have_names(ort, word, type_):
+    """Types are said in ONNX Runtime's words."""
+    content = models.model(f"g ({word}[2] x) => ({word}[2] z) {{ z = Identity (x) }}").SerializeToString()
+    session = ort.InferenceSession(content)
+
+    assert [one.type for one in (*session.get_inputs(), *session.get_outputs())] == [type_, type_]
+
+
+def test_an_end_says_itself_in_words(session):
+    """`str` of an input has its name, type and shape."""
+    words = str(session.get_inputs()[0])
+
+    assert words == "NodeArg(name='x', type='tensor(float)', shape=[1, 1, 4, 4])"
+
+
+def test_the_lists_are_lists(session):
+    """What a session says of itself comes in lists, the same for every call."""
+    for method in (session.get_inputs, session.get_outputs, session.get_overridable_initializers):
+        assert isinstance(method(), list)
+        assert ends(method()) == ends(method())
+
+
+def test_initializers_that_may_be_fed(ort):
+    """An initializer that is an input too is no input to feed, but may be fed."""
+    graph = "g (float[2] x, float[2] w) => (float[2] z) { z = Mul (x, w) }"
+    session = ort.InferenceSession(models.model(graph, w=np.float32([2, 3])).SerializeToString())
+    x = np.float32([1, 1])
+
+    assert [one.name for one in session.get_inputs()] == ["x"]
+    assert ends(session.get_overridable_initializers()) == [("w", [2], "tensor(float)")]
+    assert session.run(None, {"x": x})[0].tolist() == [2, 3]
+    assert session.run(None, {"x": x, "w": np.float32([5, 7])})[0].tolist() == [5, 7]
+    assert session.run(None, {"x": x})[0].tolist() == [2, 3]
+
+
+def test_initializers_of_new_models_may_not_be_fed(session):
+    """An initializer that is no input is not listed."""
+    assert list(session.get_overridable_initializers()) == []
+
+
+def test_a_model_says_who_made_it(ort):
+    """All words of a model about itself are in its metadata."""
+    content = with_words(
+        plain().content,
+        producer_name="nobody",
+        domain="org.example",
+        doc_string="a model",
+        graph_doc="a graph",
+        model_version=7,
+        metadata={"author": "me", "classes": "cat,dog"},
+    )
+    meta = ort.InferenceSession(content).get_modelmeta()
+
+    assert (meta.producer_name, meta.domain, meta.version) == ("nobody", "org.example", 7)
+    assert (meta.graph_name, meta.description, meta.graph_description) == ("plain", "a model", "a graph")
+    assert meta.custom_metadata_map == {"author": "me", "classes": "cat,dog"}
+
+
+def test_a_silent_model_has_empty_words(session):
+    """Words that a model does not say are empty."""
+    meta = session.get_modelmeta()
+
+    assert (meta.producer_name, meta.domain, meta.description, meta.graph_description) == ("", "", "", "")
+    assert meta.custom_metadata_map == {}
+
+
+def test_the_version_of_a_silent_model(session):
+    """A model without a version has the largest number, which is onnxruntime's word for none."""
+    assert session.get_modelmeta().version == 2**63 - 1
+
+
+def test_a_size_that_is_unknown(ort):
+    """An axis with neither size nor name is None, and other names stay."""
+    made = models.model("g (float[N, 2] x) => (float[N, 2] z) { z = Neg (x) }")
+    made.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+
+    assert ort.InferenceSession(made.SerializeToString()).get_inputs()[0].shape == [None, 2]

@@ -1,0 +1,1 @@
+"""Tests of sessions, passes and commands on models."""

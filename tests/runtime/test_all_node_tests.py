@@ -1,0 +1,97 @@
+"""All node tests of onnx through the session, and through onnxruntime alone, by the same comparison."""
+
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support import node_suite
+
+SECONDS_FOR_IMPORTS = 120
+SECONDS_PER_CASE = 30
+MOST_DEATHS = 20
+DIED = "died"
+
+
+def outcomes(engine, folder):
+    """Why each case failed, "" if it passed; a case in which the process dies or stands still is `DIED`."""
+    file = folder / f"{engine}.jsonl"
+    file.touch()
+    found = {}
+    for _ in range(MOST_DEATHS):
+        command = [sys.executable, node_suite.__file__, engine, str(file), str(len(found))]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        is_done = follow(process, file)
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        found = {name: rest[0] if rest else DIED for name, *rest in lines}
+        if is_done:
+            break
+    return found
+
+
+def follow(process, file):
+    """Wait for a process that writes into the file; whether it came to its end by itself."""
+    limit, size, since = SECONDS_FOR_IMPORTS, file.stat().st_size, time.monotonic()
+    while process.poll() is None:
+        time.sleep(0.1)
+        if file.stat().st_size != size:
+            limit, size, since = SECONDS_PER_CASE, file.stat().st_size, time.monotonic()
+        elif time.monotonic() - since > limit:
+            process.kill()
+            process.wait()
+    return process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The outcomes of both engines, which run at the same time."""
+    folder = tmp_path_factory.mktemp("node_suite")
+    with ThreadPoolExecutor() as pool:
+        made = pool.map(lambda engine: outcomes(engine, folder), node_suite.ENGINES)
+        return dict(zip(node_suite.ENGINES, made, strict=True))
+
+
+def passed(found):
+    """The names of the cases that passed."""
+    return {name for name, why in found.items() if not why}
+
+
+def test_the_session_passes_what_onnxruntime_passes(both, capsys):
+    """No case is lost by cutting, folding and falling back, and many are won; the counts are printed."""
+    ours, theirs = passed(both["unpool"]), passed(both["onnxruntime"])
+    with capsys.disabled():
+        print(f"\nnode tests of onnx: {len(both['unpool'])}, onnxruntime {len(theirs)}, session {len(ours)}")  # noqa: T201
+    assert len(ours) >= len(theirs)
+    assert theirs - ours == set()
+
+
+def test_no_case_ends_the_process(both):
+    """Whatever a node test feeds, the session answers or raises within its time."""
+    assert [name for name, why in both["unpool"].items() if why == DIED] == []
+    assert both["unpool"].keys() == both["onnxruntime"].keys()
+
+
+DYING = """
+import json, os, sys, time
+with open(sys.argv[2], "a") as file:
+    for number in range(int(sys.argv[3]), 5):
+        print(json.dumps([f"case {number}"]), file=file, flush=True)
+        if number == 1:
+            os.abort()
+        if number == 3:
+            time.sleep(60)
+        print(json.dumps([f"case {number}", ""]), file=file, flush=True)
+"""
+
+
+def test_a_case_that_ends_the_process_is_noted(tmp_path, monkeypatch):
+    """One that aborts and one that stands still are `DIED`, and the cases behind them run."""
+    script = tmp_path / "dying.py"
+    script.write_text(DYING)
+    monkeypatch.setattr(node_suite, "__file__", str(script))
+    monkeypatch.setitem(globals(), "SECONDS_PER_CASE", 1)
+    found = outcomes("none", tmp_path)
+    assert list(found.values()) == ["", DIED, "", DIED, ""]

@@ -1,0 +1,145 @@
+"""`unpool bench`: how times are taken, whose they are, and what is printed about them."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import unpool
+from tests.support import models
+from unpool.cli.app import app
+from unpool.cli.bench import report
+from unpool.errors import UnpoolError
+from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
+from unpool.runtime.measure.random_inputs import random_feed
+from unpool.runtime.measure.timing import Effort, Timing, measure, summarize
+from unpool.runtime.session.session import FallbackWarning
+from unpool.runtime.session.signature import ValueInfo
+
+
+def test_summary_is_the_median_and_its_spread():
+    """Half of the samples are below the median, a fifth below p20 and a fifth above p80, whatever their order."""
+    samples = np.random.default_rng(0).permutation(np.arange(1.0, 102.0))
+
+    assert summarize(list(samples), 7.0) == Timing(51.0, 21.0, 81.0, 96.0, 7.0, 101)
+
+
+def test_measure_repeats_as_often_as_asked():
+    """The first call, the warm-up and the repetitions are calls; long calls are not bundled."""
+    calls = []
+
+    def slow():
+        calls.append(None)
+        sum(range(20_000))
+
+    timing = measure(slow, Effort(warmup=2, repetitions=5, seconds=0, limit=60))
+
+    assert timing.samples == 5
+    assert len(calls) == 8
+    assert 0 < timing.p20 <= timing.median <= timing.p80
+
+
+def test_measure_stops_at_its_limit():
+    """A call longer than the limit is warmed up by its first call and gives one sample."""
+    calls = []
+    timing = measure(lambda: calls.append(sum(range(100_000))), Effort(repetitions=50, limit=0))
+
+    assert (timing.samples, len(calls)) == (1, 2)
+
+
+@pytest.fixture
+def segnet(tmp_path):
+    path = tmp_path / "segnet.onnx"
+    path.write_bytes(models.segnet().SerializeToString())
+    return path
+
+
+def test_bench_times_a_model(segnet):
+    """Steps are those of the plan and their shares add up; both runtimes are timed and agree; our nodes have peers."""
+    plan = unpool.InferenceSession(str(segnet)).plan
+    times = bench(segnet, {"image": models.random(1, 3, 12, 10)}, Effort(1, 3, 0, 60), threads=1)
+
+    assert [step.runner for step in times.steps] == [step.runner for step in plan.steps]
+    assert sum(step.share for step in times.steps) == pytest.approx(1)
+    known = {step.node for step in times.steps if step.onnxruntime is not None}
+    assert {"MaxPool->p1", "MaxPool->p2", "MaxUnpool->u2", "MaxUnpool->u1"} <= known
+    assert "Conv->c1 .. Relu->r1" not in known
+    assert times.ratio == times.onnxruntime.median / times.unpool.median
+    assert times.unpool.samples == 3
+    assert times.difference < 1e-4
+    assert times.threads == 1
+
+
+def test_bench_says_that_onnxruntime_refuses(tmp_path):
+    """A model that onnxruntime cannot run is timed here alone, with its words."""
+    path = tmp_path / "bfloat16.onnx"
+    path.write_bytes(models.bfloat16().SerializeToString())
+    with pytest.warns(FallbackWarning):
+        inputs = unpool.InferenceSession(path).get_inputs()
+    times = bench(path, random_feed(inputs, {}), Effort(0, 2, 0, 60))
+
+    assert times.onnxruntime is None
+    assert times.ratio is None
+    assert report(times)[-1] == f"onnxruntime cannot run it: {times.refusal}"
+
+
+def test_bench_command_prints_steps_and_the_whole(segnet):
+    """One line per step, then the whole model with both times and who wins."""
+    done = CliRunner().invoke(app, ["bench", str(segnet), "--iterations", "2", "--warmup", "0", "--threads", "1"])
+
+    assert done.exit_code == 0, done.stderr
+    assert "MaxUnpool->u1" in done.stdout
+    assert "whole model, 1 thread: unpool " in done.stdout
+    assert " times faster" in done.stdout.splitlines()[-1] or " times slower" in done.stdout.splitlines()[-1]
+
+
+def test_bench_command_writes_json(segnet, tmp_path):
+    """The same as JSON, from a file of one's own."""
+    np.save(tmp_path / "x.npy", models.random(1, 3, 12, 10))
+    arguments = ["bench", str(segnet), "-i", str(tmp_path / "x.npy"), "--iterations", "2", "--warmup", "0", "--json"]
+    done = CliRunner().invoke(app, arguments)
+
+    found = json.loads(done.stdout)
+    assert found["is_equal"] is True
+    assert found["unpool"]["samples"] == 2
+    assert found["ratio"] > 0
+
+
+def test_bench_command_asks_for_open_sizes(tmp_path):
+    """A size that the model leaves open has to be given."""
+    path = tmp_path / "open.onnx"
+    path.write_bytes(models.segnet(size="h, 10").SerializeToString())
+    done = CliRunner().invoke(app, ["bench", str(path)])
+
+    assert done.exit_code == 3
+    assert "input 'image': expected a size for 'h', got none. Give a number for it" in done.stderr
+
+
+def test_random_feed_has_the_types_of_the_inputs():
+    """Shapes come from the model and the given sizes; integers are small enough to be indices."""
+    infos = [
+        ValueInfo("a", [1, "n"], "tensor(float16)"),
+        ValueInfo("b", [3], "tensor(int64)"),
+        ValueInfo("c", [], "tensor(bool)"),
+    ]
+    feed = random_feed(infos, {"n": 5})
+
+    assert {name: (array.shape, str(array.dtype)) for name, array in feed.items()} == {
+        "a": ((1, 5), "float16"),
+        "b": ((3,), "int64"),
+        "c": ((), "bool"),
+    }
+    assert set(feed["b"]) <= {0, 1}
+    with pytest.raises(UnpoolError, match="axis 0, which has no name"):
+        random_feed([ValueInfo("a", [None], "tensor(float)")], {})
+
+
+def test_losses_and_differences_are_printed():
+    """A slower model is called slower, and results that differ are not passed over."""
+    fast, slow = Timing(1.0, 0.9, 1.1, 1.2, 2.0, 5), Timing(2.0, 1.9, 2.1, 2.2, 3.0, 5)
+    lines = report(ModelTimes(slow, fast, "", 0.5, 2, (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)))
+
+    assert lines[2].split() == ["pool", "unpool", "2000.000", "100.0%", "1000.000", "0.50"]
+    assert lines[-2].endswith("unpool is 2.00 times slower")
+    assert "differ by up to 0.5" in lines[-1]

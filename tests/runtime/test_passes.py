@@ -1,0 +1,272 @@
+"""The passes before the cut change what a graph looks like, never what it computes."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import unpool
+from tests.support import models
+from unpool.runtime.graph import record as graphs
+from unpool.runtime.graph.constants import lift_constants, prune
+from unpool.runtime.passes.fold import fold
+from unpool.runtime.passes.inline import inline
+
+CHANNELS = models.random(4, seed=3)
+PER_CHANNEL = {"k": CHANNELS.reshape(4, 1, 1)}
+BN = models.batch_norm("n", 4)
+NORM_INPUTS = "(t, ns, nb, nm, nv)"
+NORM = f"BatchNormalization <epsilon = 0.01> {NORM_INPUTS}"
+FOLDED = {
+    "BatchNormalization": (f"y = {NORM}", BN),
+    "Mul": ("y = Mul (t, k)", PER_CHANNEL),
+    "Mul from the left": ("y = Mul (k, t)", PER_CHANNEL),
+    "Add": ("y = Add (t, k)", PER_CHANNEL),
+    "Add of a scalar": ("y = Add (k, t)", {"k": np.float32(1.5)}),
+    "Mul of full rank": ("y = Mul (t, k)", {"k": CHANNELS.reshape(1, 4, 1, 1)}),
+    "a chain": (f"n = {NORM} m = Mul (n, k) y = Add (m, k)", {**BN, **PER_CHANNEL}),
+}
+KEPT = {
+    "along a spatial axis": ("y = Add (t, k)", {"k": models.random(9)}),
+    "more axes": ("u = Mul (t, k) y = Squeeze (u, a)", {"k": np.ones((1, 1, 4, 1, 1), np.float32), "a": np.array([0])}),
+    "more channels": ("y = Mul (t, k)", {"k": models.random(3, 1, 1, 1)}),
+    "two readers": ("m = Mul (t, k) y = Add (m, t)", PER_CHANNEL),
+    "the same value twice": ("y = Mul (t, t)", {}),
+    "no constant": ("r = Relu (x) s = ReduceMax <keepdims = 1> (r) y = Mul (t, s)", {}),
+    "another operator": ("y = Sub (t, k)", PER_CHANNEL),
+    "overflow": ("y = Mul (t, k)", {"k": np.full((4, 1, 1), 3e38, np.float32)}),
+}
+
+BOUNDS = {"low": np.float32(-0.5), "high": np.float32(0.75)}
+FUSED = {
+    "Relu": ("y = Relu (t)", {}),
+    "LeakyRelu": ("y = LeakyRelu <alpha = 0.3> (t)", {}),
+    "LeakyRelu by default": ("y = LeakyRelu (t)", {}),
+    "Tanh": ("y = Tanh (t)", {}),
+    "Sigmoid": ("y = Sigmoid (t)", {}),
+    "HardSigmoid": ("y = HardSigmoid (t)", {}),
+    "HardSwish": ("y = HardSwish (t)", {}),
+    "Clip": ("y = Clip (t, low, high)", BOUNDS),
+    "after a normalization": ("n = BatchNormalization (t, ns, nb, nm, nv) y = Relu (n)", BN),
+}
+NOT_FUSED = {
+    "another operator": ("y = Abs (t)", {}),
+    "two readers": ("r = Relu (t) y = Add (r, t)", {}),
+    "a bound that is computed": ("s = ReduceMax <keepdims = 0> (x) y = Clip (t, low, s)", BOUNDS),
+    "one bound": ("y = Clip (t, low)", BOUNDS),
+    "a second activation": ("r = Relu (t) y = Tanh (r)", {}),
+}
+
+
+def run_whole(model, feed):
+    """Onnxruntime on the whole model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed)[0]
+
+
+def operators(model):
+    """Operators of the folded graph."""
+    return [node.op_type for node in prune(fold(lift_constants(graphs.graph_of(model)))).nodes]
+
+
+def assert_equal_to_onnxruntime(model, tolerance=1e-5):
+    """The session computes what onnxruntime computes without any optimisation."""
+    feed = {"x": models.random(1, 2, 3, 4, seed=8)}
+    expected = run_whole(model, feed)
+    (got,) = unpool.InferenceSession(model).run(None, feed)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected[np.isfinite(expected)]).max())
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("name", FOLDED)
+def test_what_acts_per_channel_is_folded(name, group):
+    """Behind a ConvTranspose, per channel and constant: one node remains and computes the same, groups included."""
+    after, constants = FOLDED[name]
+    model = models.folding(after, group=group, **constants)
+    assert operators(model) == ["ConvTranspose"]
+    assert_equal_to_onnxruntime(model)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_does_not_act_per_channel_is_kept(name):
+    """Anything else behind a ConvTranspose stays as it is."""
+    after, constants = KEPT[name]
+    model = models.folding(after, **constants)
+    assert operators(model) == [node.op_type for node in model.graph.node]
+    feed = {"x": models.random(1, 2, 3, 4, seed=8)}
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(
+            unpool.InferenceSession(model).run(None, feed)[0], run_whole(model, feed), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_a_graph_output_is_not_folded_away():
+    """A ConvTranspose that the caller reads keeps its values."""
+    model = models.folding("y = Mul (t, k)", **PER_CHANNEL)
+    model.graph.output.append(helper.make_tensor_value_info("t", 1, [1, 4, "h", "w"]))
+    assert operators(model) == ["ConvTranspose", "Mul"]
+
+
+def test_a_value_that_a_body_reads_is_not_folded_away():
+    """A body that captures the ConvTranspose counts as a reader."""
+    model = models.folding(
+        """m = Mul (t, k) c = Constant <value_int = 1> () b = Cast <to = 9> (c)
+        y = If (b) < then_branch = p () => (float[n, c, h, w] r) { r = Add (m, t) },
+                     else_branch = q () => (float[n, c, h, w] s) { s = Neg (m) } >""",
+        **PER_CHANNEL,
+    )
+    assert operators(model) == ["ConvTranspose", "Mul", "Cast", "If"]
+    assert_equal_to_onnxruntime(model)
+
+
+def test_weights_that_a_caller_may_feed_are_not_folded():
+    """An optional input is no constant."""
+    model = models.folding("y = Mul (t, k)", **PER_CHANNEL)
+    model.graph.input.append(helper.make_tensor_value_info("w1", 1, [2, 4, 3, 3]))
+    assert operators(model) == ["ConvTranspose", "Mul"]
+    assert_equal_to_onnxruntime(model)
+
+
+def test_a_training_normalization_is_not_folded():
+    """With training_mode a BatchNormalization computes its own mean."""
+    model = models.folding(f"y = BatchNormalization <training_mode = 1> {NORM_INPUTS}", **BN)
+    assert operators(model) == ["ConvTranspose", "BatchNormalization"]
+
+
+def test_shared_weights_are_folded_once_per_reader():
+    """Two ConvTranspose nodes over one W keep their own results when one of them is folded."""
+    model = models.folding(
+        "m = Mul (t, k) z = ConvTranspose <strides = [2, 2]> (x, w1, b1) y = Add (m, z)", **PER_CHANNEL
+    )
+    assert operators(model) == ["ConvTranspose", "ConvTranspose", "Add"]
+    assert_equal_to_onnxruntime(model)
+
+
+def test_folding_rounds_once_from_float64():
+    """The folded weights are the float64 product, rounded to float32."""
+    model = models.folding(f"n = {NORM} y = Mul (n, k)", **BN, **PER_CHANNEL)
+    folded = prune(fold(lift_constants(graphs.graph_of(model))))
+    wide = {name: value.astype(np.float64) for name, value in (BN | PER_CHANNEL).items()}
+    epsilon = float(np.float32(0.01))
+    factor = wide["ns"] / np.sqrt(wide["nv"] + epsilon)
+    once = (models.random(2, 4, 3, 3).astype(np.float64) * factor.reshape(1, 4, 1, 1)).astype(np.float32)
+    twice = (once.astype(np.float64) * wide["k"]).astype(np.float32)
+    got = numpy_helper.to_array(folded.constants[folded.nodes[0].input[1]])
+    assert np.array_equal(got, twice)
+
+
+def test_constants_from_nodes_reach_the_fold():
+    """Constant nodes and Identity nodes of constants are constants."""
+    assert operators(models.weights_from_nodes()) == ["ConvTranspose"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ("value_float = 1.5", np.float32(1.5)),
+        ("value_floats = [1.5, 2.5]", np.float32([1.5, 2.5])),
+        ("value_int = 3", np.int64(3)),
+        ("value_ints = [3, 4]", np.int64([3, 4])),
+        ("value = float[2] {1, 2}", np.float32([1, 2])),
+    ],
+)
+def test_every_constant_node_is_a_constant(attribute, expected):
+    """Each form of Constant gives its tensor, in type and value."""
+    made = models.model(f"c (float[1] x) => (float[1] y) {{ k = Constant <{attribute}> () y = Relu (x) }}")
+    got = numpy_helper.to_array(lift_constants(graphs.graph_of(made)).constants["k"])
+    assert got.dtype == expected.dtype
+    assert np.array_equal(got, expected)
+
+
+def test_a_sparse_initializer_feeds_our_node():
+    """Weights that are stored sparsely are the weights."""
+    weights = np.zeros((2, 3, 2), np.float32)
+    weights[0, 1, 0], weights[1, 2, 1] = 2, 3
+    model = models.model("s (float[1, 2, 4] x) => (float[1, 3, 5] y) { t = ConvTranspose (x, w1) y = Relu (t) }")
+    values = numpy_helper.from_array(np.float32([2, 3]), "w1")
+    places = numpy_helper.from_array(np.array([[0, 1, 0], [1, 2, 1]]), "w1_places")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 3, 2]))
+    x = np.abs(models.random(1, 2, 4))
+    (got,) = unpool.InferenceSession(model).run(None, {"x": x})
+    assert np.array_equal(got, unpool.conv_transpose(x, weights))
+
+
+def test_functions_are_inlined_with_their_weights():
+    """After inlining no function is left, and large weights of the model are still there and still constant."""
+    model = models.with_function()
+    model.graph.initializer.append(numpy_helper.from_array(models.random(40, 40), "large"))
+    flat = inline(model)
+    assert not flat.functions
+    assert [node.op_type for node in flat.graph.node] == ["ConvTranspose", "Relu"]
+    assert {one.name for one in flat.graph.initializer} == {"w1", "large"}
+    assert [value.name for value in flat.graph.input] == ["x"]
+    assert model.functions
+
+
+def test_dead_nodes_and_constants_are_dropped():
+    """Only what outputs need is left, captured values included."""
+    model = models.conditional()
+    model.graph.initializer.append(numpy_helper.from_array(models.random(3), "nobody"))
+    model.graph.node.insert(0, helper.make_node("Relu", ["x"], ["unread"]))
+    kept = prune(lift_constants(graphs.graph_of(model)))
+    assert [node.op_type for node in kept.nodes] == ["Relu", "If", "Neg"]
+    assert set(kept.constants) == {"w1"}
+
+
+def test_an_old_opset_is_left_alone():
+    """Below opset 7 Mul has an axis attribute: nothing is folded."""
+    model = models.folding("y = Mul <broadcast = 1, axis = 1> (t, k)", opset=6, k=CHANNELS)
+    assert operators(model) == ["ConvTranspose", "Mul"]
+    assert onnx.defs.get_schema("Mul", 6).since_version == 6
+
+
+def runs(model):
+    """Operators of the plan, with who runs them."""
+    return [(one.operator, one.runner) for one in unpool.InferenceSession(model).plan]
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_an_activation_is_part_of_the_step(name):
+    """One step remains, it says what it took in, and computes what onnxruntime computes."""
+    after, constants = FUSED[name]
+    model = models.folding(after, **constants)
+    (record,) = unpool.InferenceSession(model).plan
+    assert (record.operator, record.runner) == ("ConvTranspose", "unpool")
+    assert record.reason.endswith("folded in")
+    assert_equal_to_onnxruntime(model)
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_what_is_not_one_constant_activation_is_kept(name):
+    """Other nodes, other readers and bounds that are not known stay with onnxruntime."""
+    after, constants = NOT_FUSED[name]
+    model = models.folding(after, **constants)
+    assert ("ConvTranspose", "unpool") in runs(model)
+    assert any(runner == "onnxruntime" for _, runner in runs(model))
+    assert_equal_to_onnxruntime(model)
+
+
+def test_clip_with_attributes_is_fused():
+    """Before opset 11 the bounds of Clip are attributes."""
+    model = models.folding("y = Clip <min = -0.5, max = 0.75> (t)", opset=10)
+    assert runs(model) == [("ConvTranspose", "unpool")]
+    assert_equal_to_onnxruntime(model)
+
+
+def test_a_value_that_the_caller_reads_is_kept():
+    """What is an output of the graph comes without the activation."""
+    model = models.folding("y = Relu (t)")
+    model.graph.output.append(helper.make_tensor_value_info("t", 1, [1, 4, "h", "w"]))
+    y, t = unpool.InferenceSession(model).run(None, {"x": models.random(1, 2, 3, 4, seed=8)})
+    assert t.min() < 0
+    np.testing.assert_array_equal(y, np.maximum(t, 0))
+
+
+def test_short_floats_are_rounded_twice():
+    """In float16 the activation stays a node of its own, as the model rounds between the two."""
+    model = models.folding("h = Cast <to = 10> (x) u = Cast <to = 10> (w1) c = ConvTranspose (h, u) y = Relu (c)")
+    model.graph.output[0].type.tensor_type.elem_type = 10
+    assert ("Relu", "onnxruntime") in runs(model)

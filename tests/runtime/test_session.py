@@ -1,0 +1,628 @@
+"""InferenceSession: whole models give what onnxruntime gives, and what is wrong is said in one sentence."""
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import unpool
+from tests.support import models
+from unpool.runtime.runners.ort_made import ort_value_as
+from unpool.runtime.runners.ort_values import from_ort_value, to_ort_value
+from unpool.runtime.session.session import FallbackWarning
+
+ORT_CAN_RUN = (
+    "segnet",
+    "branches",
+    "conditional",
+    "loop",
+    "with_function",
+    "nhwc_in_onnx",
+    "optional_input",
+    "dynamic",
+    "unused_output",
+    "passed_through",
+    "only_pool",
+    "none_of_ours",
+    "plain_pools",
+    "weights_from_nodes",
+    "foreign_types",
+    "old_ir",
+)
+FREE = 6  # size for symbolic axes
+
+
+def feed_for(session, seed=4):
+    """Fixed random values for every input."""
+    special = {"tensor(bool)": np.array(True), "tensor(int64)": np.array(3)}
+    return {
+        one.name: special[one.type]
+        if one.type in special
+        else models.random(*(size if isinstance(size, int) else FREE for size in one.shape), seed=seed)
+        for one in session.get_inputs()
+    }
+
+
+def whole(model, feed):
+    """All outputs of onnxruntime on the whole model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed)
+
+
+def assert_close(got, expected, tolerance=1e-5):
+    """Same shape and type, and differences below the tolerance times the largest element."""
+    assert got.shape == expected.shape
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max(initial=1e-30))
+
+
+@pytest.mark.parametrize("name", ORT_CAN_RUN)
+def test_models_give_what_onnxruntime_gives(name):
+    """Cut into pieces, a model computes what onnxruntime computes on the whole of it."""
+    model = getattr(models, name)()
+    session = unpool.InferenceSession(model)
+    feed = feed_for(session)
+    for got, expected in zip(session.run(None, feed), whole(model, feed), strict=True):
+        assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", ["branches", "conditional", "loop", "dynamic", "plain_pools", "foreign_types"])
+def test_models_without_sums_of_ours_give_the_same_bits(name):
+    """Where nothing is folded and ConvTranspose sums nothing, not a bit differs from onnxruntime."""
+    model = getattr(models, name)()
+    session = unpool.InferenceSession(model)
+    feed = feed_for(session)
+    for got, expected in zip(session.run(None, feed), whole(model, feed), strict=True):
+        assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_float16_model(exact):
+    """float16 stays float16 in our nodes and agrees with onnxruntime, which casts."""
+    model = models.segnet(np.float16)
+    feed = {"image": models.random(1, 3, 12, 10, dtype=np.float16)}
+    (got,) = unpool.InferenceSession(model, exact=exact).run(None, feed)
+    (expected,) = whole(model, feed)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-2 * np.abs(expected.astype(np.float32)).max())
+
+
+def test_double_model_is_exact_to_double():
+    """float64, which onnxruntime cannot run, agrees with torch to 1e-12."""
+    with pytest.warns(FallbackWarning, match="refuses node 'Conv->c1' and 2 more"):
+        session = unpool.InferenceSession(models.segnet(np.float64))
+    x = models.random(1, 3, 12, 10, dtype=np.float64)
+    (got,) = session.run(None, {"image": x})
+    assert_close(got, segnet_in_torch(models.segnet(np.float64), x), 1e-12)
+
+
+def segnet_in_torch(model, x):
+    """What `models.segnet` means, written in torch."""
+    t = {one.name: torch.from_numpy(onnx.numpy_helper.to_array(one).copy()) for one in model.graph.initializer}
+    f = torch.nn.functional
+    c1 = f.conv2d(torch.from_numpy(x), t["w1"], padding=1)
+    r1 = f.relu(f.batch_norm(c1, t["n1m"], t["n1v"], t["n1s"], t["n1b"], eps=float(np.float32(1e-5))))
+    p1, i1 = f.max_pool2d(r1, 2, return_indices=True)
+    r2 = f.relu(f.conv2d(p1, t["w2"], padding=1))
+    p2, i2 = f.max_pool2d(r2, 2, stride=1, return_indices=True)
+    planes = torch.arange(r2.shape[1]).reshape(1, -1, 1, 1) * r2.shape[2] * r2.shape[3]
+    u2 = torch.zeros(r2.numel(), dtype=r2.dtype)
+    u2[(i2 + planes).flatten()] = p2.flatten()
+    d2 = f.conv_transpose2d(u2.reshape(r2.shape) + r2, t["w3"], t["b3"], padding=1)
+    r3 = f.relu(f.batch_norm(d2, t["n2m"], t["n2v"], t["n2s"], t["n2b"], eps=float(np.float32(1e-5))))
+    return f.conv2d(f.max_unpool2d(r3, i1, 2), t["w4"]).numpy()
+
+
+def test_bfloat16_model():
+    """bfloat16 crosses onnxruntime's pieces as it is; what they cannot do, the ReferenceEvaluator does."""
+    model = models.bfloat16()
+    with pytest.warns(FallbackWarning, match="Relu"):
+        session = unpool.InferenceSession(model)
+    x = models.random(1, 2, 6, 6)
+    pooled = unpool.max_pool(x.astype(ml_dtypes.bfloat16), kernel_shape=[2, 2], strides=[2, 2])
+    weights = onnx.numpy_helper.to_array(model.graph.initializer[0]).astype(ml_dtypes.bfloat16)
+    expected = unpool.conv_transpose(np.maximum(pooled, ml_dtypes.bfloat16(0)), weights, strides=[2, 2])
+    assert np.array_equal(session.run(None, {"x": x})[0], expected.astype(np.float32))
+
+
+def test_channels_last_model_is_the_model_in_onnx():
+    """com.ms.internal.nhwc, which onnxruntime's CPU refuses, gives the bits of ONNX's operators on the transpose."""
+    feed = {"x": models.random(1, 2, 6, 6)}
+    (got,) = unpool.InferenceSession(models.nhwc()).run(None, feed)
+    (expected,) = unpool.InferenceSession(models.nhwc_in_onnx()).run(None, feed)
+    assert_close(got, expected, 1e-6)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_both_branches_of_an_if_run_our_nodes(keep):
+    """An If picks its branch, and a NaN shows that the pool in it is ours."""
+    session = unpool.InferenceSession(models.conditional())
+    x = models.random(1, 2, 6, 6)
+    x[0, 0, 1, 1] = np.nan
+    (got,) = session.run(None, {"keep": np.array(keep), "x": x})
+    assert got.shape == ((1, 2, 3, 3) if keep else (1, 2, 12, 12))
+    assert np.isnan(got[0, 0, 0, 0]) or not keep
+
+
+def test_a_loop_runs_as_often_as_it_is_told():
+    """Three rounds of a window of 3 are one window of 7."""
+    session = unpool.InferenceSession(models.loop())
+    x = models.random(1, 1, 7)
+    (got,) = session.run(None, {"steps": np.array(3), "go": np.array(True), "x": x})
+    assert np.array_equal(got, unpool.max_pool(np.abs(x), kernel_shape=[7], pads=[3, 3]))
+
+
+def test_external_data_beside_the_file(tmp_path):
+    """Weights in a file of their own are read, and a missing one is named."""
+    model = models.segnet()
+    path = models.save_with_external_data(model, tmp_path)
+    x = models.random(1, 3, 12, 10)
+    (expected,) = unpool.InferenceSession(models.segnet()).run(None, {"image": x})
+    assert np.array_equal(unpool.InferenceSession(path).run(None, {"image": x})[0], expected)
+    content = path.read_bytes()
+    with pytest.raises(unpool.ModelError, match=r"external data.*Pass the path"):
+        unpool.InferenceSession(content)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(unpool.MissingFileError, match=r"tensor 'w1' expects its data in 'weights.bin'"):
+        unpool.InferenceSession(path)
+
+
+@pytest.mark.parametrize("kind", ["path", "str", "bytes", "bytearray", "proto"])
+def test_every_way_to_give_a_model(kind, tmp_path):
+    """A path, a string, bytes and a ModelProto load the same model."""
+    model = models.only_pool()
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    content = model.SerializeToString()
+    source = {"path": path, "str": str(path), "bytes": content, "bytearray": bytearray(content), "proto": model}[kind]
+    assert unpool.InferenceSession(source).get_inputs()[0].name == "x"
+
+
+def test_the_callers_model_is_not_changed():
+    """Planning, folding and renaming leave a ModelProto as it was."""
+    model = models.segnet()
+    before = model.SerializeToString(deterministic=True)
+    unpool.InferenceSession(model)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_optional_input_may_be_fed_or_not():
+    """An initializer that is also an input has its own value until another is fed."""
+    session = unpool.InferenceSession(models.optional_input())
+    assert [one.name for one in session.get_inputs()] == ["x"]
+    assert [one.name for one in session.get_overridable_initializers()] == ["w1", "scale"]
+    x, other = models.random(1, 2, 4), models.random(2, 3, 2, seed=7)
+    assert np.allclose(session.run(None, {"x": x, "scale": np.float32(1)})[0] * 2, session.run(None, {"x": x})[0])
+    (got,) = session.run(None, {"x": x, "w1": other})
+    assert np.allclose(got, 2 * unpool.conv_transpose(x, other, strides=[2]))
+
+
+def test_an_old_model_takes_no_weights():
+    """Below IR version 4 an initializer is a constant, although it is listed as an input."""
+    session = unpool.InferenceSession(models.old_ir())
+    feed = {"x": models.random(1, 2, 4), "w1": models.random(2, 3, 2)}
+    with pytest.raises(unpool.UnpoolError, match="'w1' unknown"):
+        session.run(None, feed)
+
+
+def test_symbolic_sizes_may_change_from_run_to_run():
+    """One session serves every batch and size."""
+    model = models.dynamic()
+    session = unpool.InferenceSession(model)
+    for shape in ((1, 2, 4, 4), (3, 2, 5, 7), (2, 2, 2, 9)):
+        feed = {"x": models.random(*shape)}
+        assert session.run(None, feed)[0].tobytes() == whole(model, feed)[0].tobytes()
+
+
+def test_a_window_larger_than_the_input_gives_nothing():
+    """A size that inference gets wrong does not stop the pieces behind it: no window fits, so nothing comes out."""
+    session = unpool.InferenceSession(models.plain_pools(size="1, 4"))
+    (got,) = session.run(None, {"x": models.random(1, 2, 1, 4)})
+    assert got.shape == (1, 2, 0, 2)
+
+
+def test_outputs_can_be_chosen():
+    """Only the named outputs come, in that order; None and an empty list mean all."""
+    session = unpool.InferenceSession(models.passed_through())
+    feed = {"x": models.random(1, 1, 4, 4)}
+    table, y = session.run(["table", "y"], feed)
+    assert table.shape == (3,)
+    assert y.shape == (1, 1, 2, 2)
+    assert len(session.run([], feed)) == len(session.run(None, feed)) == 3
+
+
+def test_steps_that_no_wanted_output_needs_do_not_run():
+    """A node that would refuse its values is not reached when its output is not asked for."""
+    model = models.model(
+        f"""two (float[1, 1, 4, 4] x, int64[1, 1, 4, 4] i) => (float[1, 1, 8, 8] u, float[1, 1, 4, 4] r) {{
+            u = MaxUnpool <{models.POOL}> (x, i)
+            r = Relu (x)
+        }}"""
+    )
+    session = unpool.InferenceSession(model)
+    feed = {"x": models.random(1, 1, 4, 4), "i": np.full((1, 1, 4, 4), -1)}
+    assert session.run(["r"], feed)[0].min() >= 0
+    with pytest.raises(unpool.IndicesError, match=r"MaxUnpool-11 node 'MaxUnpool->u': "):
+        session.run(None, feed)
+
+
+def test_outputs_are_arrays_of_their_own():
+    """Writing into an output changes neither the fed array nor the next run."""
+    session = unpool.InferenceSession(models.passed_through())
+    x = models.random(1, 1, 4, 4)
+    before = x.copy()
+    first = session.run(None, {"x": x})
+    copies = [one.copy() for one in first]
+    for one in first:
+        one[...] = 0
+    assert np.array_equal(x, before)
+    assert all(np.array_equal(a, b) for a, b in zip(session.run(None, {"x": x}), copies, strict=True))
+
+
+def test_inputs_of_other_kinds():
+    """Views, torch tensors, OrtValues and nested lists are fed like arrays."""
+    session = unpool.InferenceSession(models.segnet())
+    x = models.random(1, 3, 12, 20)[..., ::2]
+    (expected,) = session.run(None, {"image": np.ascontiguousarray(x)})
+    values = (x, np.asfortranarray(x), torch.from_numpy(x.copy()), x.tolist())
+    for value in (*values, onnxruntime.OrtValue.ortvalue_from_numpy(x.copy())):
+        assert np.array_equal(session.run(None, {"image": value})[0], expected)
+
+
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+def test_ort_values_in_and_out(kind):
+    """OrtValues go in and come out, of types that NumPy lacks too, and hold what arrays hold."""
+    name = {np.float32: "float", ml_dtypes.bfloat16: "bfloat16"}[kind]
+    model = models.model(
+        f"p ({name}[1, 1, 4, 4] x) => ({name}[1, 1, n, m] y, int64[1, 1, n, m] i) "
+        f"{{ y, i = MaxPool <{models.POOL}> (x) }}",
+        opset=22,
+        ir=10,
+    )
+    session = unpool.InferenceSession(model)
+    x = models.random(1, 1, 4, 4).astype(kind)
+    expected = session.run(None, {"x": x})
+    made = session.run_with_ort_values(["i", "y"], {"x": to_ort_value(x)})
+    assert [one.data_type() for one in made] == ["tensor(int64)", f"tensor({name})"]
+    assert [from_ort_value(one).tolist() for one in made] == [expected[1].tolist(), expected[0].tolist()]
+
+
+def test_what_is_no_ort_value():
+    """A sequence of sequences has no OrtValue; the message says what to use."""
+    with pytest.raises(unpool.UnsupportedError, match=r"'y': expected a value that an OrtValue holds.*Use run\."):
+        ort_value_as([[models.random(2)]], "seq(seq(tensor(float)))", "output 'y'")
+
+
+ELEMENTS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_float8_crosses_onnxruntime(kind):
+    """Values of 8-bit floats keep their type, and onnxruntime runs them, without falling back."""
+    name = kind.replace("_", "")
+    model = models.model(f"c (float[2, 3] x) => ({name}[2, 3] y) {{ y = Cast <to = {ELEMENTS[kind]}> (x) }}", opset=19)
+    session = unpool.InferenceSession(model)
+    x = models.random(2, 3)
+    (got,) = session.run(None, {"x": x})
+    assert got.dtype.name == kind
+    assert np.array_equal(got, x.astype(kind))
+    assert [one.runner for one in session.plan] == ["onnxruntime"]
+
+
+@pytest.mark.parametrize(("kind", "element"), [("uint4", 21), ("int4", 22)])
+def test_packed_types_fall_back(kind, element):
+    """Onnxruntime has no arrays of 4-bit integers, so the ReferenceEvaluator casts them, and the warning says why."""
+    model = models.model(f"c (float[5] x) => ({kind}[5] y) {{ y = Cast <to = {element}> (x) }}", opset=21, ir=10)
+    with pytest.warns(FallbackWarning, match=rf"it has no arrays of tensor\({kind}\), which 'y' is"):
+        session = unpool.InferenceSession(model)
+    (got,) = session.run(None, {"x": np.float32([0, 1, 2, 5, 7])})
+    assert got.dtype.name == kind
+    assert got.astype(np.int32).tolist() == [0, 1, 2, 5, 7]
+
+
+def test_six_threads_share_a_session():
+    """Concurrent runs on one session give what each gives alone, bit for bit."""
+    session = unpool.InferenceSession(models.segnet(), threads=2)
+    conditional = unpool.InferenceSession(models.conditional())
+    feeds = [{"image": models.random(1, 3, 12, 10, seed=seed)} for seed in range(6)]
+    others = [{"keep": np.array(seed % 2 == 0), "x": models.random(1, 2, 6, 6, seed=seed)} for seed in range(6)]
+    alone = [
+        (session.run(None, a)[0].tobytes(), conditional.run(None, b)[0].tobytes())
+        for a, b in zip(feeds, others, strict=True)
+    ]
+    start = threading.Barrier(6)
+
+    def work(number):
+        start.wait()
+        made = set()
+        for _ in range(8):
+            ours = session.run(None, feeds[number])[0].tobytes()
+            made.add((ours, conditional.run(None, others[number])[0].tobytes()))
+        return made
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == [{one} for one in alone]
+
+
+def test_thread_counts_agree():
+    """One thread and two give the same bits."""
+    feed = {"image": models.random(1, 3, 12, 10)}
+    one, two = (unpool.InferenceSession(models.segnet(), threads=n).run(None, feed)[0] for n in (1, 2))
+    assert one.tobytes() == two.tobytes()
+
+
+def test_exact_takes_nan_from_onnxruntime():
+    """With exact=True a plain pool obeys the standard's numpy-like NaN rule inside a larger graph."""
+    x = np.full((1, 2, 8, 8), -np.inf, np.float32)
+    x[0, 0, 0, 1] = np.nan
+    model = models.plain_pools()
+    (exact,) = unpool.InferenceSession(model, exact=True).run(None, {"x": x})
+    assert np.isnan(exact[0, 0, 0, 0])
+    assert np.isneginf(exact[0, 1]).all()
+
+
+def test_compat_and_index_space_reach_the_nodes():
+    """The session's options are those of its nodes."""
+    model = models.model(
+        f"""u (float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i, int64[4] s) => (float[1, 1, 5, 5] y)
+        {{ y = MaxUnpool <{models.POOL}> (x, i, s) }}"""
+    )
+    feed = {
+        "x": np.float32([[[[5, 6], [7, 8]]]]),
+        "i": np.array([[[[5, 7], [13, 15]]]]),
+        "s": np.array([1, 1, 5, 5]),
+    }
+    auto, output, ort = (
+        unpool.InferenceSession(model, **options).run(None, feed)[0]
+        for options in ({}, {"index_space": "output"}, {"compat": "ort"})
+    )
+    assert auto[0, 0, 1].tolist() == [0, 5, 0, 6, 0]
+    assert output[0, 0, 1].tolist() == [5, 0, 6, 0, 0]
+    assert np.array_equal(output, ort)
+
+
+def test_interface_of_onnxruntime():
+    """Inputs, outputs, metadata, providers and options read as they do in onnxruntime."""
+    model = models.dynamic()
+    model.producer_name, model.model_version, model.doc_string = "tests", 3, "words"
+    model.metadata_props.add(key="classes", value="a,b")
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    ours = unpool.InferenceSession(model, providers=["UnpoolExecutionProvider", ("CPUExecutionProvider", {})])
+    for mine, other in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
+        assert [(one.name, one.shape, one.type) for one in mine] == [(one.name, one.shape, one.type) for one in other]
+    for name in ("producer_name", "graph_name", "domain", "description", "version", "custom_metadata_map"):
+        assert getattr(ours.get_modelmeta(), name) == getattr(theirs.get_modelmeta(), name)
+    assert ours.get_providers() == ["UnpoolExecutionProvider", "CPUExecutionProvider"]
+    assert list(ours.get_provider_options()) == ours.get_providers()
+    assert isinstance(ours.get_session_options(), onnxruntime.SessionOptions)
+    assert ours.end_profiling() == ""
+
+
+def test_profile_is_a_chrome_trace(tmp_path):
+    """With profiling enabled every step of every run is an event with a duration."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    session = unpool.InferenceSession(models.branches(), options)
+    for _ in range(2):
+        session.run(None, {"x": models.random(1, 2, 8, 8)})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    nodes = [one for one in events if one["cat"] == "Node"]
+    assert len(nodes) == 2 * len(session.plan.steps)
+    assert {one["args"]["provider"] for one in nodes} == {"UnpoolExecutionProvider", "CPUExecutionProvider"}
+    assert all(one["ph"] == "X" and one["dur"] >= 0 for one in events)
+
+
+def test_profiles_of_one_second_are_several_files(tmp_path):
+    """Sessions that end within a second under one prefix do not replace each other's profiles."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    names = {unpool.InferenceSession(models.branches(), options).end_profiling() for _ in range(3)}
+    assert len(names) == len(list(tmp_path.iterdir())) == 3
+
+
+def test_session_options_reach_the_pieces():
+    """The user's thread count is the budget, and their options still make a working session."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    feed = {"image": models.random(1, 3, 12, 10)}
+    (got,) = unpool.InferenceSession(models.segnet(), options, ["CPUExecutionProvider"]).run(None, feed)
+    assert_close(got, unpool.InferenceSession(models.segnet()).run(None, feed)[0])
+
+
+X = models.random(1, 3, 12, 10)
+BAD_FEEDS = {
+    "missing": ({}, r"run: expected inputs 'image', got none: 'image' missing"),
+    "extra": ({"image": X, "mask": X}, r"got 'image', 'mask': 'mask' unknown"),
+    "type": ({"image": X.astype(np.float64)}, r"input 'image': expected tensor\(float\), got float64"),
+    "byte order": ({"image": X.astype(">f4")}, r"expected tensor\(float\), got float32 in foreign byte order"),
+    "rank": ({"image": X[0]}, r"input 'image': expected shape 1x3x12x10, got 3x12x10"),
+    "size": ({"image": X[:, :2]}, r"expected shape 1x3x12x10, got 1x2x12x10"),
+    "no array": ({"image": object()}, r"input 'image': expected a NumPy array"),
+    "words": ({"image": ["a"]}, r"input 'image': expected tensor\(float\), got could not convert"),
+    "list": ([X], r"run: expected a dict of arrays by input name, got list"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FEEDS)
+def test_bad_feeds_are_named(name):
+    """Every wrong feed is one error of ours with expected and got."""
+    feed, message = BAD_FEEDS[name]
+    with pytest.raises(unpool.UnpoolError, match=message):
+        unpool.InferenceSession(models.segnet()).run(None, feed)
+
+
+def test_unknown_outputs_are_named():
+    """A wrong output name, and a bare string, are errors that show the right ones."""
+    session = unpool.InferenceSession(models.segnet())
+    with pytest.raises(unpool.UnpoolError, match="expected outputs out of 'scores', got 'score'"):
+        session.run(["score"], {"image": X})
+    with pytest.raises(unpool.UnpoolError, match=r"got the string 'scores'. Pass \['scores'\]"):
+        session.run("scores", {"image": X})
+
+
+def test_onnxruntime_errors_are_ours_with_their_cause():
+    """A piece that cannot run on the fed sizes raises our error, which names the piece and keeps the cause."""
+    model = models.model(
+        f"""add (float[1, 1, h, w] x, float[1, 1, a, b] z) => (float[1, 1, c, d] y) {{
+            s = Add (x, z)
+            y, i = MaxPool <{models.POOL}> (s)
+        }}"""
+    )
+    session = unpool.InferenceSession(model)
+    with pytest.raises(unpool.UnpoolError, match="node 'Add->s': onnxruntime cannot run it on these inputs") as caught:
+        session.run(None, {"x": models.random(1, 1, 4, 4), "z": models.random(1, 1, 3, 4)})
+    assert caught.value.__cause__ is not None
+
+
+BAD_SOURCES = {
+    "missing": ("nowhere.onnx", unpool.MissingFileError, r"nowhere.onnx: expected an ONNX model, got no such file"),
+    "folder": (".", unpool.FileError, "got a folder"),
+    "text": ("text.onnx", unpool.ModelError, r"text.onnx: expected an ONNX model, got something else"),
+    "empty": ("empty.onnx", unpool.ModelError, "got no graph in it"),
+    "bytes": (b"no model", unpool.ModelError, "the 8 bytes: expected an ONNX model"),
+    "kind": (7, unpool.UnpoolError, "expected a path, bytes or an onnx.ModelProto, got int"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SOURCES)
+def test_bad_sources_are_named(name, tmp_path, monkeypatch):
+    """What is no model says so, by the error that fits the place it came from."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.onnx").write_text("not a model at all")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    source, kind, message = BAD_SOURCES[name]
+    with pytest.raises(kind, match=message):
+        unpool.InferenceSession(source)
+
+
+def node_model(node, opset=17, domains=(), inputs=(("x", TensorProto.FLOAT, [1, 2, 6, 6]),)):
+    """A model of one node, whatever it is."""
+    values = [helper.make_tensor_value_info(*one) for one in inputs]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output if name]
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(*one) for one in domains)]
+    return helper.make_model(helper.make_graph([node], "g", values, outputs), opset_imports=imports, ir_version=8)
+
+
+def pool(**attributes):
+    """A MaxPool node named pool1."""
+    outputs = attributes.pop("outputs", ["y"])
+    return helper.make_node("MaxPool", ["x"], outputs, name="pool1", **attributes)
+
+
+BYTES = (("x", TensorProto.INT8, [1, 2, 6, 6]),)
+INVALID = {
+    "unknown attribute": (
+        node_model(pool(kernel_shape=[2, 2], size=3)),
+        r"MaxPool-12 node 'pool1': .*unknown attribute 'size'",
+    ),
+    "later attribute": (
+        node_model(pool(kernel_shape=[2, 2], ceil_mode=1), opset=9),
+        r"MaxPool-8 node 'pool1': .*ceil_mode, which MaxPool-10 has",
+    ),
+    "attribute type": (node_model(pool(kernel_shape=2.5)), r"MaxPool-12 node 'pool1': kernel_shape"),
+    "missing attribute": (node_model(pool()), r"MaxPool-12 node 'pool1': attribute kernel_shape is required"),
+    "lengths": (node_model(pool(kernel_shape=[2, 2], pads=[1, 1, 1])), r"'pool1': pads needs 4 values"),
+    "negative": (node_model(pool(kernel_shape=[2, 2], pads=[-1, 0, 0, 0])), r"'pool1': pads needs values from 0"),
+    "auto_pad": (node_model(pool(kernel_shape=[2, 2], auto_pad="SAME")), r"'pool1': auto_pad is one of NOTSET"),
+    "too many outputs": (
+        node_model(pool(kernel_shape=[2, 2], outputs=["y", "i"]), opset=7),
+        r"MaxPool-1 node 'pool1': expected 1 output, got 2",
+    ),
+    "too early": (
+        node_model(helper.make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[2, 2]), opset=8),
+        r"MaxUnpool node 'MaxUnpool->y': exists from opset 9 on",
+    ),
+    "too few inputs": (
+        node_model(helper.make_node("ConvTranspose", ["x"], ["y"], name="grow")),
+        r"ConvTranspose-11 node 'grow': expected 2 to 3 inputs, got \['x'\]",
+    ),
+    "type of a later version": (
+        node_model(pool(kernel_shape=[2, 2]), opset=11, inputs=BYTES),
+        r"MaxPool-11 node 'pool1': X expects one of .*int8",
+    ),
+    "other node of the channels-last domain": (
+        node_model(helper.make_node("Conv", ["x"], ["y"], "c1", domain=models.NHWC), domains=[(models.NHWC, 11)]),
+        r"node 'c1': domain 'com.ms.internal.nhwc' runs here for MaxPool",
+    ),
+    "domain without import": (
+        node_model(helper.make_node("MaxPool", ["x"], ["y"], "p1", domain=models.NHWC, kernel_shape=[2, 2])),
+        r"MaxPool node 'p1': expected the model to import domain 'com.ms.internal.nhwc'",
+    ),
+    "unknown operator": (node_model(helper.make_node("Pool", ["x"], ["y"])), r"model: expected a valid ONNX model"),
+    "unconnected": (node_model(helper.make_node("Relu", ["q"], ["y"])), r"model: expected a valid ONNX model.*q"),
+    "wrong types of another operator": (
+        node_model(helper.make_node("Add", ["x", "z"], ["y"]), inputs=(*BYTES, ("z", TensorProto.FLOAT, [1]))),
+        r"node 'Add->y': expected a valid graph",
+    ),
+    "operator nobody runs": (
+        node_model(helper.make_node("Odd", ["x"], ["y"], domain="elsewhere"), domains=[("elsewhere", 1)]),
+        r"node 'Odd->y': expected operators that onnxruntime or onnx's ReferenceEvaluator can run, got: [^.]*\. R",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_models_name_what_is_wrong(name):
+    """A node that breaks its contract is named with operator, version and attribute; the rest by onnx's checker."""
+    model, message = INVALID[name]
+    with pytest.raises(unpool.UnpoolError, match=message):
+        unpool.InferenceSession(model)
+
+
+def test_large_sizes_are_refused_before_allocation():
+    """A model that asks for 10^15 elements gets an error, not memory."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="grow", output_shape=[10**9, 10**6])
+    model = node_model(node, inputs=(("x", 1, [1, 1, 2, 2]), ("w", 1, [1, 1, 2, 2])))
+    feed = {"x": models.random(1, 1, 2, 2), "w": models.random(1, 1, 2, 2)}
+    with pytest.raises(unpool.ShapeError, match="ConvTranspose-11 node 'grow'"):
+        unpool.InferenceSession(model).run(None, feed)
+
+
+def test_damaged_weights_are_no_model():
+    """A large initializer with too few bytes is found before anything is loaded."""
+    model = models.model("w (float[1, 40] x) => (float[1, 40] y) { y = MatMul (x, w1) }", w1=models.random(40, 40))
+    model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-4]
+    with pytest.raises(unpool.ModelError, match=r"w1.*too small"):
+        unpool.InferenceSession(model)
+
+
+def test_without_the_extra_it_is_named():
+    """Without onnx or onnxruntime the import says what to install."""
+    code = "import sys; sys.modules['onnxruntime'] = None; import unpool; unpool.InferenceSession"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: unpool.runtime: needs the packages onnx and onnxruntime" in done.stderr
+    assert "pip install 'unpool[run]'" in done.stderr
+
+
+BAD_OPTIONS = {
+    "compat": ({"compat": "onnx"}, "compat: expected one of spec, ort; got 'onnx'"),
+    "index_space": ({"index_space": "input"}, "index_space: expected one of auto, output, inferred"),
+    "threads": ({"threads": 0}, "threads is None or an int of 1 or more, got 0"),
+    "providers": ({"providers": [3]}, "expected names, or pairs of a name and a dict, in providers, got 3"),
+    "provider_options": ({"provider_options": [{}, {}]}, r"one dict in provider_options per provider \(0\), got 2"),
+    "sess_options": ({"sess_options": {"threads": 1}}, "sess_options to be onnxruntime.SessionOptions"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_options_are_named(name):
+    """A wrong option of the constructor is an error of ours, also for a model without our nodes."""
+    options, message = BAD_OPTIONS[name]
+    with pytest.raises(unpool.UnpoolError, match=message):
+        unpool.InferenceSession(models.none_of_ours(), **options)

@@ -1,0 +1,175 @@
+"""The session in place of onnxruntime's: every method is its own, whole models go to onnxruntime, and bound memory."""
+
+import inspect
+import pickle
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+import unpool
+from tests.onnxruntime_api.nets import grows, plain, pools
+from tests.support import models
+from unpool.names import OF_ONNXRUNTIME, OURS
+from unpool.runtime.graph import skim
+from unpool.runtime.runners.ort_values import from_ort_value
+from unpool.runtime.session.whole import WholeModel
+
+NAMES = [name for name in dir(onnxruntime.InferenceSession) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_inherited(name):
+    """Each public method of onnxruntime's session is defined by ours: the base was never set up."""
+    ours, theirs = (inspect.getattr_static(one.InferenceSession, name) for one in (unpool, onnxruntime))
+
+    assert ours is not theirs
+
+
+def test_libraries_see_a_session_of_onnxruntime():
+    """`isinstance` holds for models of either kind."""
+    for net in (pools(), plain()):
+        assert isinstance(unpool.InferenceSession(net.content), onnxruntime.InferenceSession)
+
+
+def test_handed_on_names_are_those_of_onnxruntime():
+    """A handed-on name is there if the installed onnxruntime has it."""
+    assert all(hasattr(unpool, name) == hasattr(onnxruntime, name) for name in OF_ONNXRUNTIME)
+    assert all(hasattr(unpool, name) for name in OURS)
+
+
+BODY = """g (bool k, float[1, 1, 4] x) => (float[1, 1, n] z) {
+    z = If (k) <then_branch = a () => (float[1, 1, m] p) { p = MaxPool <kernel_shape = [2]> (x) },
+        else_branch = b () => (float[1, 1, m] q) { q = Identity (x) }>
+}"""
+
+
+def test_only_models_without_our_operators_are_whole():
+    """Operators count wherever they are, in a body too; a weight that spells one does not."""
+    spelt = models.model("g (float[2] x) => (float[2] z) { z = Mul (x, w) }", w=np.float32([1, 2]))
+    spelt.graph.initializer[0].raw_data = b"MaxPool!"
+    found = {
+        name: isinstance(unpool.InferenceSession(content)._model, WholeModel)
+        for name, content in (
+            ("plain", plain().content),
+            ("spelt", spelt.SerializeToString()),
+            ("pools", pools().content),
+            ("body", models.model(BODY).SerializeToString()),
+            ("old", models.model("g (float[2] x) => (float[2] z) { z = Neg (x) }", opset=6).SerializeToString()),
+        )
+    }
+
+    assert found == {"plain": True, "spelt": True, "pools": False, "body": False, "old": False}
+
+
+@pytest.mark.parametrize("content", [b"\x0b", b"\x3a\x7f", b"\x3a", b"\xff" * 12])
+def test_what_is_no_model_is_not_skimmed(content):
+    """A field of an unknown kind, or one that ends behind the bytes, is no model."""
+    with pytest.raises(ValueError, match="protobuf"):
+        skim.mentions(content, [b"MaxPool"])
+
+
+def test_whole_models_take_what_other_models_take():
+    """Arrays of other libraries come in, those in foreign byte order are refused, and the message is ours."""
+    session = unpool.InferenceSession(plain().content)
+    x = plain().x
+
+    assert_array_equal(session.run(None, {"x": torch.from_numpy(x.copy())})[0], plain().z)
+    with pytest.raises(unpool.UnpoolError, match="foreign byte order"):
+        session.run(None, {"x": x.astype(">f4")})
+    with pytest.raises(unpool.ShapeError, match="expected shape 1x1x4x4, got 1x1x4x3"):
+        session.run(None, {"x": x[..., :3].copy()})
+    assert [one.runner for one in session.plan] == ["onnxruntime", "onnxruntime"]
+
+
+@pytest.mark.parametrize("net", [pools, grows])
+def test_the_step_that_makes_an_output_writes_it(net, monkeypatch):
+    """Bound memory is not written by a copy at the end."""
+    session, z = unpool.InferenceSession(net().content), np.empty_like(net().z)
+    monkeypatch.setattr("unpool.runtime.session.loaded._write", None)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", net().x)
+    binding.bind_output("z", "cpu", 0, np.float32, z.shape, z.ctypes.data)
+    session.run_with_iobinding(binding)
+
+    assert_array_equal(z, net().z)
+
+
+def test_an_output_may_be_bound_to_the_memory_of_an_input():
+    """It is written when nobody reads there any more."""
+    graph = """g (float[1, 1, 4] x) => (float[1, 1, 4] y, float[1, 1, 4] z) {
+        y = MaxPool <kernel_shape = [3], pads = [1, 1]> (x)
+        z = Add (x, y)
+    }"""
+    session = unpool.InferenceSession(models.model(graph), exact=True)
+    x = np.float32([[[1, 5, 2, 3]]])
+    expected = session.run(None, {"x": x})
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("z")
+    session.run_with_iobinding(binding)
+
+    assert_array_equal(binding.copy_outputs_to_cpu()[1], expected[1])
+    assert_array_equal(x, expected[0])
+
+
+def test_values_of_a_vector_are_written():
+    """`run_with_ortvaluevector` writes to values that are there."""
+    vector = onnxruntime.capi.onnxruntime_pybind11_state.OrtValueVector
+    z = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(pools().z))
+    x = onnxruntime.OrtValue.ortvalue_from_numpy(pools().x)
+    feeds, fetches = vector(), vector()
+    feeds.push_back(x._get_c_value())
+    fetches.push_back(z._get_c_value())
+    unpool.InferenceSession(pools().content).run_with_ortvaluevector(None, ["x"], feeds, ["z"], fetches, [])
+
+    assert_array_equal(z.numpy(), pools().z)
+
+
+def test_an_ort_value_is_read_without_a_copy():
+    """Its array is the same memory, and holds the value."""
+    x = np.arange(300, dtype=np.float32)
+    array = from_ort_value(onnxruntime.OrtValue.ortvalue_from_numpy(x))
+
+    assert np.shares_memory(array, x)
+    address, x = x.ctypes.data, None
+    held = [np.full(1200, 7, np.uint8) for _ in range(50)]
+    assert (array.ctypes.data, array.tolist()) == (address, list(range(300)))
+    assert held
+
+
+@pytest.mark.parametrize("net", [pools, plain])
+def test_a_session_is_pickled(net, tmp_path):
+    """By path or bytes, with options and what a script keeps on it."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(net().content)
+    options = onnxruntime.SessionOptions()
+    options.logid = "mine"
+    for source in (path, net().content):
+        session = unpool.InferenceSession(source, options)
+        session.labels = ["cat"]
+        again = pickle.loads(pickle.dumps(session))
+        assert (again.labels, again.get_session_options().logid) == (["cat"], "mine")
+        assert_array_equal(again.run(None, net().feed)[0], net().z)
+
+
+def test_what_no_words_say_is_not_pickled():
+    """Options with an initializer are refused, for another process would compute something else."""
+    factor = onnxruntime.OrtValue.ortvalue_from_numpy(np.float32([6]))
+    options = onnxruntime.SessionOptions()
+    options.add_initializer("w", factor)
+
+    with pytest.raises(TypeError, match="initializers"):
+        pickle.dumps(unpool.InferenceSession(plain().content, options))
+
+
+def test_a_session_stays_as_it_was_when_providers_are_refused():
+    """`set_providers` with a name that nobody knows leaves the session alone."""
+    session = unpool.InferenceSession(pools().content)
+    with pytest.warns(UserWarning, match="Magic"), pytest.raises(unpool.UnpoolError, match="Magic"):
+        session.set_providers(["MagicExecutionProvider"])
+
+    assert_array_equal(session.run(None, pools().feed)[0], pools().z)

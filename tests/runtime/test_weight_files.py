@@ -1,0 +1,117 @@
+"""Weights in a file beside the model stay there: pieces refer to them, and passes and our nodes map them."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+import unpool
+from tests.support import models
+from unpool.runtime.graph import weight_files
+from unpool.runtime.graph.load import load
+from unpool.runtime.runners import assemble
+
+SHAPE = (40, 40, 3, 3)
+
+
+def net():
+    """A Conv, a pool and a ConvTranspose with a normalization, whose weights are large."""
+    return models.model(
+        f"""net (float[1, 40, 8, 8] x) => (float[1, 40, 8, 8] y, float[40, 40, 3, 3] w, float[n] z) {{
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            p, i = MaxPool <{models.POOL}> (c)
+            u = MaxUnpool <{models.POOL}> (p, i)
+            t = ConvTranspose <pads = [1, 1, 1, 1]> (u, w2)
+            n = BatchNormalization (t, ns, nb, nm, nv)
+            y = Add (n, c)
+            w = Identity (w1)
+            z = Concat <axis = 0> (h, h)
+        }}""",
+        w1=models.random(*SHAPE),
+        w2=models.random(*SHAPE, seed=1),
+        h=models.random(2000),
+        **models.batch_norm("n", 40),
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The net in a file, with its weights in another one."""
+    return models.save_with_external_data(net(), tmp_path)
+
+
+def test_results_are_those_of_a_model_with_its_weights_inside(path):
+    """Every reader of weights, onnxruntime, passes, our nodes and the caller, gets the same."""
+    feed = {"x": models.random(1, 40, 8, 8)}
+    got, expected = (unpool.InferenceSession(one).run(None, feed) for one in (path, net()))
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_pieces_have_no_weights_inside(path, monkeypatch):
+    """What onnxruntime gets of a piece are its nodes and the places of its weights."""
+    sizes, original = [], assemble.OrtPiece
+
+    def noted(model, *rest):
+        sizes.append(len(model))
+        return original(model, *rest)
+
+    monkeypatch.setattr(assemble, "OrtPiece", noted)
+    unpool.InferenceSession(path)
+    assert sizes
+    assert max(sizes) < 2000
+
+
+def test_a_tensor_in_a_file_is_mapped(path):
+    """It is left out of the model, and its elements are read from the file when somebody asks."""
+    model = load(path, leaves_weights=True)
+    by_name = {one.name: one for one in model.graph.initializer}
+    expected = {one.name: numpy_helper.to_array(one) for one in net().graph.initializer}
+    assert {name for name, one in by_name.items() if weight_files.folder_of(one)} == {"w1", "w2", "h"}
+    mapped = weight_files.array_of(by_name["w1"])
+    assert isinstance(mapped, np.memmap)
+    for name, tensor in by_name.items():
+        np.testing.assert_array_equal(weight_files.array_of(tensor), expected[name], strict=True)
+        inside = weight_files.with_data(tensor)
+        assert not inside.external_data
+        np.testing.assert_array_equal(numpy_helper.to_array(inside), expected[name], strict=True)
+    assert [one.key for one in weight_files.as_stored(by_name["w1"]).external_data] == ["location", "offset", "length"]
+
+
+def test_others_get_all_tensors(path):
+    """Whoever does not ask for weights in files gets a model that has them."""
+    assert not any(one.external_data for one in load(path).graph.initializer)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int8, np.bool_])
+def test_every_type_is_mapped_as_it_is_stored(kind, tmp_path):
+    """Elements of any size, and booleans."""
+    table = models.random(3, 500).astype(kind)
+    word = {"float64": "double", "float32": "float"}.get(np.dtype(kind).name, np.dtype(kind).name)
+    model = models.model(f"g (int64[k] i) => ({word}[k, 500] y) {{ y = Gather (t, i) }}", t=table)
+    session = unpool.InferenceSession(models.save_with_external_data(model, tmp_path))
+    np.testing.assert_array_equal(session.run(None, {"i": np.array([2, 0])})[0], table[[2, 0]], strict=True)
+
+
+def test_a_file_that_is_gone_is_named(path):
+    """Weights that are read after their file went."""
+    model = load(path, leaves_weights=True)
+    (tensor,) = [one for one in model.graph.initializer if one.name == "w1"]
+    (path.parent / "weights.bin").unlink()
+    with pytest.raises(unpool.FileError, match=r"weights.bin: expected the data of tensor 'w1'"):
+        weight_files.array_of(tensor)
+
+
+def test_weights_of_refused_nodes_come_from_the_file(tmp_path):
+    """The evaluator gets what it cannot map itself."""
+    model, stored = (
+        models.model(
+            "d (double[1, 40, 8, 8] x) => (double[1, 40, 8, 8] y) { y = Conv <pads = [1, 1, 1, 1]> (x, w) }",
+            w=models.random(*SHAPE, dtype=np.float64),
+        )
+        for _ in range(2)
+    )
+    feed = {"x": models.random(1, 40, 8, 8, dtype=np.float64)}
+    path = models.save_with_external_data(stored, tmp_path)
+    with pytest.warns(UserWarning, match="Conv"):
+        got, expected = (unpool.InferenceSession(one).run(None, feed)[0] for one in (path, model))
+    np.testing.assert_array_equal(got, expected)

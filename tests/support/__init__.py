@@ -1,0 +1,1 @@
+"""What tests share: models, networks, runners, probes that run in processes of their own."""

@@ -1,0 +1,168 @@
+"""Calls every compiled kernel once and prints, as JSON, what Numba compiled and what it found in its cache."""
+
+import ast
+import gc
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+import unpool
+from unpool.geometry import Axis, Window
+from unpool.kernels import cpu
+from unpool.kernels.cpu.conv_transpose import growth, rows
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.max_unpool import per_plane
+from unpool.warmup import steps
+
+FOLDER = Path(cpu.__path__[0])
+
+
+def pool() -> None:
+    """Max pooling by tiles, directly, axis by axis and with rolling rows."""
+    x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
+    y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
+    assert np.array_equal(y, x[:, :, 1::2, 1::2])
+    y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])
+    assert np.array_equal(y[:, :, :-1, :-1], x[:, :, ::2, ::2])
+    y, _ = unpool.max_pool(x, kernel_shape=[13, 13], return_indices=True)
+    assert np.array_equal(y, x[:, :, 12:, 12:])
+    y, _ = unpool.max_pool(np.ones((1, 16, 72, 72), np.float32), kernel_shape=[3, 3], return_indices=True)
+    assert y.sum() == 16 * 70 * 70
+
+
+def unpool_again() -> None:
+    """Max unpooling, in both layouts."""
+    x, indices = np.ones((1, 2, 3, 3), np.float32), np.arange(18).reshape(1, 2, 3, 3) * 4
+    for layout in ("NCHW", "NHWC"):
+        given = x if layout == "NCHW" else np.ones((1, 3, 3, 2), np.float32)
+        y = unpool.max_unpool(given, indices, kernel_shape=[2, 2], strides=[2, 2], layout=layout)
+        assert y.sum() == 18
+    unpool.max_unpool(x, indices, np.array([1, 2, 7, 7]), kernel_shape=[2, 2], strides=[2, 2])
+
+
+def deconvolve() -> None:
+    """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
+    x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
+    with patch.object(growth, "ways", lambda _: ("phases",)):
+        y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+    assert y[0, 0, 15, 15] == 128
+    with patch.object(growth, "ways", lambda _: ("winograd",)):
+        y = unpool.conv_transpose(x[:, :, 1:].copy(), w, strides=[2, 2], pads=[1, 1, 1, 1])
+    assert y[0, 0, 15, 15] == 128
+    y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
+    assert y[0, 15, 15, 0] == 128
+    y = unpool.conv_transpose(x[:, :2], w[:2, :1], strides=[2, 2], group=2)
+    assert y[0, 0, 15, 15] == 4
+    y = unpool.conv_transpose(x[:, :, :1, :2].reshape(2, 32, 1, 1), w)
+    assert y[1, 31, 3, 3] == 32
+    axis = Axis(6, 3, Window(2, 2))
+    work = Work((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), is_plain=True, is_kept=False)
+    y = np.empty((1, 1, 6, 6), np.float32)
+    ones = np.ones((1, 1, 3, 3), np.float32)
+    rows.writer(work)(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], y, 1)
+    assert np.all(y == 2)
+    y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w)
+    assert np.all(y == 32)
+    y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w[:, :1])
+    assert np.all(y == 32)
+
+
+def backward() -> None:
+    """What indices inside their planes spread and collect."""
+    grad, indices = np.ones((2, 3, 1), np.float32), np.array([0, 1, 5, 2, 2, -1]).reshape(2, 3, 1)
+    y = np.empty((2, 6, 1), np.float32)
+    assert per_plane.spread(grad, indices, y, 1, True, 1) == -1
+    assert y.ravel().tolist() == [1, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0]
+    collected = np.empty_like(grad)
+    assert per_plane.collect(y, indices, collected, 1, 1) == -1
+    assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
+
+
+def hand_over() -> None:
+    """Sharing jobs with another thread."""
+    x = np.ones((1, 64, 64, 64), np.float32)
+    assert np.all(unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=2) == 1)
+
+
+def listed() -> None:
+    """All that `unpool warmup` compiles."""
+    for _, call in steps():
+        call()
+
+
+WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, hand_over, listed)}
+
+
+def written() -> set[str]:
+    """Names, with their module, of all functions that the sources hand to Numba to be cached."""
+    found = set()
+    for path in sorted(FOLDER.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(is_compiler(each) for each in node.decorator_list):
+                module = ".".join(path.relative_to(FOLDER).with_suffix("").parts).removesuffix(".__init__")
+                found.add(f"{module}.{node.name}")
+    return found
+
+
+def is_compiler(decorator: ast.expr) -> bool:
+    """Whether a decorator compiles a kernel: a call of `njit`, or our own."""
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(name, ast.Name) and name.id in ("njit", "compiled")
+
+
+def full_name(dispatcher: Any) -> str:
+    """Module and name of a compiled function."""
+    return f"{dispatcher.py_func.__module__.removeprefix(cpu.__name__ + '.')}.{dispatcher.py_func.__name__}"
+
+
+def dispatchers() -> Iterator[tuple[str, Any]]:
+    """Every living compiled function of the folder, called or not."""
+    for each in gc.get_objects():
+        if issubclass(type(each), Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
+            yield full_name(each), each
+
+
+def mentions(function: FunctionType) -> list[Any]:
+    """Global objects that a function names."""
+    return [function.__globals__.get(name) for name in function.__code__.co_names]
+
+
+def calls(function: FunctionType) -> set[str]:
+    """The compiled functions that become part of this one."""
+    return {full_name(each) for each in mentions(function) if isinstance(each, Dispatcher)}
+
+
+def borrows(function: FunctionType) -> bool:
+    """Whether compiled code contains functions of another file of the folder."""
+    helpers = [getattr(each, "py_func", each) for each in mentions(function) if not isinstance(each, ModuleType)]
+    homes = {getattr(each, "__module__", None) or "" for each in helpers}
+    return any(home.startswith(cpu.__name__ + ".") and home != function.__module__ for home in homes)
+
+
+def report() -> dict[str, Any]:
+    """What came of every compiled function."""
+    known = list(dispatchers())
+    return {
+        "package": str(Path(unpool.__file__).parent),
+        "written": sorted(written()),
+        "compiled": sorted({name for name, each in known if each.stats.cache_misses}),
+        "found": sorted({name for name, each in known if each.stats.cache_hits}),
+        "inner": sorted(set().union(*(calls(each.py_func) for _, each in known))),
+        "borrowing": sorted({name for name, each in known if borrows(each.py_func)}),
+        "heavy": sorted({"numba.np.linalg", "scipy.linalg"} & set(sys.modules)),
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    for name in sys.argv[1:] or WORK:
+        WORK[name]()
+    print(json.dumps(report()))  # noqa: T201

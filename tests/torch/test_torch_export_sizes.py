@@ -1,0 +1,175 @@
+"""Sizes left open: a Dim means every size in its range, in the file too; verify=True runs the file at several."""
+
+import io
+import sys
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, ShapesCollection
+
+import unpool
+from tests.cases.exports import RoundTrip, noise
+from unpool.torch import export
+from unpool.torch.exporting.dynamic_shapes import read_dynamic_shapes
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*legacy Torch:DeprecationWarning")
+
+
+class Levels(nn.Module):
+    """Three pools with indices, three unpoolings, each back to the size of its pool."""
+
+    def forward(self, x):
+        found = []
+        for _ in range(3):
+            size = x.shape[-2:]
+            x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
+            found.append((indices, size))
+        for indices, size in reversed(found):
+            x = nn.functional.max_unpool2d(x * 2, indices, 2, output_size=size)
+        return x
+
+
+class Halves(nn.Module):
+    """Adds what it unpools without output_size, and so takes even sizes only."""
+
+    def forward(self, x):
+        return nn.functional.max_unpool2d(*nn.functional.max_pool2d(x, 2, return_indices=True), 2) + x
+
+
+class Baked(nn.Module):
+    """Unpools to the size of the example, for a traced size that becomes an int is a constant."""
+
+    def forward(self, x):
+        y, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
+        return nn.functional.max_unpool2d(y, indices, 2, output_size=[int(size) for size in x.shape[2:]])
+
+
+def sizes(value):
+    """Sizes of an input or output of a program."""
+    return [size if isinstance(size, int) else size.value for size in value.shape]
+
+
+@pytest.mark.parametrize("example", [(48, 64), (45, 61)])
+def test_a_dim_stays_open(example):
+    """A named Dim gives a file for every size from the model's smallest to its own largest, whatever the example."""
+    shapes = ({2: Dim("height"), 3: Dim("width", min=9, max=512)},)
+    program = export(Levels().eval(), (noise(1, 1, *example),), dynamic_shapes=shapes, verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    own = unpool.InferenceSession(program.model_proto.SerializeToString())
+    ranges = program.exported_program.range_constraints.values()
+
+    assert sizes(program.model.graph.inputs[0]) == sizes(program.model.graph.outputs[0]) == [1, 1, "height", "width"]
+    assert {(int(one.lower), str(one.upper)) for one in ranges} == {(8, "int_oo"), (9, "512")}
+    for height, width in ((45, 61), (8, 9), (50, 33)):
+        x = noise(1, 1, height, width)
+        for one in (session, own):
+            (y,) = one.run(None, {one.get_inputs()[0].name: x.numpy()})
+            np.testing.assert_array_equal(y, Levels()(x).numpy())
+
+
+def test_multiples_are_refused_where_a_dim_promises_more():
+    """A model for even sizes only is refused for a Dim, taken for a multiple, and said for a string."""
+    model, example = Halves().eval(), (noise(1, 2, 12, 10),)
+    with pytest.raises(
+        unpool.UnsupportedError, match=r"lets height be .* takes 2, 4, 6 .* write 2 \* torch.export.Dim"
+    ):
+        export(model, example, dynamic_shapes=({2: Dim("height")},), verbose=False)
+    with pytest.warns(UserWarning, match="lets rows be any size, the model takes 2, 4, 6"):
+        export(model, example, dynamic_shapes=({2: "rows"},), verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = export(model, example, dynamic_shapes=({2: 2 * Dim("half")},), verbose=False)
+    assert sizes(program.model.graph.inputs[0]) == [1, 2, "2*half", 10]
+
+
+def test_dims_that_do_not_fit_the_example():
+    """One Dim for two sizes, and an example out of range, are one line before anything is traced."""
+    both, small = Dim("side"), Dim("rows", max=8)
+    for shapes, message in (
+        (({2: both, 3: both},), "one Dim side for axes of 12 and 10 elements"),
+        (({2: small},), "lets rows be 0 to 8, the example has 12"),
+    ):
+        with pytest.raises(unpool.UnpoolError, match=message) as caught:
+            export(Levels().eval(), (noise(1, 2, 12, 10),), dynamic_shapes=shapes)
+        assert "\n" not in str(caught.value)
+
+
+class Nest(nn.Module):
+    """Tensors in a dict and a list."""
+
+    def forward(self, named, listed=None):
+        return named["x"] + listed[0], listed[1]
+
+
+def test_dims_anywhere_in_a_nest():
+    """Dims become hints with their bounds in dicts, lists and tuples; everything else stays as it is."""
+    x, y, z = (torch.ones(6, 4) for _ in range(3))
+    rows, columns = Dim("rows", min=2), Dim("columns", max=9)
+    shapes = {"named": {"x": {0: rows}}, "listed": [(rows, None), [Dim.AUTO, columns]]}
+    found = read_dynamic_shapes(
+        {"model": Nest(), "args": ({"x": x},), "kwargs": {"listed": [y, z]}, "dynamic_shapes": shapes}
+    )
+
+    assert found.hints == {
+        "named": {"x": {0: Dim.DYNAMIC(min=2)}},
+        "listed": [(Dim.DYNAMIC(min=2), None), [Dim.AUTO, Dim.DYNAMIC(max=9)]],
+    }
+    assert found.axes == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
+    collection = ShapesCollection()
+    collection[x] = {0: rows}
+    given = {"model": Nest(), "args": ({"x": x}, [y, z]), "dynamic_shapes": collection}
+    assert read_dynamic_shapes(given).axes[0] == {0: rows}
+    derived = ({2: 2 * columns, 3: columns},)
+    assert (
+        read_dynamic_shapes({"model": Levels(), "args": (noise(1, 1, 8, 4),), "dynamic_shapes": derived}).hints
+        is derived
+    )
+
+
+def test_verify_runs_the_file_that_was_written(tmp_path, monkeypatch):
+    """The file on disk is compared, with its external data, at sizes that are not the example's."""
+    seen = []
+    run = onnxruntime.InferenceSession.run
+    monkeypatch.setattr(
+        onnxruntime.InferenceSession,
+        "run",
+        lambda self, names, feeds: seen.append(next(iter(feeds.values())).shape) or run(self, names, feeds),
+    )
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), Levels()).eval()
+    shapes = ({2: Dim("height"), 3: Dim("width", max=20)},)
+    path = tmp_path / "model.onnx"
+    export(model, (noise(1, 1, 16, 20),), path, dynamic_shapes=shapes, verify=True, verbose=False, opset_version=13)
+
+    assert seen[0] == (1, 1, 16, 20)
+    assert {(1, 1, 17, 20), (1, 1, 15, 19), (1, 1, 8, 8)} <= set(seen)
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", lambda program, f, **_: f.write_bytes(wrong))
+    wrong = export(Levels().eval(), (noise(1, 1, 16, 20),), verbose=False).model_proto.SerializeToString()
+    with pytest.raises(unpool.UnpoolError, match="for the example output 0 is float32"):
+        export(model, (noise(1, 1, 16, 20),), path, verify=True, verbose=False)
+
+
+def test_verify_finds_sizes_that_were_traced_as_constants():
+    """dynamo=False keeps an int() as the example's; the error names a size that goes wrong."""
+    names = {"input_names": ["x"], "dynamic_axes": {"x": {2: "height", 3: "width"}}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        export(Levels().eval(), (noise(1, 1, 16, 20),), io.BytesIO(), dynamo=False, verify=True, **names)
+        with pytest.raises(unpool.UnpoolError, match="for sizes height=17, width=21 "):
+            export(Baked().eval(), (noise(1, 1, 16, 20),), io.BytesIO(), dynamo=False, verify=True, **names)
+
+
+def test_what_cannot_be_verified(monkeypatch):
+    """A file that onnxruntime does not load, one without weights, and no onnxruntime are errors that say so."""
+    call = {"model": RoundTrip(2, True, 2).eval(), "args": (noise(1, 1, 4, 4),), "verify": True, "verbose": False}
+    double = call | {"args": (noise(1, 1, 4, 4).double(),)}
+    with pytest.raises(unpool.UnsupportedError, match="expects a file that onnxruntime loads"):
+        export(**double)
+    with pytest.raises(unpool.UnsupportedError, match="Leave out export_params=False"):
+        export(**call, export_params=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'unpool\[run\]'"):
+        export(**call)

@@ -1,0 +1,468 @@
+"""Operators on tensors: registered as PyTorch wants them, differentiable, traceable, and torch's own answers."""
+
+import copy
+import io
+import logging
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.library import opcheck
+
+import unpool
+from unpool import per_plane
+from unpool.torch import (
+    accelerate,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+
+OPS = torch.ops.unpool
+POOLS = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
+UNPOOLS = {1: max_unpool1d, 2: max_unpool2d, 3: max_unpool3d}
+CONVS = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
+SHAPES = {1: (2, 3, 9), 2: (2, 3, 7, 9), 3: (2, 2, 5, 4, 5)}
+POOL = {
+    1: ([3], [2], [1], [1], False),
+    2: ([3, 2], [2, 1], [1, 1], [1, 2], True),
+    3: ([2, 3, 2], [2, 2, 1], [1, 1, 1], [1, 1, 2], False),
+}
+NAN = float("nan")
+NOT_OURS = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+"""What torch uses inside forward mode."""
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """The same random numbers for every test, and one thread: tensors are small."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    yield
+    torch.set_num_threads(threads)
+
+
+def tensors(rank):
+    """A row-major and, where torch has the format, a channels-last tensor; and an empty batch."""
+    x = torch.randn(SHAPES[rank])
+    formats = {2: torch.channels_last, 3: torch.channels_last_3d}
+    last = [x.to(memory_format=formats[rank]).requires_grad_()] if rank in formats else []
+    return [x.clone().requires_grad_(), *last, x[:0]]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_opcheck_of_pools_and_unpoolings(rank):
+    """Schema, gradient registration, fake kernel (strides too) and dynamic shapes are what PyTorch asks for."""
+    for x in tensors(rank):
+        opcheck(OPS.max_pool, (x, *POOL[rank]))
+        opcheck(OPS.max_pool_with_indices, (x, *POOL[rank]))
+        y, indices = OPS.max_pool_with_indices(x.detach(), *POOL[rank])
+        opcheck(OPS.max_pool_backward, (torch.randn_like(y).requires_grad_(), indices, list(x.shape[2:])))
+        opcheck(OPS.max_unpool, (y.requires_grad_(), indices, list(x.shape[2:])))
+        opcheck(OPS.max_unpool_backward, (x, indices))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_opcheck_of_transposed_convolutions(rank):
+    """As above, with and without bias and groups."""
+    two, one = [2] * rank, [1] * rank
+    for x in tensors(rank):
+        channels = x.shape[1]
+        w = torch.randn(channels, 2, *two, requires_grad=True)
+        opcheck(OPS.conv_transpose, (x, w, torch.randn(2, requires_grad=True), two, one, one, 1, one))
+        opcheck(OPS.conv_transpose, (x, w, None, two, one, one, channels, one))
+
+
+def both_checks(function, *inputs):
+    """First and second derivatives agree with finite differences, in both modes and for batches of gradients."""
+    both = {"check_batched_grad": True, "check_undefined_grad": False}
+    first = gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True, **both)
+    return first and gradgradcheck(function, inputs, check_fwd_over_rev=True, **both)
+
+
+@NOT_OURS
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_pools(rank):
+    """First and second derivatives of a pool are those of finite differences, with or without indices."""
+    x = torch.randn(SHAPES[rank], dtype=torch.float64)[:1].requires_grad_()
+
+    assert both_checks(lambda x: OPS.max_pool_with_indices(x, *POOL[rank])[0], x)
+    assert both_checks(lambda x: OPS.max_pool(x, *POOL[rank]), x)
+
+
+@NOT_OURS
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_unpoolings(rank):
+    """First and second derivatives of an unpooling with distinct indices are those of finite differences."""
+    places = torch.stack([torch.randperm(4**rank)[: 2**rank] for _ in range(3)]).view(1, 3, *[2] * rank)
+    x = torch.randn(1, 3, *[2] * rank, dtype=torch.float64, requires_grad=True)
+
+    assert both_checks(lambda x: UNPOOLS[rank](x, places, 2), x)
+
+
+@NOT_OURS
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_transposed_convolutions(rank):
+    """First and second derivatives by input, weight and bias are those of finite differences."""
+    x = torch.randn(1, 2, *[2] * rank, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 1, *[2] * rank, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(2, dtype=torch.float64, requires_grad=True)
+
+    assert both_checks(lambda x, w, b: CONVS[rank](x, w, b, 2, 1, 1, groups=2, dilation=2), x, w, b)
+
+
+def test_only_wanted_gradients_of_a_convolution():
+    """A frozen weight or bias costs nothing and stays without gradient."""
+    x, w, b = torch.randn(1, 2, 4), torch.randn(2, 3, 2, requires_grad=True), torch.randn(3)
+    conv_transpose1d(x, w, b).sum().backward()
+
+    assert x.grad is None
+    assert b.grad is None
+    assert torch.equal(w.grad, torch.autograd.grad(F.conv_transpose1d(x, w, b).sum(), w)[0])
+
+
+def test_the_last_nan_and_the_first_of_equals():
+    """Indices of NaN are torch's, the last in the window; of equal elements the first is found."""
+    x = torch.tensor([[[NAN, 1, NAN, 2, 9], [3, 4, 5, 5, 5], [5, 1, NAN, NAN, 5.0]]])
+    for kernel in (2, 3):
+        ours, theirs = (pool(x, kernel, 1, return_indices=True) for pool in (max_pool2d, F.max_pool2d))
+
+        assert torch.equal(ours[1], theirs[1])
+        assert torch.equal(ours[0].isnan(), theirs[0].isnan())
+
+
+def test_windows_that_see_only_padding():
+    """Where torch reads outside its input, a pool gives minus infinity, index -1 and no gradient."""
+    x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]], requires_grad=True)
+    y, indices = max_pool2d(x, 2, 1, 1, 3, return_indices=True)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+
+    assert y.item() == -float("inf")
+    assert indices.item() == -1
+    assert not gradient.any()
+    assert max_pool2d(x.detach().short(), 2, 1, 1, 3).item() == -(2**15)
+
+
+def test_integers_beyond_float64():
+    """int64 elements that float64 cannot tell apart are pooled exactly."""
+    x = torch.tensor([[2**53 + 1, 2**53, -(2**63), 2**63 - 1, 2**63 - 2, -1]])
+    ours, theirs = (pool(x, 2, 1, return_indices=True) for pool in (max_pool1d, F.max_pool1d))
+
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+    last = torch.randint(-9, 9, SHAPES[2]).to(memory_format=torch.channels_last)
+    opcheck(OPS.max_pool_with_indices, (last, *POOL[2]))
+
+
+def test_overlapping_indices():
+    """Of equal indices the last wins, and every one of them gets the gradient of the place, as in torch."""
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]], requires_grad=True)
+    indices, weights = torch.tensor([[5, 5, 0, 5]]), torch.arange(8.0)
+    found = [unpooling(x, indices, 2) for unpooling in (max_unpool1d, F.max_unpool1d)]
+    pulled = [torch.autograd.grad((y * weights).sum(), x)[0] for y in found]
+
+    assert found[0].tolist() == [[3.0, 0, 0, 0, 0, 4.0, 0, 0]]
+    assert torch.equal(*found)
+    assert torch.equal(*pulled)
+
+
+@pytest.mark.parametrize("value", [-1, 8])
+def test_indices_outside_their_plane(value):
+    """An index outside its own plane is an error before anything is written, in every direction."""
+    indices = torch.tensor([[[0, 1], [2, value]]])
+    x = torch.ones(1, 2, 2)
+    with pytest.raises(unpool.IndicesError, match=rf"max_unpool1d: .* got {value} at \[0, 1, 1\]") as caught:
+        max_unpool1d(x, indices, 4)
+    assert isinstance(caught.value, RuntimeError)
+    if value > 0:
+        with pytest.raises(unpool.IndicesError, match="max_pool_backward"):
+            OPS.max_pool_backward(x, indices, [8])
+        with pytest.raises(unpool.IndicesError, match="max_unpool_backward"):
+            OPS.max_unpool_backward(torch.ones(1, 2, 8), indices)
+
+
+def test_inputs_without_batch():
+    """An input without N gives what the same input with N = 1 gives, without N."""
+    x, w = torch.randn(3, 7, 9), torch.randn(3, 2, 2, 2)
+    y, indices = max_pool2d(x, 2, return_indices=True)
+
+    assert torch.equal(y, max_pool2d(x[None], 2)[0])
+    assert torch.equal(
+        max_unpool2d(y, indices, 2, output_size=(7, 9)), F.max_unpool2d(y, indices, 2, output_size=(7, 9))
+    )
+    assert conv_transpose2d(x, w).shape == (2, 8, 10)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_nothing_is_copied(caplog, memory_format):
+    """Row-major and channels-last tensors are pooled and unpooled where they lie, and results keep the format."""
+    x = torch.randn(2, 3, 8, 6).to(memory_format=memory_format)
+    with caplog.at_level(logging.INFO, "unpool"):
+        y, indices = max_pool2d(x, 2, return_indices=True)
+        gradient, back = OPS.max_pool_backward(y, indices, [8, 6]), max_unpool2d(y, indices, 2)
+        if memory_format is torch.contiguous_format:
+            conv_transpose2d(back, torch.randn(3, 2, 2, 2))
+
+    assert caplog.records == []
+    assert all(each.is_contiguous(memory_format=memory_format) for each in (y, indices, gradient, back))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_unpooling_beyond_one_job(memory_format, dtype):
+    """The last of equal indices wins on two threads too, bits of a NaN included, as in torch on one."""
+    x = torch.randn(3, 70, 33, 35).to(dtype).to(memory_format=memory_format)
+    y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
+    z = torch.randn(y.shape).to(dtype).to(memory_format=memory_format)
+    z[1, 3] = NAN
+    expected = F.max_unpool2d(z, indices, 1, output_size=(33, 35))
+    torch.set_num_threads(2)  # on which torch itself lets equal indices race
+    found = max_unpool2d(z, indices, 1, output_size=(33, 35))
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+    assert torch.equal(found.view(bits), expected.view(bits))
+    assert found.is_contiguous(memory_format=memory_format)
+
+
+def test_the_first_wrong_index_is_named():
+    """Of several wrong indices the first is named, whoever meets it, and nothing is read or written there."""
+    indices = torch.zeros(4, 40, 50, 50, dtype=torch.int64)
+    indices[2, 7, 3, 9], indices[3, 1, 0, 0] = 2500, -7
+    torch.set_num_threads(2)
+    for call in (
+        lambda: max_unpool2d(torch.ones(4, 40, 50, 50), indices, 1),
+        lambda: OPS.max_pool_backward(torch.ones(4, 40, 50, 50), indices, [50, 50]),
+        lambda: OPS.max_unpool_backward(torch.ones(4, 40, 50, 50), indices),
+    ):
+        with pytest.raises(unpool.IndicesError, match=r"got 2500 at \[2, 7, 3, 9\]"):
+            call()
+
+
+def test_threads_do_not_change_gradients():
+    """Sums of a gradient have one order, whatever torch.set_num_threads says."""
+    x = torch.randn(3, 70, 33, 35).to(memory_format=torch.channels_last)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
+        found.append(OPS.max_pool_backward(y, indices, [33, 35]))
+
+    assert torch.equal(*found)
+
+
+class Net(nn.Module):
+    """Pool with indices, unpooling to the input size, transposed convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, 2, 2))
+
+    def forward(self, x):
+        y, indices = max_pool2d(x, 3, 2, 1, return_indices=True)
+        z = max_unpool2d(y, indices, 3, 2, 1, output_size=x.shape[-2:])
+        return conv_transpose2d(z + max_pool2d(x, 3, 1, 1), self.weight, None, 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(backend):
+    """torch.compile traces the operators without a graph break, and again for other sizes, gradients included."""
+    net = Net()
+    compiled = torch.compile(net, backend=backend, fullgraph=True)
+    for shape in ((2, 3, 7, 9), (3, 3, 9, 11), (1, 3, 8, 12)):
+        x = torch.randn(shape, requires_grad=True)
+        whole, graph = net(x), compiled(x)
+
+        assert torch.equal(graph, whole)
+        assert torch.equal(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (whole, graph)))
+    torch._dynamo.reset()
+
+
+def test_export():
+    """torch.export keeps each operator as one node and runs for other sizes."""
+    net, dynamic = Net(), torch.export.Dim.AUTO
+    program = torch.export.export(
+        net, (torch.randn(2, 3, 7, 9),), dynamic_shapes=({0: dynamic, 2: dynamic, 3: dynamic},)
+    )
+    kept = {str(node.target) for node in program.graph.nodes if str(node.target).startswith("unpool.")}
+    x = torch.randn(3, 3, 10, 8)
+
+    assert kept == {
+        "unpool.conv_transpose.default",
+        "unpool.max_pool_with_indices.default",
+        "unpool.max_pool.default",
+        "unpool.max_unpool.default",
+    }
+    assert torch.equal(program.module()(x), net(x))
+
+
+def test_autocast():
+    """Under autocast results have the types of torch's own operators."""
+    x, w = torch.randn(1, 3, 4, 4), torch.randn(3, 2, 2, 2)
+    indices = torch.zeros(1, 3, 4, 4, dtype=torch.int64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = x.bfloat16()
+        pairs = [
+            (conv_transpose2d(x, w), F.conv_transpose2d(x, w)),
+            (conv_transpose2d(x.double(), w.double()), F.conv_transpose2d(x.double(), w.double())),
+            (max_pool2d(narrow, 2), F.max_pool2d(narrow, 2)),
+            (max_pool3d(narrow, 2), F.max_pool3d(narrow, 2)),
+            (max_unpool2d(narrow, indices, 2), F.max_unpool2d(narrow, indices, 2)),
+        ]
+
+    assert [ours.dtype for ours, _ in pairs] == [theirs.dtype for _, theirs in pairs]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: max_pool2d(x.bool(), 2), "max_pool2d: input expects one of float16"),
+        (lambda x: max_pool2d(x, (2, 2, 2)), r"kernel_size needs an int or 2 ints, got \[2, 2, 2\]"),
+        (lambda x: max_pool2d(x[0, 0], 2), r"input needs 3 axes, or 4 with a batch, got shape \[4, 4\]"),
+        (lambda x: max_unpool2d(x.long(), x.long(), 2), "max_unpool2d: input expects one of float16"),
+        (lambda x: max_unpool2d(x, x.int(), 2), "indices expects one of int64; got int32"),
+        (lambda x: max_unpool2d(x, x[..., 1:].long(), 2), "indices need the shape of input"),
+        (
+            lambda x: max_unpool2d(x, x.long(), 2, output_size=(8, 10)),
+            "less than stride 2 away from 8 on spatial axis 1",
+        ),
+        (lambda x: max_unpool2d(x, x.long(), 2, output_size=(8,)), "output_size needs 2 or 4 sizes"),
+        (lambda x: conv_transpose2d(x, x.double()), "weight expects one of float32; got float64"),
+        (lambda x: conv_transpose2d(x, torch.ones(2, 1, 2, 2)), r"weight needs the shape \(3, M/groups"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), groups=2), "groups needs to divide the 3 channels"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), torch.ones(3)), r"bias needs the shape \[1\]"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "below the larger of stride 1"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding needs values of 0 or more"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3), r"output sizes \[-1, -1\]"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride needs values of 1 or more"),
+    ],
+)
+def test_wrong_arguments(call, message):
+    """What torch refuses is refused before anything runs, as a RuntimeError and an UnpoolError."""
+    with pytest.raises(RuntimeError, match=message) as caught:
+        call(torch.ones(1, 3, 4, 4))
+    assert isinstance(caught.value, unpool.UnpoolError)
+
+
+def test_gradients_refuse_what_does_not_fit():
+    """The functions on arrays name a wrong type or shape."""
+    grad, indices = np.ones((1, 1, 2), np.float32), np.zeros((1, 1, 2), np.int64)
+    with pytest.raises(unpool.UnpoolError, match="max_pool_backward: expected a float type, got int8"):
+        per_plane.max_pool_backward(grad.astype(np.int8), indices, (4,))
+    with pytest.raises(unpool.ShapeError, match="one shape of 3 axes"):
+        per_plane.max_pool_backward(grad, indices[..., :1], (4,))
+    with pytest.raises(unpool.ShapeError, match="one rank, N and C"):
+        per_plane.max_unpool_backward(grad, indices[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_gradients_round_once(dtype):
+    """A sum of 16-bit gradients is formed in float32: thousands of small terms are not lost one by one."""
+    grad, indices = torch.full((1, 1, 5000), 1.0, dtype=dtype), torch.zeros(1, 1, 5000, dtype=torch.int64)
+
+    assert OPS.max_pool_backward(grad, indices, [3]).flatten().tolist() == [float(torch.tensor(5000.0).to(dtype)), 0, 0]
+
+
+def test_narrow_convolution_rounds_once():
+    """float16 products and bias are summed in float32."""
+    x, w = torch.tensor([[[2048.0], [1.0]]]).half(), torch.ones(2, 1, 1).half()
+
+    assert conv_transpose1d(x, w, torch.tensor([0.75]).half()).item() == 2050
+
+
+def model():
+    """Every module that can be swapped, and some that cannot."""
+
+    class Own(nn.MaxPool2d):
+        pass
+
+    return nn.ModuleDict(
+        {
+            "pool": nn.MaxPool2d(2, return_indices=True),
+            "conv": nn.Conv2d(2, 2, 3),
+            "inner": nn.Sequential(nn.MaxUnpool3d(2), nn.ConvTranspose1d(2, 3, 2, stride=2)),
+            "own": Own(2),
+            "adaptive": nn.AdaptiveMaxPool1d(3),
+            "elsewhere": nn.ConvTranspose2d(2, 2, 2, device="meta"),
+        }
+    )
+
+
+def test_accelerate_says_what_it_did():
+    """Every module of the families has a record: swapped, or left with the reason."""
+    assert [str(swap) for swap in accelerate(model())] == [
+        "pool: MaxPool2d runs on unpool",
+        "inner.0: MaxUnpool3d runs on unpool",
+        "inner.1: ConvTranspose1d runs on unpool",
+        "own: Own left: it is a subclass, whose forward may differ",
+        "adaptive: AdaptiveMaxPool1d left: its windows differ from place to place",
+        "elsewhere: ConvTranspose2d left: its parameters are on meta, not on the CPU",
+    ]
+
+
+def test_accelerate_keeps_everything_else():
+    """Parameters, state_dict, hooks, copies and pickles survive; a second call finds nothing to do."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ConvTranspose2d(2, 1, 2, stride=2))
+    seen, parameters = [], list(net.parameters())
+    net[1].register_forward_hook(lambda *_: seen.append("hook"))
+    x, before = torch.randn(1, 1, 7, 7), {key: value.clone() for key, value in net.state_dict().items()}
+    expected = net(x)
+    accelerate(net)
+    buffer = io.BytesIO()
+    torch.save(net[2], buffer)
+
+    assert torch.allclose(net(x), expected, atol=1e-6)
+    assert seen == ["hook", "hook"]
+    assert all(ours is theirs for ours, theirs in zip(net.parameters(), parameters, strict=True))
+    assert all(torch.equal(net.state_dict()[key], value) for key, value in before.items())
+    assert [swap.reason for swap in accelerate(copy.deepcopy(net))] == ["it already runs on unpool"] * 2
+    buffer.seek(0)
+    assert type(torch.load(buffer, weights_only=False)) is type(net[2])
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_accelerated_modules_equal_torch(rank):
+    """Every module of every rank gives what torch's gives, settings and output_size included."""
+    pool = getattr(nn, f"MaxPool{rank}d")(3, 2, 1, ceil_mode=True, return_indices=True)
+    unpooling = getattr(nn, f"MaxUnpool{rank}d")(3, 2, 1)
+    conv = getattr(nn, f"ConvTranspose{rank}d")(4, 4, 3, 2, 1, groups=2, dilation=2)
+    x = torch.randn(2, 4, *[7] * rank)
+    ours = [copy.deepcopy(module) for module in (pool, unpooling, conv)]
+
+    assert all(swap.reason is None for module in ours for swap in accelerate(module))
+    y, indices = pool(x)
+    assert all(torch.equal(*pair) for pair in zip(ours[0](x), (y, indices), strict=True))
+    size = list(x.shape[2:])
+    assert torch.equal(ours[1](y, indices, output_size=size), unpooling(y, indices, output_size=size))
+    size = [16] * rank
+    assert torch.allclose(ours[2](x, size), conv(x, size), atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_accelerated_convolution_takes_the_output_sizes_that_torch_takes(batch):
+    """Of every output_size, with and without the outer axes, our module makes what torch's makes, or both refuse it."""
+    theirs = nn.ConvTranspose1d(3, 2, 3, stride=3, padding=1, dilation=2)
+    ours = copy.deepcopy(theirs)
+    x = torch.randn(*batch, 3, 4)
+    accelerate(ours)
+    taken = []
+    for size in range(8, 18):
+        for asked in ([size], [*batch, 2, size], [2, 2, 2, size]):
+            try:
+                expected = theirs(x, asked)
+            except ValueError:
+                with pytest.raises(unpool.errors.UnpoolError, match="output_size needs"):
+                    ours(x, asked)
+            else:
+                taken.append(size)
+                torch.testing.assert_close(ours(x, asked), expected)
+    assert taken == [12, 12, 13, 13, 14, 14]
