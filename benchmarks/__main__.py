@@ -1,10 +1,11 @@
-"""`python -m benchmarks run | pair | report | check`.
+"""`python -m benchmarks run | pair | rent | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,39 +14,46 @@ from benchmarks import RESULTS, ROOT
 from benchmarks.case import Case
 from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
+from benchmarks.mechanisms import MECHANISMS
+from benchmarks.pages import readme_section, speed_page, write_between
 from benchmarks.rows import MachineRow, Record, Row, merged, read, write
 from benchmarks.shapes import SUITES, matching
 from benchmarks.standings import Standings, standings_of
-from benchmarks.tables import goal_table, section, write_between
+from benchmarks.tables import goal_table
 from unpool.execute import available_cores
-from unpool.runtime.timing import Effort
+from unpool.files import write as write_file
+from unpool.runtime.measure.timing import Effort
 
 FULL = Effort()
 QUICK = Effort(warmup=1, repetitions=3, seconds=0, limit=0.2)
-PAIRED = Effort(limit=0.4)
 ROUNDS = 3
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run | pair | report | check")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run | pair | rent | report | check")
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
     measure.add_argument("--quick", action="store_true", help="one short round; writes only where --results says")
     pair = commands.add_parser("pair", help="time another checkout's unpool against this one")
     pair.add_argument("other", type=Path, metavar="FOLDER", help="that its package lies in, such as ../before/src")
+    rent = commands.add_parser("rent", help="time what each mechanism earns: unpool with it and without")
+    rent.add_argument("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS), metavar="NAME")
+    for command in (measure, pair, rent):
+        command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair):
         command.add_argument(
             "--cases", nargs="+", default=list(SUITES), metavar="PATTERN",
             help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, as 'max_pool/VGG*'; all by default",
         )  # fmt: skip
-        command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
-    report = commands.add_parser("report", help="write the README's tables and the pictures from the results")
+    report = commands.add_parser(
+        "report", help="write docs/speed.md, its pictures and the README's rows from the results"
+    )
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
-    report.add_argument("--pictures", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, report, check):
+    for command in (measure, pair, rent, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
     for command in (measure, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
@@ -60,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(given)
         if given.command == "pair":
             return _pair(given)
+        if given.command == "rent":
+            return _rent(given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -83,11 +93,18 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _pair(given: argparse.Namespace) -> int:
-    from benchmarks.pair import pairs, report
+    from benchmarks.pair import Side, pairs, report
 
-    found = pairs(given.other, _cases(given), given.threads, given.rounds, PAIRED)
+    found = pairs(Side(given.other), _cases(given), given.threads, given.rounds)
     print(report(found))
     return int(any(pair.is_slower for pair in found))
+
+
+def _rent(given: argparse.Namespace) -> int:
+    from benchmarks.rent import earned, report
+
+    print(report(earned(given.mechanisms, given.threads, given.rounds)))
+    return 0
 
 
 def _cases(given: argparse.Namespace) -> Sequence[Case]:
@@ -100,9 +117,12 @@ def _cases(given: argparse.Namespace) -> Sequence[Case]:
 def _report(standings: Standings, given: argparse.Namespace) -> int:
     from benchmarks.pictures import draw
 
-    for path in draw(standings, given.pictures):
+    rows = readme_section(standings, Path(os.path.relpath(given.page, given.readme.parent)))
+    for path in draw(standings, given.page.parent):
         say(f"wrote {path}")
-    write_between(given.readme, section(standings, given.pictures, given.readme))
+    write_file(given.page, speed_page(standings, given.page).encode())
+    say(f"wrote {given.page}")
+    write_between(given.readme, rows)
     say(f"wrote {given.readme}")
     return 0
 

@@ -14,7 +14,7 @@ from llvmlite import binding
 
 from benchmarks.case import Case
 from benchmarks.machine_kernels import CHAINS, read_all, spinner, write_all
-from unpool.kernels.cpu.host import vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes
 
 MEGABYTES = 256  # read or written by each thread, far more than any cache
 TURNS = 4

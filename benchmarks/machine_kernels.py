@@ -11,7 +11,8 @@ from numba import float32, njit
 from numba.core import cgutils
 from numba.core.types import UniTuple
 
-from unpool.kernels.cpu.vector import Vector, intrinsic, splat, store
+from unpool.kernels.cpu.vector import Vector, splat, store
+from unpool.kernels.cpu.vector.type import intrinsic
 
 CHAINS = 12  # multiply-adds in flight: at least latency times throughput, and few enough for 16 registers
 

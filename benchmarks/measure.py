@@ -16,7 +16,7 @@ from benchmarks.compare import differences
 from benchmarks.engines import BY_NAME, UNPOOL
 from benchmarks.rows import MachineRow, Row
 from benchmarks.worker import Refused
-from unpool.runtime.timing import Effort
+from unpool.runtime.measure.timing import Effort
 
 SETTLE = 0.05  # seconds in which the threads of the engine before fall asleep
 FAR_SLOWER = 4.0  # times the fastest peer

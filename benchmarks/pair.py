@@ -1,4 +1,4 @@
-"""Times unpool against another checkout of itself: case by case, in turn, each in a process of its own."""
+"""Times two unpools against each other: case by case, in turn, each in a process of its own."""
 
 import sys
 import time
@@ -10,22 +10,38 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
-from benchmarks import worker
-from benchmarks.case import POOLED, Case
-from benchmarks.engines import UNPOOL
-from benchmarks.measure import SETTLE, say
-from benchmarks.tables import milliseconds
-from unpool.runtime.table import table
-from unpool.runtime.timing import Effort, Timing
+import numpy as np
 
-TURNS = 4
+from benchmarks import worker
+from benchmarks.case import Case
+from benchmarks.engines import UNPOOL
+from benchmarks.measure import say
+from benchmarks.tables import milliseconds
+from unpool.runtime.measure.timing import Timing
+from unpool.runtime.table import table
+
+TURNS = 30
+SETTLE = 0.002  # seconds in which the threads of the other side fall asleep
 NOISE = 0.03
 """A row is called slower or faster from this share on."""
 
 
 @dataclass(frozen=True)
+class Side:
+    """One of two unpools.
+
+    Attributes:
+        folder: that its package lies in; None for the one that this process has.
+        without: a mechanism that it does without, of `mechanisms.py`.
+    """
+
+    folder: Path | None = None
+    without: str | None = None
+
+
+@dataclass(frozen=True)
 class Pair:
-    """What one case took: the other checkout's times, then ours, one of each per turn."""
+    """What one case took: the other side's times, then ours, one of each per turn."""
 
     case: Case
     turns: tuple[tuple[Timing, Timing], ...]
@@ -37,8 +53,9 @@ class Pair:
 
     @property
     def fastest(self) -> float:
-        """Our smallest median over the other's: what is left when noise hits neither."""
-        return min(ours.median for _, ours in self.turns) / min(other.median for other, _ in self.turns)
+        """The same of the fastest turns, of which one in ten is faster: what is left when noise hits neither."""
+        theirs, ours = ([timing.median for timing in side] for side in zip(*self.turns, strict=True))
+        return float(np.percentile(ours, 10) / np.percentile(theirs, 10))
 
     @property
     def is_slower(self) -> bool:
@@ -46,27 +63,26 @@ class Pair:
         return min(self.ratio, self.fastest) > 1 + NOISE
 
 
-def pairs(other: Path, cases: Sequence[Case], threads: int, rounds: int, effort: Effort) -> list[Pair]:
-    """Time the cases in both checkouts.
+def pairs(other: Side, cases: Sequence[Case], threads: int, rounds: int) -> list[Pair]:
+    """Time the cases on the other side and on ours.
 
     Args:
-        other: the folder that the other checkout's package `unpool` lies in.
+        other: another checkout, or this one without something.
         cases: in this order.
         threads: for both.
         rounds: each with new processes, new inputs and TURNS turns of each case; who begins alternates.
-        effort: of every single measurement.
 
     Raises:
         ValueError: there is no package in that folder.
     """
-    if not (other / "unpool" / "__init__.py").is_file():
-        raise ValueError(f"{other}: expected a folder with the package unpool, such as the src of a checkout.")
+    if other.folder is not None and not (other.folder / "unpool" / "__init__.py").is_file():
+        raise ValueError(f"{other.folder}: expected a folder with the package unpool, such as the src of a checkout.")
     turns: dict[str, list[tuple[Timing, Timing]]] = {case.path: [] for case in cases}
     for number in range(rounds):
         with ExitStack() as stack:
-            both = [stack.enter_context(_process(folder, threads)) for folder in (other, None)]
+            both = [stack.enter_context(_process(side, threads)) for side in (other, Side())]
             for case in cases:
-                turns[case.path] += _turns(both, case, threads, effort)
+                turns[case.path] += _turns(both, case, threads)
                 found = Pair(case, tuple(turns[case.path]))
                 say(f"round {number + 1}: {case.path} {case.title}: {found.ratio:.3f}")
     return [Pair(case, tuple(turns[case.path])) for case in cases]
@@ -85,7 +101,7 @@ def report(found: Sequence[Pair]) -> str:
         )
         for pair in sorted(found, key=lambda pair: -pair.ratio)
     ]
-    heads = ("case", "before, ms", "after, ms", "before, p95", "after, p95", "ratio", "ratio of minima", "")
+    heads = ("case", "before, ms", "after, ms", "before, p95", "after, p95", "ratio", "of fast turns", "")
     slower = sum(pair.is_slower for pair in found)
     return f"{table(heads, rows)}\n{len(found)} cases, {slower} slower by more than {NOISE:.0%}"
 
@@ -95,24 +111,25 @@ def _sides(pair: Pair, figure: str) -> tuple[str, ...]:
     return tuple(milliseconds(median(getattr(timing, figure) for timing in side)) for side in sides)
 
 
-def _turns(
-    both: Sequence[ProcessPoolExecutor], case: Case, threads: int, effort: Effort
-) -> list[tuple[Timing, Timing]]:
+def _turns(both: Sequence[ProcessPoolExecutor], case: Case, threads: int) -> list[tuple[Timing, Timing]]:
+    for process in both:
+        process.submit(worker.keep, case, threads).result()
     found = []
     for turn in range(TURNS):
         times = {}
         for side in (0, 1) if turn % 2 == 0 else (1, 0):
             time.sleep(SETTLE)
-            times[side] = both[side].submit(worker.timed, UNPOOL, case, POOLED, threads, effort).result()
+            times[side] = both[side].submit(worker.turn).result()
         found.append((times[0], times[1]))
     return found
 
 
 @contextmanager
-def _process(folder: Path | None, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """A process that imports unpool from a folder; None for where this process has it from."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=worker.start, initargs=(UNPOOL, threads)) as pool:
+def _process(side: Side, threads: int) -> Iterator[ProcessPoolExecutor]:
+    """A process that has imported one side."""
+    context, folder = get_context("spawn"), side.folder
+    given = UNPOOL, threads, side.without
+    with ProcessPoolExecutor(1, context, initializer=worker.start, initargs=given) as pool:
         with _first_on_path(folder):  # a new process is given this one's path
             home = pool.submit(worker.home).result()
         if folder is not None and not home.is_relative_to(folder.resolve()):

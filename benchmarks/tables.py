@@ -1,25 +1,14 @@
-"""Standings as text: the tables of the README and the check against the goals."""
+"""Standings as text: tables for pages, and the check against the goals."""
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.case import FRESH
 from benchmarks.engines import BY_NAME, ENGINES
-from benchmarks.pictures import drawn
 from benchmarks.standings import Standing, Standings
-from unpool.files import write
 from unpool.runtime.table import table
 
-BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
-TITLES = {
-    "max_pool": "MaxPool",
-    "max_unpool": "MaxUnpool",
-    "conv_transpose": "ConvTranspose",
-    "training": "Training, forward and backward, through `unpool.torch`",
-    "network": "Whole networks",
-}
+BEST = "*× best* is the fastest peer's time over ours: below 1, unpool is slower"
 KINDS = {"float32": "", "float16": "float16", "bfloat16": "bfloat16", "uint8": "uint8"}
 
 
@@ -50,65 +39,45 @@ def label(one: Standing) -> str:
     return ", ".join(filter(None, words))
 
 
-def section(standings: Standings, pictures: Path, page: Path) -> str:
-    """What stands between the README's markers: conditions, a table per operator, and links to the pictures.
-
-    Args:
-        standings: of one machine.
-        pictures: folder that the pictures are in.
-        page: file that links to them.
-    """
-    parts = [conditions(standings)]
-    for suite, title in TITLES.items():
-        found = standings.of(suite)
-        if found:
-            parts.append(f"**{title}**, milliseconds\n\n{markdown(found)}")
-    folder = Path(os.path.relpath(pictures, page.parent))
-    parts += [f"![{words}]({(folder / name).as_posix()})" for name, words in drawn(standings).items()]
-    return "\n\n".join(parts)
-
-
-def conditions(standings: Standings) -> str:
-    """Under which conditions the numbers hold."""
+def source(standings: Standings) -> str:
+    """Where and when the numbers were measured, and which version of each engine."""
     machine = standings.machine
     first, last = standings.dates
     engines = ", ".join(f"{BY_NAME[name].title} {version}" for name, version in standings.versions.items())
-    return (
-        f"{machine.cpu}, {_counted(machine.threads)}, {first if first == last else f'{first} to {last}'}: {engines}. "
-        "Each engine runs in a process of its own, one at a time, on random inputs, with constant weights; its results "
-        "are compared before they are timed. Times are medians of the best of several rounds. *× best* is the fastest "
-        "peer's time over ours: below 1 is a loss. *goal* is what it should be, against one peer where one is named. "
-        "*limit* is the time that this machine needs to move the data "
-        f"({machine.read / 1e9:.0f} GB/s read, {machine.written / 1e9:.0f} GB/s written) or to multiply "
-        f"({machine.flops / 1e9:.0f} GFLOP/s), over ours: above 100 % where data stays in a cache or multiplications "
-        "are saved. Our outputs go into memory that was used before, unless they are called fresh."
-    )
+    return f"{machine.cpu}, {_counted(machine.threads)}, {first if first == last else f'{first} to {last}'}: {engines}"
 
 
-def markdown(found: Sequence[Standing]) -> str:
-    """A Markdown table of one suite."""
-    peers = [engine for engine in ENGINES[1:] if any(engine.name in one.peers for one in found)]
-    titles = ["case", "unpool", *(engine.title for engine in peers), "× best", "goal", "limit"]
-    lines = [_line(titles), _line(["---", *["---:"] * (len(titles) - 1)])]
-    for one in found:
-        theirs = [milliseconds(one.peers[peer.name].median) if peer.name in one.peers else "–" for peer in peers]
-        share = "–" if one.limit_share is None else f"{one.limit_share:.0%}".replace("%", " %")
-        lines.append(_line([label(one), milliseconds(one.ours.median), *theirs, times(one.ratio), _goal(one), share]))
-    return "\n".join(lines)
+def conditions(standings: Standings) -> str:
+    """How the numbers came about, and what each column means."""
+    machine = standings.machine
+    return f"""\
+- Each engine runs in a process of its own, one at a time, on random inputs, with constant weights. Its results are
+  compared with those of the others before it is timed. Times are medians of the best of several rounds.
+- {BEST}.
+- *goal* is what *× best* should be. Where a goal names a peer, it compares unpool with that peer alone.
+- *limit* is the shortest time that this machine could take, over ours: the time to read the inputs at
+  {machine.read / 1e9:.0f} GB/s and write the outputs at {machine.written / 1e9:.0f} GB/s, or to multiply at \
+{machine.flops / 1e9:.0f} GFLOP/s where that takes longer.
+  It is above 100 % where data stays in a cache, and where an algorithm saves multiplications.
+- unpool writes its outputs into memory that earlier outputs have left, as it does by default. In rows that say *fresh
+  outputs* it writes into new memory."""
 
 
-def write_between(readme: Path, text: str) -> None:
-    """Put the text between the markers of a file, whatever stood there.
+def markdown(found: Sequence[Standing], kinds: Sequence[str] = ()) -> str:
+    """A Markdown table.
 
-    Raises:
-        ValueError: the file does not have both markers, once each and in order.
+    Args:
+        found: a row each.
+        kinds: what each row is about, where rows of several suites stand in one table; goals and limits are left out.
     """
-    content = readme.read_text(encoding="utf-8")
-    before, begin, rest = content.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in rest or END in after:
-        raise ValueError(f"{readme}: expected {BEGIN} and, behind it, {END}, once each. Put them where tables belong.")
-    write(readme, f"{before}{BEGIN}\n{text}\n{END}{after}".encode())
+    peers = [engine for engine in ENGINES[1:] if any(engine.name in one.peers for one in found)]
+    titles = ["case", "unpool", *(engine.title for engine in peers), "× best"]
+    lines = [_cells(one, [engine.name for engine in peers]) for one in found]
+    if kinds:
+        return in_markdown(["", *titles], 2, [[kind, *cells] for kind, cells in zip(kinds, lines, strict=True)])
+    shares = ["–" if one.limit_share is None else f"{one.limit_share:.0%}".replace("%", " %") for one in found]
+    rows = [[*cells, _goal(one), share] for one, cells, share in zip(found, lines, shares, strict=True)]
+    return in_markdown([*titles, "goal", "limit"], 1, rows)
 
 
 def goal_table(standings: Standings) -> str:
@@ -139,5 +108,12 @@ def _counted(threads: int) -> str:
     return "1 thread" if threads == 1 else f"{threads} threads"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _cells(one: Standing, peers: Sequence[str]) -> list[str]:
+    theirs = [milliseconds(one.peers[peer].median) if peer in one.peers else "–" for peer in peers]
+    return [label(one), milliseconds(one.ours.median), *theirs, times(one.ratio)]
+
+
+def in_markdown(titles: Sequence[str], words: int, rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first columns, so many, hold words, the others numbers."""
+    lines = [titles, ["---"] * words + ["---:"] * (len(titles) - words), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

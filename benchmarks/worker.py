@@ -5,12 +5,20 @@ import zlib
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.case import OWN, POOLED, Case
 from benchmarks.engines import BY_NAME, UNPOOL, operator
-from unpool.runtime.timing import Effort, Timing, measure
+from benchmarks.mechanisms import MECHANISMS
+from unpool.runtime.measure.timing import Effort, Timing, measure, samples_of, summarize
+
+WARM = Effort(warmup=5, repetitions=3, seconds=0, limit=0.5)
+TURN = Effort(repetitions=1, seconds=0.015, limit=0.015)
+"""So short that the machine is as fast for one side as for the other."""
+
+_kept: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -20,8 +28,10 @@ class Refused:
     why: str
 
 
-def start(engine: str, threads: int) -> None:
-    """Import the engine; called once in its process."""
+def start(engine: str, threads: int, without: str | None = None) -> None:
+    """Import the engine; called once in its process, which does without a mechanism of unpool if one is named."""
+    if without is not None:
+        MECHANISMS[without].take_out()
     import_module(BY_NAME[engine].module).start(threads)
 
 
@@ -57,6 +67,20 @@ def timed(engine: str, case: Case, outputs: str, threads: int, effort: Effort) -
     except Exception as error:
         return _refused(engine, error)
     return replace(timing, first=timing.first + prepared)
+
+
+def keep(case: Case, threads: int) -> None:
+    """Make one call of unpool ready for `turn`, on inputs of this process's own, and warm it up."""
+    arrays = operator(case).arrays(case, np.random.default_rng())
+    ready = import_module(BY_NAME[UNPOOL].module).prepare(case, arrays, POOLED, threads)
+    _kept[:] = [ready.call, measure(ready.call, WARM)]
+
+
+def turn() -> Timing:
+    """The time of the call that is kept, in one short turn."""
+    call, known = _kept
+    call()  # what ran in between took the caches
+    return summarize(samples_of(call, known.median, TURN), known.first)
 
 
 def _default(engine: str) -> str:

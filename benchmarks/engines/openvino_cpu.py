@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from conformance.runtimes.openvino_cpu import CORE, version
-
 from benchmarks.case import Case
 from benchmarks.engines import Ready, operator
 from benchmarks.one_node import Arrays
 from benchmarks.refusal import NotOffered
+from conformance.runtimes.openvino_cpu import CORE, version
 
 __all__ = ["prepare", "start", "version"]
 

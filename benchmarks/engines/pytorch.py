@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance.runtimes.pytorch import to_array, to_tensor
 
 from benchmarks.case import Call, Case, Training
 from benchmarks.engines import Ready, operator
 from benchmarks.one_node import Arrays
 from benchmarks.refusal import NotOffered
 from benchmarks.values import whole_tensor
+from conformance.runtimes.pytorch import to_array, to_tensor
 
 __all__ = ["prepare", "start", "to_tensor", "version"]
 

@@ -1,0 +1,115 @@
+"""What makes unpool fast beyond plain loops, and how to do without each: `python -m benchmarks rent` times both.
+
+A mechanism is taken out of a process before anything is computed there, by putting something else in its place, so the
+code that is timed carries no switches. What computes instead is what would be there without it: results are the same.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Something that could go.
+
+    Attributes:
+        instead: what happens without it.
+        cases: patterns of the cases that it may speed up.
+        take_out: called in the process that does without.
+    """
+
+    instead: str
+    cases: tuple[str, ...]
+    take_out: Callable[[], None]
+
+
+def _replaced(*places: str, by: Any) -> Callable[[], None]:
+    """Puts `by` in the place of names, each `module:name`, all of which exist."""
+
+    def replace() -> None:
+        for place in places:
+            module, _, name = place.partition(":")
+            home = import_module(module)
+            getattr(home, name)
+            setattr(home, name, by)
+
+    return replace
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _without_turning(graph: Any, _: object) -> Any:
+    return graph
+
+
+def _plainly() -> None:
+    os.environ["UNPOOL_NUMBA"] = "plain"
+
+
+def _without_stores_past_the_cache() -> None:
+    _replaced(f"{_CPU}.max_pool.tiles:PAST_CACHE", f"{_CPU}.max_unpool.windows:PAST_CACHE", by=1 << 62)()
+    _replaced(f"{_CPU}.max_pool.rolling:indices_fill_lines", by=_never)()
+
+
+_CPU = "unpool.kernels.cpu"
+_EVERYWHERE = ("max_pool/*", "max_unpool/*", "network/*")
+
+MECHANISMS = {
+    "hand-over in compiled code": Mechanism("threads take their parts in Python", _EVERYWHERE, _plainly),
+    "memory of outputs used again": Mechanism(
+        "every output is fresh memory",
+        _EVERYWHERE,
+        _replaced("benchmarks.engines.unpool_functions:DEFAULT_LIMIT", by=0),
+    ),
+    "stores past the cache": Mechanism(
+        "large outputs displace inputs",
+        ("max_pool/*", "max_unpool/*"),
+        _without_stores_past_the_cache,
+    ),
+    "tiles ask for memory ahead": Mechanism(
+        "memory comes when it is read", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:_ahead", by=lambda *_: 0)
+    ),
+    "pooling by tiles": Mechanism(
+        "direct, rolling or separable", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:tiling", by=_nothing)
+    ),
+    "pooling by rolling rows": Mechanism(
+        "separable, tiles or direct", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.rolling:is_possible", by=_never)
+    ),
+    "pooling axis by axis": Mechanism(
+        "direct",
+        ("max_pool/*", "max_pool_windows/*"),
+        _replaced(f"{_CPU}.max_pool:is_separable_possible", by=_never),
+    ),
+    "unpooling by windows": Mechanism(
+        "indices are checked, then scattered",
+        ("max_unpool/*", "network/SegNet*", "network/ENet*"),
+        _replaced(f"{_CPU}.max_unpool.windows:launch", by=_nothing),
+    ),
+    "Winograd's tiles": Mechanism(
+        "phases", ("conv_transpose/*", "network/DCGAN*"), _replaced(f"{_CPU}.conv_transpose.winograd:pays", by=_never)
+    ),
+    "transposed convolution directly": Mechanism(
+        "phases or rows",
+        ("conv_transpose/*", "network/DCGAN*"),
+        _replaced(f"{_CPU}.conv_transpose.direct:pays", by=_never),
+    ),
+    "transposed convolution of points": Mechanism(
+        "phases or rows",
+        ("conv_transpose/GAN*", "network/DCGAN*"),
+        _replaced(f"{_CPU}.conv_transpose:_are_points", by=_never),
+    ),
+    "Conv as ConvTranspose": Mechanism(
+        "onnxruntime's Conv",
+        ("network/*",),
+        _replaced("unpool.runtime.passes.improve:as_conv_transpose", by=_without_turning),
+    ),
+}

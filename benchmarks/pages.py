@@ -1,0 +1,108 @@
+"""The pages that show the results: docs/speed.md, which is written whole, and a few rows of it in the README."""
+
+import os
+from pathlib import Path
+
+from benchmarks import RESULTS, ROOT
+from benchmarks.pictures import drawn
+from benchmarks.standings import Standing, Standings
+from benchmarks.tables import BEST, conditions, label, markdown, source, times
+from unpool.files import write
+
+MANUAL = ROOT / "benchmarks" / "README.md"
+BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
+TITLES = {
+    "max_pool": "MaxPool",
+    "max_unpool": "MaxUnpool",
+    "conv_transpose": "ConvTranspose",
+    "training": "Training, forward and backward, through `unpool.torch`",
+    "network": "Whole networks",
+}
+"""The suites that have a table; the others are drawn only."""
+
+SHORT_TITLES = {**TITLES, "training": "training", "network": "whole network"}
+
+README_ROWS = (
+    "max_pool/VGG-16 pool 1, 8 images/float32",
+    "max_pool/ResNet stem, 8 images, values only/float32",
+    "max_unpool/SegNet last unpool, 8 images/float32",
+    "conv_transpose/pix2pix up 256/float32",
+    "conv_transpose/U-Net up 256/float32",
+    "training/U-Net up 256/float32",
+    "network/SegNet/float32",
+    "network/3-D U-Net/float32",
+)
+"""Paths of the cases that the README shows: each operator, the largest gains, and losses."""
+
+
+def speed_page(standings: Standings, page: Path) -> str:
+    """The whole of docs/speed.md: the conditions, a table for each suite, and the pictures, which lie beside the page.
+
+    Args:
+        standings: of one machine.
+        page: the file that the text is for.
+    """
+    results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
+    parts = [
+        f"# Speed\n\nWritten by `python -m benchmarks report` from these [results]({results}). [How they are measured]"
+        f"({manual}), and how to measure again.",
+        f"{source(standings)}.",
+        conditions(standings),
+    ]
+    for suite, title in TITLES.items():
+        found = standings.of(suite)
+        if found:
+            parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
+    pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
+    parts += ["## Pictures", *pictures] if pictures else []
+    return "\n\n".join(parts) + "\n"
+
+
+def readme_section(standings: Standings, page: Path) -> str:
+    """What stands between the README's markers: README_ROWS, and how many cases are slower than a peer.
+
+    Args:
+        standings: of one machine.
+        page: docs/speed.md, as the README links to it.
+
+    Raises:
+        ValueError: a case of README_ROWS was not measured.
+    """
+    found = [_of(standings, path) for path in README_ROWS]
+    head = f"{source(standings)}. Milliseconds; {BEST}."
+    table = markdown(found, [SHORT_TITLES[one.case.suite] for one in found])
+    return "\n\n".join([head, table, losses(standings, page)])
+
+
+def losses(standings: Standings, page: Path) -> str:
+    """How many rows of docs/speed.md are slower than the fastest peer, and which one is the slowest."""
+    compared = [(one.ratio, one) for suite in TITLES for one in standings.of(suite) if one.ratio is not None]
+    lost = [(ratio, one) for ratio, one in compared if ratio < 1]
+    tables = f"[{page.as_posix()}]({page.as_posix()}) has all {len(compared)} rows"
+    text = f"{tables}; in {len(lost)} of them unpool is slower than the fastest peer"
+    if not lost:
+        return f"{text}."
+    ratio, worst = min(lost, key=lambda pair: pair[0])
+    return f"{text}, most of all in {SHORT_TITLES[worst.case.suite]}, {label(worst)}: {times(ratio)}."
+
+
+def write_between(readme: Path, text: str) -> None:
+    """Put the text between the markers of a file, whatever stood there.
+
+    Raises:
+        ValueError: the file does not have both markers, once each and in order.
+    """
+    content = readme.read_text(encoding="utf-8")
+    before, begin, rest = content.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise ValueError(f"{readme}: expected {BEGIN} and, behind it, {END}, once each. Put them where tables belong.")
+    write(readme, f"{before}{BEGIN}\n{text}\n{END}{after}".encode())
+
+
+def _of(standings: Standings, path: str) -> Standing:
+    """The case of a path; where it was measured with used and with fresh memory, the one with used memory."""
+    for one in standings.every:
+        if one.case.path == path:
+            return one
+    raise ValueError(f"expected results of {path}, got none. Run python -m benchmarks run --cases '{path}'.")
