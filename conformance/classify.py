@@ -6,7 +6,7 @@ import numpy as np
 
 from conformance.questions import Outputs, Question
 from conformance.worker import Answer
-from runners import assert_output
+from tests.support.runners import assert_output
 
 
 class Outcome(StrEnum):

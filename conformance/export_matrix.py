@@ -19,8 +19,8 @@ import torch
 
 from conformance import ROOT
 from conformance.run import say
-from export_cases import CASES
-from export_judge import EXPORTERS, Verdict, judge
+from tests.cases.exports import CASES
+from tests.support.export_judge import EXPORTERS, Verdict, judge
 from unpool.files import write
 
 PAGE = ROOT / "docs" / "export.md"

@@ -1,8 +1,8 @@
-"""Cases that matter for telling runtimes apart; the rules themselves have theirs in tests/cases.py."""
+"""Cases that matter for telling runtimes apart; the rules themselves have theirs in tests/cases/contract.py."""
 
 import numpy as np
 
-from cases_record import Case, block, pool, unpool
+from tests.cases.record import Case, block, pool, unpool
 
 INF = np.inf
 NAN = np.nan

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
-import cases
-import oracle
-from cases_record import Case
 from conformance.more_cases import EMPTY_NAMES, MORE
-from runners import NEWEST_OPSET, feeds_of, is_model, model_of, run_oracle
+from tests import oracle
+from tests.cases import contract as cases
+from tests.cases.record import Case
+from tests.support.runners import NEWEST_OPSET, feeds_of, is_model, model_of, run_oracle
 
 Outputs = tuple[np.ndarray, ...]
 
