@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from examples.coins.labels import HELD_OUT_FROM, coin_mask, intersection_over_union, photograph
-from examples.coins.segnet import CLASSES, SegNet
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import unpool.torch
+from examples.coins.labels import HELD_OUT_FROM, coin_mask, intersection_over_union, photograph
+from examples.coins.segnet import CLASSES, SegNet
 from unpool.files import write
 
 SEED = 7
