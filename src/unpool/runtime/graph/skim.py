@@ -17,7 +17,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 
 
 def mentions(content: Content, names: Sequence[bytes]) -> bool:
-    """Whether a node, a body or a function of the model mentions one of the names, as an operator or otherwise.
+    """Whether a node of the model, or one in a body of it, mentions one of the names, as an operator or otherwise.
 
     Raises:
         ValueError: these bytes are no model.
@@ -28,6 +28,15 @@ def mentions(content: Content, names: Sequence[bytes]) -> bool:
     (False, True)
     """
     return any(content[begin:end].find(name) >= 0 for begin, end in _places(content) for name in names)
+
+
+def has_functions(content: Content) -> bool:
+    """Whether the model defines functions of its own; they may call each other, so that a few bytes become many nodes.
+
+    Raises:
+        ValueError: these bytes are no model.
+    """
+    return any(number == _FUNCTIONS for number, _, _ in _fields(content, 0, len(content)))
 
 
 def opset(content: Content) -> int:
@@ -45,11 +54,9 @@ def opset(content: Content) -> int:
 
 
 def _places(content: Content) -> Iterator[tuple[int, int]]:
-    """Begin and end of every node and every function."""
+    """Begin and end of every node."""
     for number, begin, end in _fields(content, 0, len(content)):
-        if number == _FUNCTIONS:
-            yield begin, end
-        elif number == _GRAPH:
+        if number == _GRAPH:
             yield from ((first, last) for inner, first, last in _fields(content, begin, end) if inner == _NODES)
 
 

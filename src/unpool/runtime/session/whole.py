@@ -20,7 +20,6 @@ from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.record import graph_of
-from unpool.runtime.passes.inline import inline
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS
@@ -79,7 +78,7 @@ class WholeModel:
     def plan(self) -> Plan:
         """The plan of a single step; the model is read once more for it, without its weights."""
         with reading(self._source):
-            graph = prune(lift_constants(graph_of(inline(_parsed(self._source)))))
+            graph = prune(lift_constants(graph_of(_parsed(self._source))))
             return make_plan(graph, {}, {}, exact=False, refused={})
 
     def run(
@@ -151,11 +150,16 @@ def whole_model(told: Told) -> WholeModel | None:
 
 
 def _is_plain(source: ModelSource, turned: bytes | None) -> bool:
-    """Whether the model surely has no part for unpool; reading errors are left to whoever loads it."""
+    """Whether the model surely has no part for unpool; reading errors are left to whoever loads it.
+
+    A model with functions is none: onnxruntime writes them out without a limit, however often they double.
+    """
     names = NAMES if turned is None else (*NAMES, turned)
     try:
         with _content(source) as content:
-            return skim.opset(content) >= OLDEST_OPSET and not skim.mentions(content, names)
+            if skim.opset(content) < OLDEST_OPSET or skim.has_functions(content):
+                return False
+            return not skim.mentions(content, names)
     except (OSError, ValueError, TypeError):
         return False
 
