@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | report | check`.
+"""`python -m benchmarks run | pair | rent | steady | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -17,7 +17,7 @@ from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
 from benchmarks.rows import MachineRow, Record, Row, merged, read, write
-from benchmarks.shapes import SUITES, matching
+from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
 from unpool.execute import available_cores
@@ -27,12 +27,15 @@ from unpool.runtime.measure.timing import Effort
 FULL = Effort()
 QUICK = Effort(warmup=1, repetitions=3, seconds=0, limit=0.2)
 ROUNDS = 3
+RUNS = 200
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run | pair | rent | report | check")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="run | pair | rent | steady | report | check"
+    )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
     measure.add_argument("--quick", action="store_true", help="one short round; writes only where --results says")
@@ -40,6 +43,10 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     pair.add_argument("other", type=Path, metavar="FOLDER", help="that its package lies in, such as ../before/src")
     rent = commands.add_parser("rent", help="time what each mechanism earns: unpool with it and without")
     rent.add_argument("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS), metavar="NAME")
+    steady = commands.add_parser("steady", help="run whole networks hundreds of times: medians, and how far runs stray")
+    steady.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, {RUNS} by default")
+    steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
+    steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair):
@@ -53,7 +60,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, report, check):
+    for command in (measure, pair, rent, steady, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
     for command in (measure, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
@@ -70,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _pair(given)
         if given.command == "rent":
             return _rent(given)
+        if given.command == "steady":
+            return _steady(given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -104,6 +113,13 @@ def _rent(given: argparse.Namespace) -> int:
     from benchmarks.rent import earned, report
 
     print(report(earned(given.mechanisms, given.threads, given.rounds)))
+    return 0
+
+
+def _steady(given: argparse.Namespace) -> int:
+    from benchmarks.steady import report, steady
+
+    print(report(steady(STEADY, given.without, given.threads, given.runs, given.load)))
     return 0
 
 

@@ -34,17 +34,21 @@ class Layers:
         window: int | Sequence[int],
         stride: int = 1,
         dilation: int = 1,
+        pad: int | None = None,
         after: str = "Relu",
     ) -> str:
-        """A convolution that keeps the size, divided by the stride, and a function after it ("" for none)."""
+        """A convolution that keeps the size, divided by the stride, and a function after it ("" for none).
+
+        Without `pad`, odd windows are padded so that they do, and even ones are not padded.
+        """
         sides = self._per_axis(window)
-        pads = [side // 2 * dilation if side % 2 else 0 for side in sides]
+        pads = [(side // 2 * dilation if side % 2 else 0) if pad is None else pad for side in sides]
         weights = self._weights((channels, self._channels[x], *sides), self._channels[x] * int(np.prod(sides)))
         y = self._add(
             "Conv", [x, weights, self._weights((channels,), channels)], channels,
             strides=self._per_axis(stride), dilations=self._per_axis(dilation), pads=pads * 2,
         )  # fmt: skip
-        return self._add(after, [y], channels) if after else y
+        return self.after(after, y)
 
     def grow(self, x: str, channels: int, window: int, stride: int, pad: int, after: str = "Relu") -> str:
         """A transposed convolution; odd windows get the output padding that makes the size a multiple of the stride."""
@@ -55,7 +59,17 @@ class Layers:
             "ConvTranspose", [x, weights, self._weights((channels,), channels)], channels,
             strides=self._per_axis(stride), pads=self._per_axis(pad) * 2, output_padding=self._per_axis(missing),
         )  # fmt: skip
-        return self._add(after, [y], channels) if after else y
+        return self.after(after, y)
+
+    def after(self, operator: str, x: str) -> str:
+        """A function of every element; "" for none."""
+        return self._add(operator, [x], self._channels[x]) if operator else x
+
+    def normalise(self, x: str) -> str:
+        """Every channel of an image to a mean of 0 and a variance of 1."""
+        channels = self._channels[x]
+        scale, mean = (self._constant(np.full(channels, value, np.float32)) for value in (1, 0))
+        return self._add("InstanceNormalization", [x, scale, mean], channels)
 
     def pool(self, x: str) -> str:
         """A max pool of window and stride 2."""

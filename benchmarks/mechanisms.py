@@ -112,4 +112,14 @@ MECHANISMS = {
         ("network/*",),
         _replaced("unpool.runtime.passes.improve:as_conv_transpose", by=_without_turning),
     ),
+    "pieces sleep": Mechanism(
+        "threads of onnxruntime spin between the nodes of a piece",
+        ("network/*",),
+        _replaced("unpool.runtime.runners.ort_options:_DEFAULTS", by={"session.force_spinning_stop": "1"}),
+    ),
+    "workers wait awake": Mechanism(
+        "threads of unpool sleep as soon as they have nothing to do",
+        ("max_pool/*", "network/*"),
+        _replaced(f"{_CPU}.machine.board:SPIN", by=0.0),
+    ),
 }

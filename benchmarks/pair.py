@@ -80,7 +80,7 @@ def pairs(other: Side, cases: Sequence[Case], threads: int, rounds: int) -> list
     turns: dict[str, list[tuple[Timing, Timing]]] = {case.path: [] for case in cases}
     for number in range(rounds):
         with ExitStack() as stack:
-            both = [stack.enter_context(_process(side, threads)) for side in (other, Side())]
+            both = [stack.enter_context(process(side, threads)) for side in (other, Side())]
             for case in cases:
                 turns[case.path] += _turns(both, case, threads)
                 found = Pair(case, tuple(turns[case.path]))
@@ -113,7 +113,7 @@ def _sides(pair: Pair, figure: str) -> tuple[str, ...]:
 
 def _turns(both: Sequence[ProcessPoolExecutor], case: Case, threads: int) -> list[tuple[Timing, Timing]]:
     for process in both:
-        process.submit(worker.keep, case, threads).result()
+        process.submit(worker.keep, UNPOOL, case, threads).result()
     found = []
     for turn in range(TURNS):
         times = {}
@@ -125,10 +125,10 @@ def _turns(both: Sequence[ProcessPoolExecutor], case: Case, threads: int) -> lis
 
 
 @contextmanager
-def _process(side: Side, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """A process that has imported one side."""
+def process(side: Side, threads: int, engine: str = UNPOOL) -> Iterator[ProcessPoolExecutor]:
+    """A process that has imported one side; or, with another engine, that."""
     context, folder = get_context("spawn"), side.folder
-    given = UNPOOL, threads, side.without
+    given = engine, threads, side.without
     with ProcessPoolExecutor(1, context, initializer=worker.start, initargs=given) as pool:
         with _first_on_path(folder):  # a new process is given this one's path
             home = pool.submit(worker.home).result()

@@ -159,6 +159,21 @@ NETWORKS = tuple(
     )
 )
 
+STEADY = tuple(
+    Case(suite="steady", operator="network", name=name, shape=shape, peers=("onnxruntime", "openvino"))
+    for name, shape in (
+        ("SegNet", (1, 3, 96, 128)),
+        ("U-Net", (1, 1, 256, 256)),
+        ("3-D U-Net", (1, 1, 32, 64, 64)),
+        ("pix2pix", (1, 3, 256, 256)),
+        ("CycleGAN", (1, 3, 128, 128)),
+        ("DCGAN generator", (1, 100, 1, 1)),
+        ("DCGAN generator, 8 images", (8, 100, 1, 1)),
+        ("vocoder", (1, 80, 64)),
+    )
+)
+"""Networks whose runs take a tenth of a second at most, so that hundreds of them show how steady they are."""
+
 SIZES = tuple(
     replace(_pool(f"size {size}", (1, 64, size, size), (3, 2, 1), {}), suite="max_pool_sizes", peers=("onnxruntime",))
     for size in (14, 28, 56, 112, 224, 448, 896)

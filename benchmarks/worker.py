@@ -1,5 +1,6 @@
 """What happens in the process of one engine: it is asked for a result to compare, or for a time."""
 
+import math
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 from benchmarks.case import OWN, POOLED, Case
 from benchmarks.engines import BY_NAME, UNPOOL, operator
 from benchmarks.mechanisms import MECHANISMS
-from unpool.runtime.measure.timing import Effort, Timing, measure, samples_of, summarize
+from unpool.runtime.measure.timing import Effort, Timing, measure, samples_of, summarize, uncollected
 
 WARM = Effort(warmup=5, repetitions=3, seconds=0, limit=0.5)
 TURN = Effort(repetitions=1, seconds=0.015, limit=0.015)
@@ -69,11 +70,15 @@ def timed(engine: str, case: Case, outputs: str, threads: int, effort: Effort) -
     return replace(timing, first=timing.first + prepared)
 
 
-def keep(case: Case, threads: int) -> None:
-    """Make one call of unpool ready for `turn`, on inputs of this process's own, and warm it up."""
+def keep(engine: str, case: Case, threads: int) -> Refused | None:
+    """Make one call of the engine ready for `turn` and `several`, on inputs of this process's own, and warm it up."""
     arrays = operator(case).arrays(case, np.random.default_rng())
-    ready = import_module(BY_NAME[UNPOOL].module).prepare(case, arrays, POOLED, threads)
-    _kept[:] = [ready.call, measure(ready.call, WARM)]
+    try:
+        ready = import_module(BY_NAME[engine].module).prepare(case, arrays, _default(engine), threads)
+        _kept[:] = [ready.call, measure(ready.call, WARM)]
+    except Exception as error:
+        return _refused(engine, error)
+    return None
 
 
 def turn() -> Timing:
@@ -81,6 +86,13 @@ def turn() -> Timing:
     call, known = _kept
     call()  # what ran in between took the caches
     return summarize(samples_of(call, known.median, TURN), known.first)
+
+
+def several(count: int) -> list[float]:
+    """Seconds of so many calls, one after the other, of the call that is kept."""
+    call = _kept[0]
+    with uncollected():
+        return samples_of(call, math.inf, Effort(repetitions=count, seconds=0, limit=math.inf))
 
 
 def _default(engine: str) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import doctest
+import multiprocessing
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,19 +15,21 @@ import pytest
 import unpool
 from benchmarks import RESULTS, pages, rent
 from benchmarks import __main__ as command
+from benchmarks.architectures import NETWORKS
 from benchmarks.case import FRESH, OWN, POOLED, Call, Goal, Training
 from benchmarks.compare import differences
 from benchmarks.layers import Layers
 from benchmarks.machine import Machine, measured
 from benchmarks.measure import DisagreementError, Request, run
 from benchmarks.mechanisms import MECHANISMS
-from benchmarks.network import NETWORKS
 from benchmarks.pages import BEGIN, END, README_ROWS, TITLES, losses, readme_section, speed_page, write_between
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
 from benchmarks.pictures import draw, drawn
 from benchmarks.rows import MachineRow, Row, best_machine, merged, read, write
-from benchmarks.shapes import CASES, SUITES, matching
+from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
+from benchmarks.steady import TURN, Runs, steady
+from benchmarks.steady import report as told
 from benchmarks.tables import goal_table, markdown
 from tests.support import models
 from unpool.runtime.measure.timing import Effort, Timing
@@ -452,6 +455,25 @@ def test_slower_rows_are_named(factor, slower):
     assert report([pair]).endswith(f"1 cases, {int(slower)} slower by more than 3%")
 
 
+def test_steadiness_is_told():
+    """Of unpool, of unpool without a mechanism and of the peers; what is busy meanwhile ends with it."""
+    (dcgan,) = (case for case in STEADY if case.name == "DCGAN generator")
+    found = steady([dcgan], ["workers wait awake"], threads=1, runs=1, load=1)
+
+    assert [one.who for one in found] == ["unpool", "unpool without workers wait awake", "onnxruntime", "OpenVINO"]
+    assert all(len(one.seconds) == TURN and 0 < one.median <= one.p95 for one in found)
+    assert not multiprocessing.active_children()
+
+
+def test_unpool_is_held_against_the_best_peer():
+    """By medians; how far runs stray is the 95th percentile over the median."""
+    case = STEADY[0]
+    table = told([Runs(case, "unpool", (0.01, 0.02, 0.04)), Runs(case, "a", (0.03,)), Runs(case, "b", (0.05,))])
+
+    assert table.endswith("geometric mean: 1.50")
+    assert "1.90" in table.splitlines()[2]
+
+
 def test_a_wrong_result_is_not_timed(monkeypatch):
     """A difference between unpool and its peer stops the run and names the case."""
     monkeypatch.setattr("benchmarks.measure.differences", lambda *_: {"unpool": "1 of 2 elements differ"})
@@ -475,16 +497,24 @@ def test_command_says_what_is_missing(capsys, arguments, words):
 
 @pytest.mark.parametrize(
     ("name", "spatial"),
-    [("SegNet", (64, 96)), ("ENet", (16, 24)), ("3-D U-Net", (8, 8, 8)), ("DCGAN generator", (1, 1))],
+    [
+        ("SegNet", (64, 96)),
+        ("ENet", (16, 24)),
+        ("3-D U-Net", (8, 8, 8)),
+        ("DCGAN generator", (1, 1)),
+        ("U-Net", (32, 16)),
+        ("CycleGAN", (16, 16)),
+        ("vocoder", (3,)),
+    ],
 )
 def test_networks_are_valid(name, spatial):
-    """Each network is a model that both run, with the size of its input in the output, 64 by 64 for the generator."""
-    channels = {"3-D U-Net": 1, "DCGAN generator": 100}.get(name, 3)
+    """Each network is a model that runs, with the size of its input in the output; generators have one of their own."""
+    channels = {"3-D U-Net": 1, "DCGAN generator": 100, "vocoder": 80}.get(name, 3)
     layers = Layers((1, channels, *spatial))
     model = layers.model(NETWORKS[name](layers, spatial))
     feed = {"x": models.random(1, channels, *spatial)}
     (y,) = unpool.InferenceSession(model, threads=1).run(None, feed)
 
-    assert y.shape[2:] == ((64, 64) if name == "DCGAN generator" else spatial)
+    assert y.shape[2:] == {"DCGAN generator": (64, 64), "vocoder": (768,)}.get(name, spatial)
     assert np.isfinite(y).all()
     assert np.abs(y).max() > 0

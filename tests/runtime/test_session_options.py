@@ -84,7 +84,7 @@ def test_pieces_have_the_entries_and_the_level():
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level, options.log_severity_level = BASIC, 1
     options.add_session_config_entry("my.own", "7")
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     made = piece_options(options, 2)
 
     assert (made.graph_optimization_level, made.copy.log_severity_level, made.copy.intra_op_num_threads) == (
@@ -93,7 +93,7 @@ def test_pieces_have_the_entries_and_the_level():
         2,
     )
     assert made.copy.get_session_config_entry("my.own") == "7"
-    assert made.copy.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert made.copy.get_session_config_entry("session.intra_op.allow_spinning") == "1"
     assert made.copy.get_session_config_entry("session.force_spinning_stop") == "1"
 
 

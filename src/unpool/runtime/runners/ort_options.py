@@ -1,4 +1,4 @@
-"""Sets up the pieces of onnxruntime: with the user's options, one budget of threads, no spinning between runs."""
+"""Sets up the pieces of onnxruntime: with the user's options, one budget of threads, no spinning."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +18,14 @@ UNSET = -1  # the level of a log that nobody chose
 Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 
 _DEFAULTS = {
-    "session.intra_op.allow_spinning": "1",
+    "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
     "session.force_spinning_stop": "1",
 }
-"""Threads of a piece wait for its next node without going to sleep, but not beyond its last: others need the cores."""
+"""Threads of a piece sleep while they wait for its next node: others need the cores.
+
+Runs are as fast on a quiet machine; beside another busy process they are faster and steadier (docs/decisions/0007).
+"""
 
 
 @dataclass(frozen=True)

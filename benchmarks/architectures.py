@@ -1,0 +1,148 @@
+"""Networks as they are published, at their real widths: each takes layers and gives the name of its output."""
+
+from collections.abc import Callable
+
+from benchmarks.layers import Layers
+
+VGG_16: tuple[tuple[int, ...], ...] = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+CLASSES = 12
+LEAKY = "LeakyRelu"
+
+
+def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:
+    """SegNet: VGG-16's convolutions down, mirrored up, MaxUnpool at the indices of each MaxPool."""
+    value, places = "x", []
+    for block in VGG_16:
+        for channels in block:
+            value = layers.conv(value, channels, 3)
+        value, indices = layers.pool_with_indices(value)
+        places.append((indices, spatial))
+        spatial = tuple(size // 2 for size in spatial)
+    narrower = (64, 64, 128, 256, 512)
+    for block, last, (indices, size) in zip(VGG_16[::-1], narrower[::-1], places[::-1], strict=True):
+        value = layers.unpool(value, indices, size)
+        for channels in (*block[1:], last):
+            value = layers.conv(value, channels, 3)
+    return layers.conv(value, CLASSES, 1, after="")
+
+
+def enet(layers: Layers, spatial: tuple[int, ...]) -> str:
+    """Like ENet: two pools with indices, dilated and asymmetric bottlenecks at an eighth of the size, two unpools."""
+    value = layers.concat(layers.conv("x", 13, 3, stride=2), layers.pool("x"))
+    places = []
+    spatial = tuple(size // 2 for size in spatial)
+    for channels, dilations in ((64, (1, 1, 1, 1)), (128, (1, 2, 0, 4, 1, 8, 0, 16) * 2)):
+        pooled, indices = layers.pool_with_indices(value)
+        places.append((indices, spatial, layers.channels(value)))
+        spatial = tuple(size // 2 for size in spatial)
+        narrow = layers.conv(layers.conv(value, channels // 4, 2, stride=2), channels // 4, 3)
+        value = layers.add(layers.conv(pooled, channels, 1, after=""), layers.conv(narrow, channels, 1, after=""))
+        for dilation in dilations:
+            value = _bottleneck(layers, value, dilation)
+    for indices, size, channels in reversed(places):
+        main = layers.unpool(layers.conv(value, channels, 1, after=""), indices, size)
+        grown = layers.grow(layers.conv(value, channels, 1), channels, 3, 2, 1, after="")
+        value = _bottleneck(layers, layers.add(main, grown), 1)
+    return layers.grow(value, CLASSES, 2, 2, 0, after="")
+
+
+def _bottleneck(layers: Layers, value: str, dilation: int) -> str:
+    """A quarter of the channels and back; dilation 0 stands for a window of 5 by 1 and one of 1 by 5."""
+    channels = layers.channels(value)
+    narrow = layers.conv(value, channels // 4, 1)
+    if dilation:
+        narrow = layers.conv(narrow, channels // 4, 3, dilation=dilation)
+    else:
+        narrow = layers.conv(layers.conv(narrow, channels // 4, (5, 1)), channels // 4, (1, 5))
+    return layers.add(value, layers.conv(narrow, channels, 1, after=""))
+
+
+def unet(layers: Layers, _: tuple[int, ...]) -> str:
+    """U-Net with three levels and 16 channels at the top; transposed convolutions of window 2 grow."""
+    value, skips = "x", []
+    for channels in (16, 32, 64):
+        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+        skips.append(value)
+        value = layers.pool(value)
+    value = layers.conv(layers.conv(value, 128, 3), 128, 3)
+    for channels, skip in zip((64, 32, 16), reversed(skips), strict=True):
+        value = layers.concat(skip, layers.grow(value, channels, 2, 2, 0))
+        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+    return layers.conv(value, 2, 1, after="")
+
+
+def dcgan(layers: Layers, _: tuple[int, ...]) -> str:
+    """DCGAN's generator: noise to 64 by 64 by transposed convolutions alone."""
+    value = layers.grow("x", 512, 4, 1, 0)
+    for channels in (256, 128, 64):
+        value = layers.grow(value, channels, 4, 2, 1)
+    return layers.grow(value, 3, 4, 2, 1, after="Tanh")
+
+
+def unet_2d(layers: Layers, _: tuple[int, ...]) -> str:
+    """U-Net of the paper, a quarter as wide: 16 to 256 channels in five levels; windows of 2 grow."""
+    value, skips = "x", []
+    for channels in (16, 32, 64, 128):
+        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+        skips.append(value)
+        value = layers.pool(value)
+    value = layers.conv(layers.conv(value, 256, 3), 256, 3)
+    for channels, skip in zip((128, 64, 32, 16), reversed(skips), strict=True):
+        value = layers.concat(skip, layers.grow(value, channels, 2, 2, 0))
+        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+    return layers.conv(value, 2, 1, after="")
+
+
+def pix2pix(layers: Layers, _: tuple[int, ...]) -> str:
+    """pix2pix's generator for 256 by 256: eight steps down by windows of 4, eight up, with skips."""
+    value, skips = "x", []
+    for channels in (64, 128, 256, 512, 512, 512, 512, 512):
+        value = layers.conv(value, channels, 4, stride=2, pad=1, after=LEAKY)
+        skips.append(value)
+    value = layers.grow(skips.pop(), 512, 4, 2, 1)
+    for channels in (512, 512, 512, 256, 128, 64):
+        value = layers.grow(layers.concat(value, skips.pop()), channels, 4, 2, 1)
+    return layers.grow(layers.concat(value, skips.pop()), 3, 4, 2, 1, after="Tanh")
+
+
+def cyclegan(layers: Layers, _: tuple[int, ...]) -> str:
+    """CycleGAN's generator with six residual blocks; every layer is normalised over the image."""
+
+    def normal(value: str) -> str:
+        return layers.after("Relu", layers.normalise(value))
+
+    value = normal(layers.conv("x", 64, 7, after=""))
+    for channels in (128, 256):
+        value = normal(layers.conv(value, channels, 3, stride=2, after=""))
+    for _block in range(6):
+        inner = normal(layers.conv(value, 256, 3, after=""))
+        value = layers.add(value, layers.normalise(layers.conv(inner, 256, 3, after="")))
+    for channels in (128, 64):
+        value = normal(layers.grow(value, channels, 3, 2, 1, after=""))
+    return layers.conv(value, 3, 7, after="Tanh")
+
+
+def vocoder(layers: Layers, _: tuple[int, ...]) -> str:
+    """HiFi-GAN's third generator: a spectrum to sound, 256 samples per column; blocks of dilated windows."""
+    value = layers.conv("x", 256, 7, after=LEAKY)
+    for channels, (stride, window) in zip((128, 64, 32), ((8, 16), (8, 16), (4, 8)), strict=True):
+        value = layers.grow(value, channels, window, stride, (window - stride) // 2, after="")
+        for size in (3, 5, 7):
+            inner = layers.conv(layers.after(LEAKY, value), channels, size, dilation=1, after=LEAKY)
+            value = layers.add(value, layers.conv(inner, channels, size, dilation=2, after=""))
+    return layers.conv(value, 1, 7, after="Tanh")
+
+
+Architecture = Callable[[Layers, tuple[int, ...]], str]
+
+NETWORKS: dict[str, Architecture] = {
+    "SegNet": segnet,
+    "ENet": enet,
+    "3-D U-Net": unet,
+    "DCGAN generator": dcgan,
+    "DCGAN generator, 8 images": dcgan,
+    "U-Net": unet_2d,
+    "pix2pix": pix2pix,
+    "CycleGAN": cyclegan,
+    "vocoder": vocoder,
+}

@@ -1,0 +1,128 @@
+"""How steady whole networks run: hundreds of runs of each engine, in short turns, on a quiet and on a busy machine."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from statistics import geometric_mean
+
+import numpy as np
+
+from benchmarks import worker
+from benchmarks.case import Case
+from benchmarks.engines import BY_NAME, UNPOOL
+from benchmarks.measure import SETTLE, say
+from benchmarks.pair import Side, process
+from benchmarks.tables import milliseconds
+from unpool.runtime.table import table
+
+TURN = 20
+"""Runs of an engine, one after the other."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What one engine did with one network, in seconds.
+
+    Attributes:
+        case: the network.
+        who: the engine; with what unpool did without, if it did.
+        seconds: of every run.
+    """
+
+    case: Case
+    who: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Of all runs."""
+        return float(np.median(self.seconds))
+
+    @property
+    def p95(self) -> float:
+        """One run in twenty takes longer."""
+        return float(np.percentile(self.seconds, 95))
+
+
+def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: int, load: int) -> list[Runs]:
+    """Run the networks, each engine in a process of its own, TURN runs at a time, in turn.
+
+    Args:
+        cases: networks.
+        without: mechanisms of `mechanisms.py`; for each, unpool runs once more, without it.
+        threads: for every engine.
+        runs: of each engine and network.
+        load: other processes that keep a core busy meanwhile.
+    """
+    sides = {UNPOOL: (UNPOOL, Side()), **{f"unpool without {one}": (UNPOOL, Side(without=one)) for one in without}}
+    sides |= {BY_NAME[name].title: (name, Side()) for name in ("onnxruntime", "openvino")}
+    found = []
+    with ExitStack() as stack:
+        pools = {who: stack.enter_context(process(side, threads, name)) for who, (name, side) in sides.items()}
+        stack.enter_context(_busy(load))
+        for case in cases:
+            offered = {}
+            for who, pool in pools.items():
+                refused = pool.submit(worker.keep, sides[who][0], case, threads).result()
+                if refused is None:
+                    offered[who] = pool
+            some = [Runs(case, who, tuple(seconds)) for who, seconds in _turns(offered, runs).items()]
+            for one in some:
+                say(f"{case.name}: {one.who} {milliseconds(one.median)} ms, 95th percentile {milliseconds(one.p95)}")
+            found += some
+    return found
+
+
+def report(found: Sequence[Runs]) -> str:
+    """A table, network by network, and how much faster unpool is than the fastest peer."""
+    rows, gains = [], []
+    for case in {one.case.path: one.case for one in found}.values():
+        some = [one for one in found if one.case is case]
+        best = min(one.median for one in some if not one.who.startswith(UNPOOL))
+        gains += [best / one.median for one in some if one.who == UNPOOL]
+        rows += [
+            (
+                f"{case.name} {case.title}",
+                one.who,
+                milliseconds(min(one.seconds)),
+                milliseconds(one.median),
+                milliseconds(one.p95),
+                f"{one.p95 / one.median:.2f}",
+                f"{best / one.median:.2f}" if one.who.startswith(UNPOOL) else "",
+            )
+            for one in some
+        ]
+    heads = ("network", "engine", "fastest, ms", "median, ms", "p95, ms", "p95 / median", "times the best peer")
+    return f"{table(heads, rows)}\nunpool against the best peer, geometric mean: {geometric_mean(gains):.2f}"
+
+
+def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {who: [] for who in pools}
+    for number in range(-(-runs // TURN)):
+        names = list(pools) if number % 2 == 0 else list(pools)[::-1]
+        for who in names:
+            time.sleep(SETTLE)
+            seconds[who] += pools[who].submit(worker.several, TURN).result()
+    return seconds
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Other processes, each of which keeps a core busy."""
+    others = [get_context("spawn").Process(target=_spin, daemon=True) for _ in range(count)]
+    for one in others:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.join()
+
+
+def _spin() -> None:
+    while True:
+        pass
