@@ -14,6 +14,11 @@ OF_ONNXRUNTIME = frozenset(
         "GraphOptimizationLevel",
         "LoraAdapter",
         "ModelCompiler",
+        "ModelPackage",
+        "ModelPackageComponentContext",
+        "ModelPackageContext",
+        "ModelPackageOptions",
+        "ModelPackageWriteMode",
         "OrtAllocatorType",
         "OrtArenaCfg",
         "OrtCompileApiFlags",
@@ -53,7 +58,7 @@ OF_ONNXRUNTIME = frozenset(
         "preload_dlls",
         "print_debug_info",
         "register_execution_provider_library",
-        "set_default_logger_severity",
+        "set_default_logger_callback",
         "set_default_logger_verbosity",
         "set_global_thread_pool_sizes",
         "set_seed",
@@ -69,6 +74,7 @@ OURS = {
     "NodeArg": ("unpool.runtime.session.signature", "ValueInfo"),
     "get_all_providers": ("unpool.runtime.session.providers", "get_all_providers"),
     "get_available_providers": ("unpool.runtime.session.providers", "get_available_providers"),
+    "set_default_logger_severity": ("unpool.runtime.runners.ort_log", "set_default_logger_severity"),
 }
 """Names that mean something else here, each with the module that has it, and its name there."""
 

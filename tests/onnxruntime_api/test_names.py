@@ -81,6 +81,23 @@ def test_the_log_is_set(ort, name, value):
     assert getattr(ort, name)(value) is None
 
 
+def test_the_level_of_the_log_reaches_every_piece(ort, net):
+    """A session that says nothing of its log has lines of the level that was chosen for all, and before that none."""
+    code = f"""if True:
+        import {ort.__name__} as ort, sys
+        content = bytes.fromhex("{net.content.hex()}")
+        ort.InferenceSession(content)
+        print("chosen", file=sys.stderr, flush=True)
+        ort.set_default_logger_severity(0)
+        ort.InferenceSession(content)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, _, after = done.stderr.partition("chosen")
+
+    assert "[V:onnxruntime" not in before
+    assert "[V:onnxruntime" in after
+
+
 def test_the_seed_is_set(ort):
     """A seed for random operators is taken."""
     assert ort.set_seed(7) is None

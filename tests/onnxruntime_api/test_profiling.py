@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+SLACK = 100_000
+"""Microseconds by which the clocks of a profile may be apart."""
+
 
 @pytest.fixture
 def profiled(ort, net, own_folder):
@@ -42,6 +45,19 @@ def test_the_file_has_session_and_nodes(profiled, net):
     assert names.count("model_run") == 3
     assert "session_initialization" in names
     assert sum("Mul" in event["name"] for event in found if event["cat"] == "Node") == 3
+
+
+def test_every_node_has_its_event_in_its_run(profiled, net):
+    """Nodes that run together have an event each, with the shapes of their inputs, at the time of the run."""
+    profiled.run(None, net.feed)
+    found = events(profiled.end_profiling())
+    (run,) = [event for event in found if event["name"] == "model_run"]
+    nodes = {event["args"]["op_name"]: event for event in found if event["cat"] == "Node"}
+
+    assert {"Relu", "Mul"} <= set(nodes)
+    assert nodes["Relu"]["args"]["input_type_shape"] == [{"float": [1, 1, 4, 4]}]
+    assert all(run["ts"] - SLACK < node["ts"] < run["ts"] + run["dur"] + SLACK for node in nodes.values())
+    assert {event["tid"] for event in nodes.values()} == {run["tid"]}
 
 
 def test_nodes_name_operator_and_provider(ort, profiled, net):

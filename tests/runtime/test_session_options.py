@@ -114,6 +114,19 @@ def test_a_lent_object_comes_back_as_it_was():
     assert (own.enable_profiling, own.intra_op_num_threads) == (True, 5)
 
 
+def test_what_a_caller_sets_meanwhile_stays():
+    """Another thread may change the lent object: a piece has all attributes of the copy, and the change is kept."""
+    own = onnxruntime.SessionOptions()
+    own.logid = "first"
+    lent = PieceOptions(piece_options(own, 1).copy, own)
+    own.logid = "second"
+    with lent.lent():
+        assert own.logid == "first"
+        own.logid = "third"
+
+    assert own.logid == "third"
+
+
 def test_operators_of_a_library_are_loaded_with_the_callers_object(monkeypatch):
     """A node of a foreign domain is loaded with the object that the library was registered with."""
     node = helper.make_node("Mine", ["x"], ["y"], domain="my.own")

@@ -23,11 +23,10 @@ from unpool.runtime.graph.nodes import label
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.runners.ort_options import OURS
 from unpool.runtime.runners.ort_piece import short
-from unpool.runtime.session.profile import REFERENCE
+from unpool.runtime.session.profile import KERNEL_TIME, PIECE_TIME, REFERENCE
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 QUIET = 4  # fatal only: what fails comes back as an exception
-KERNEL_TIME = "_kernel_time"  # how onnxruntime's profile ends the name of a node
 
 Feed = Mapping[str, AnyArray]
 
@@ -110,19 +109,24 @@ def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 def _time_ours(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
 ) -> tuple[list[tuple[str, str, float]], Timing, list[Any]]:
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        profiled = _profiled(folder)
-        session = InferenceSession(path, profiled, **options)
-        timing = measure(lambda: session.run(None, feed), effort)
-        made = session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    return _steps(events, timing.samples), timing, made
+        timing, made = _whole_time(InferenceSession(path, **options), feed, effort)
+        return _step_times(path, feed, timing.samples, options), timing, made
+
+
+def _step_times(path: str, feed: Feed, runs: int, options: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """Name, runner and median seconds of every step."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = InferenceSession(path, _profiled(folder), **options)
+        for _ in range(runs + 1):
+            session.run(None, feed)
+        return _steps(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")), runs)
 
 
 def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:
     """Name, runner and median seconds of every step; only the last `runs` runs count."""
-    events = [event for event in events if event["name"].endswith(KERNEL_TIME) and "folded_into" not in event["args"]]
+    events = [event for event in events if _is_step(event)]
     first = next((number for number in range(1, len(events)) if events[number]["name"] == events[0]["name"]), None)
     per_run = first or len(events)
     counted = events[-runs * per_run :]
@@ -132,9 +136,15 @@ def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, st
     ]
 
 
+def _is_step(event: Mapping[str, Any]) -> bool:
+    """Whether an event is that of a step: not of a run, of a folded node, or of a node of onnxruntime in its piece."""
+    words = event["args"]
+    return "op_name" in words and "folded_into" not in words and "node_index" not in words
+
+
 def _name(event: Mapping[str, Any]) -> str:
     """The step of an event."""
-    return str(event["name"]).removesuffix(KERNEL_TIME)
+    return str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PIECE_TIME)
 
 
 def _runner(event: Mapping[str, Any]) -> str:
@@ -147,15 +157,14 @@ def _time_theirs(
 ) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
     try:
         source = _named(path)
-        timing, made = _whole_time(source, feed, effort, threads)
+        timing, made = _whole_time(_ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         return timing, _node_times(source, feed, timing.samples, threads), "", made
     except Exception as error:
         return None, {}, short(error), []
 
 
-def _whole_time(source: str | bytes, feed: Feed, effort: Effort, threads: int) -> tuple[Timing, list[Any]]:
+def _whole_time(session: onnxruntime.InferenceSession, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:
     """The time of a session that profiles nothing, and what it makes; the session is gone then, with its threads."""
-    session = _ort_session(source, onnxruntime.SessionOptions(), threads)
     timing = measure(lambda: session.run(None, feed), effort)
     return timing, list(session.run(None, feed))
 

@@ -15,10 +15,19 @@ from typing import Any
 import onnxruntime
 from onnxruntime.capi import _pybind_state
 
-from unpool.runtime.runners.ort_config import ATTRIBUTES, is_asked_for, tiny
+from unpool.runtime.runners import ort_config
+from unpool.runtime.runners.ort_config import is_asked_for, tiny
 
 LOAD_FORMAT = "session.load_model_format"
 """The entry that says in which format a model is: ONNX or ORT."""
+
+ATTRIBUTES = (
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),
+    *("execution_order", "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads"),
+    *("log_severity_level", "log_verbosity_level", "logid", "optimized_model_filepath", "profile_file_prefix"),
+    "use_deterministic_compute",
+)
+"""The attributes of SessionOptions."""
 
 _QUIET = {
     "enable_profiling": False,
@@ -40,7 +49,7 @@ def copied(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """
     if is_asked_for():
         copy = onnxruntime.SessionOptions()
-        for name in (*_QUIET, *ATTRIBUTES):
+        for name in (*_QUIET, *ort_config.ATTRIBUTES):
             setattr(copy, name, getattr(options, name))
         return copy
     if not options.enable_profiling:
@@ -90,7 +99,10 @@ def left_over(session: onnxruntime.InferenceSession, options: onnxruntime.Sessio
 
 @contextmanager
 def lent(options: onnxruntime.SessionOptions, attributes: Mapping[str, Any]) -> Iterator[onnxruntime.SessionOptions]:
-    """The options of a caller with other attributes for a while; nobody else here uses them at that time."""
+    """The options of a caller with other attributes for a while; nobody else here uses them at that time.
+
+    What another thread of the caller sets meanwhile stays.
+    """
     with _lock:
         before = {name: getattr(options, name) for name in attributes}
         try:
@@ -99,7 +111,8 @@ def lent(options: onnxruntime.SessionOptions, attributes: Mapping[str, Any]) -> 
             yield options
         finally:
             for name, value in before.items():
-                setattr(options, name, value)
+                if getattr(options, name) == attributes[name]:
+                    setattr(options, name, value)
 
 
 def entry(options: onnxruntime.SessionOptions, key: str) -> str | None:

@@ -1,15 +1,17 @@
 """Sets up the pieces of onnxruntime: with the user's options, one budget of threads, no spinning."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.execute import available_cores
-from unpool.runtime.runners.ort_copies import LOAD_FORMAT, copied_again, entry, lent, put_entry
+from unpool.runtime.runners.ort_copies import ATTRIBUTES, LOAD_FORMAT, copied_again, entry, lent, put_entry
+from unpool.runtime.runners.ort_log import is_chosen
+from unpool.runtime.runners.ort_traces import PieceTraces
 
 OURS = "UnpoolExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -45,35 +47,34 @@ class PieceOptions:
         lends: the caller's own object: it alone has libraries of operators and added providers.
         copy: has everything else; what a piece is made with where the caller's object is not needed.
         brings_providers: whether the providers of the pieces are those that were added to the caller's object.
+        traces: where pieces write profiles of their own; None where they write none.
     """
 
     copy: onnxruntime.SessionOptions
     lends: onnxruntime.SessionOptions | None = None
     brings_providers: bool = False
+    traces: PieceTraces | None = None
 
     @property
     def graph_optimization_level(self) -> onnxruntime.GraphOptimizationLevel:
         """How far onnxruntime changes a piece."""
         return self.copy.graph_optimization_level
 
+    def with_weights(self, weights: Mapping[str, onnxruntime.OrtValue]) -> "PieceOptions":
+        """Options for one piece whose model lacks the data of these tensors."""
+        if not weights:
+            return self
+        copy = copied_again(self.copy)
+        copy.add_external_initializers(list(weights), list(weights.values()))
+        return replace(self, copy=copy)
+
     @contextmanager
     def lent(self) -> Iterator[onnxruntime.SessionOptions]:
         """The object to make a piece with."""
-        if self.lends is None:
-            yield self.copy
-            return
-        with lent(self.lends, {name: getattr(self.copy, name) for name in _OF_PIECES}) as options:
+        profile = {} if self.traces is None else self.traces.attributes()
+        own = {} if self.lends is None else {name: getattr(self.copy, name) for name in ATTRIBUTES}
+        with lent(self.copy if self.lends is None else self.lends, own | profile) as options:
             yield options
-
-
-_OF_PIECES = (
-    "log_severity_level",
-    "intra_op_num_threads",
-    "inter_op_num_threads",
-    "enable_profiling",
-    "optimized_model_filepath",
-)
-"""Attributes in which a piece differs from what the caller asks of the whole model."""
 
 
 def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) -> int | None:
@@ -95,6 +96,7 @@ def piece_options(
     *,
     lends: onnxruntime.SessionOptions | None = None,
     brings_providers: bool = False,
+    traces: PieceTraces | None = None,
 ) -> PieceOptions:
     """Options of one piece.
 
@@ -103,9 +105,10 @@ def piece_options(
         threads: at most so many; None for all cores that are available.
         lends: the user's own object, where pieces need what a copy has not.
         brings_providers: whether the pieces run with the providers that were added to it.
+        traces: where the pieces write profiles; None if they write none.
     """
     options = onnxruntime.SessionOptions() if user is None else copied_again(user)
-    if options.log_severity_level == UNSET:
+    if options.log_severity_level == UNSET and not is_chosen():
         options.log_severity_level = QUIET
     options.enable_profiling = False
     options.optimized_model_filepath = ""
@@ -114,4 +117,4 @@ def piece_options(
         if entry(options, key) is None:
             options.add_session_config_entry(key, value)
     put_entry(options, LOAD_FORMAT, "ONNX")  # of pieces, whatever the model has
-    return PieceOptions(options, lends, brings_providers)
+    return PieceOptions(options, lends, brings_providers, traces)

@@ -10,6 +10,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.runtime.runners.ort_config import saying
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
+from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, from_ort_value, place, to_ort_value
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
@@ -24,7 +25,10 @@ class RefusedError(Exception):
 
 
 class OrtPiece:
-    """A loaded piece: arrays in, arrays out, without copies. Types that NumPy lacks travel as OrtValue."""
+    """A loaded piece: arrays in, arrays out, without copies. Types that NumPy lacks travel as OrtValue.
+
+    Its `trace` is the profile that onnxruntime writes of it; None if it writes none.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class OrtPiece:
         for one in ends:
             if one.type in PACKED:
                 raise RefusedError(f"it has no arrays of {one.type}, which {one.name!r} is", may_be_invalid=False)
+        self.trace = None if options.traces is None else PieceTrace(self._session, options.traces)
         self._needs_ort_values = any(one.type in NUMPY_LACKS for one in ends)
         self._has_only_numbers = all(one.type in KINDS for one in ends)
 

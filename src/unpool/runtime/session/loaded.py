@@ -31,6 +31,7 @@ from unpool.runtime.runners.assemble import Settings, assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
 from unpool.runtime.runners.ort_options import piece_options
 from unpool.runtime.runners.ort_piece import OrtPiece
+from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.schedule import ScheduledStep, Schedules
 from unpool.runtime.runners.stopping import require_run_options
 from unpool.runtime.runners.unpool_step import UnpoolStep
@@ -78,8 +79,15 @@ class LoadedModel:
     @property
     def pieces(self) -> list[onnxruntime.InferenceSession]:
         """The sessions of onnxruntime that run pieces of the model and of its bodies."""
-        steps = with_inner_steps(self._loaded_plan.steps)
-        return [step.session for step in steps if isinstance(step, OrtPiece)]
+        return [piece.session for piece in self._ort_pieces()]
+
+    @property
+    def traces(self) -> list[PieceTrace]:
+        """The profiles that these sessions write, where they do."""
+        return [piece.trace for piece in self._ort_pieces() if piece.trace is not None]
+
+    def _ort_pieces(self) -> list[OrtPiece]:
+        return [step for step in with_inner_steps(self._loaded_plan.steps) if isinstance(step, OrtPiece)]
 
     def run(
         self,
@@ -134,7 +142,7 @@ class LoadedModel:
             for name in entry.last_uses:
                 del values[name]
             if profile is not None:
-                profile.add_step(entry.name, self._operators[entry.step], entry.step.runner, start)
+                profile.add_step(entry, self._operators[entry.step], start)
                 profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
         if profile is not None:
             profile.add_run(begin)

@@ -44,4 +44,5 @@ def _planned(told: Told) -> Opened:
     loaded.signature.owner = loaded
     if profile is not None:
         profile.add_loading()
+        profile.traces = loaded.traces
     return Opened(loaded, options, profile)

@@ -20,6 +20,7 @@ from unpool.runtime.runners.ort_copies import copied, entry
 from unpool.runtime.runners.ort_format import in_onnx
 from unpool.runtime.runners.ort_given import FOLDER, Given, given, put
 from unpool.runtime.runners.ort_options import PieceOptions, piece_options, thread_budget
+from unpool.runtime.runners.ort_traces import PieceTraces
 from unpool.runtime.session.told import Told
 
 _BUILT_IN = (
@@ -63,7 +64,10 @@ def brought(told: Told) -> Brought:
             _fetch_weights(model)
     budget = thread_budget(options, told.threads)
     brings = lends is not None and told.providers is None and has_providers(lends)
-    several, one = (piece_options(left, count, lends=lends, brings_providers=brings) for count in (budget, 1))
+    traces = PieceTraces() if options.enable_profiling and not is_asked_for() else None
+    several, one = (
+        piece_options(left, count, lends=lends, brings_providers=brings, traces=traces) for count in (budget, 1)
+    )
     one.copy.inter_op_num_threads = 1
     for each in (several, one):
         _disable(each, told.disabled_optimizers)

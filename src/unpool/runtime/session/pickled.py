@@ -2,18 +2,12 @@
 
 from typing import Any
 
+import onnx
 import onnxruntime
 
-from unpool.runtime.runners.ort_copies import entry
+from unpool.errors import UnsupportedError
+from unpool.runtime.runners.ort_copies import ATTRIBUTES, entry
 from unpool.runtime.session.told import Told
-
-ATTRIBUTES = (
-    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),
-    *("execution_order", "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads"),
-    *("log_severity_level", "log_verbosity_level", "logid", "optimized_model_filepath", "profile_file_prefix"),
-    "use_deterministic_compute",
-)
-"""The attributes of SessionOptions."""
 
 ENTRIES = (
     *("session.disable_prepacking", "session.disable_quant_qdq", "session.dynamic_block_base"),
@@ -37,7 +31,15 @@ def words_of(told: Told, options: onnxruntime.SessionOptions) -> dict[str, Any]:
     Args:
         told: with a source that lasts.
         options: as they were when the session was made.
+
+    Raises:
+        UnsupportedError: the source is a ModelProto, which lasts only where it is too large for bytes.
     """
+    if isinstance(told.source, onnx.ModelProto):
+        raise UnsupportedError(
+            "InferenceSession: expected a model of less than 2 GiB, or the path of a file, got a larger ModelProto to "
+            "be pickled. Save it, and make the session of its path."
+        )
     words = {name: value for name, value in vars(told).items() if name != "options"}
     if told.options is None:
         return words | {"options": None}

@@ -1,19 +1,32 @@
-"""Records which step ran when, and writes that as Chrome trace JSON, in the words of onnxruntime's profiles."""
+"""Records which step ran when, and writes that as Chrome trace JSON, in the words of onnxruntime's profiles.
+
+A node has an event of its own. Those of a piece of onnxruntime come from its own profile; around them there is an
+event of the whole piece, of the category of a session.
+"""
 
 import json
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from unpool.files import write
 from unpool.runtime.plan.policy import RunnerName
 from unpool.runtime.runners.ort_options import OURS
+from unpool.runtime.runners.ort_piece import OrtPiece
+from unpool.runtime.runners.ort_traces import PieceTrace
+from unpool.runtime.runners.schedule import ScheduledStep
 
 REFERENCE = "ReferenceEvaluator"
+KERNEL_TIME = "_kernel_time"
+"""How onnxruntime ends the name of a node's event."""
+
+PIECE_TIME = "_piece_time"
+"""How the name of a piece's event ends."""
 
 
 class Profile:
@@ -25,7 +38,10 @@ class Profile:
 
     Attributes:
         start: of the profile, in nanoseconds of `time.monotonic_ns`.
+        traces: the profiles of pieces, which are read at the end.
     """
+
+    traces: Sequence[PieceTrace] = ()
 
     def __init__(self, prefix: str, provider: str) -> None:
         self._prefix = prefix
@@ -48,15 +64,19 @@ class Profile:
         """Add a run, from `begin`, in nanoseconds of `time.perf_counter_ns`, until now."""
         self._add("Session", "model_run", begin, {})
 
-    def add_step(self, name: str, operators: str, runner: RunnerName, begin: int) -> None:
+    def add_step(self, step: ScheduledStep, operators: str, begin: int) -> None:
         """Add a step, from `begin` until now."""
-        self._add("Node", f"{name}_kernel_time", begin, {"op_name": operators, "provider": self._providers[runner]})
+        words = {"op_name": operators, "provider": self._providers[step.step.runner]}
+        if isinstance(step.loaded, OrtPiece) and step.loaded.trace is not None:
+            self._add("Session", f"{step.name}{PIECE_TIME}", begin, words)
+        else:
+            self._add("Node", f"{step.name}{KERNEL_TIME}", begin, words)
 
     def add_folded(self, name: str, folded: Iterable[tuple[str, str]], runner: RunnerName) -> None:
         """Add the nodes that were folded into a step, each with its label and its operator: they take no time."""
         for node, operator in folded:
             words = {"op_name": operator, "provider": self._providers[runner], "folded_into": name}
-            self._add("Node", f"{node}_kernel_time", time.perf_counter_ns(), words)
+            self._add("Node", f"{node}{KERNEL_TIME}", time.perf_counter_ns(), words)
 
     def _add(self, kind: str, name: str, begin: int, words: dict[str, str]) -> None:
         event = {
@@ -66,12 +86,18 @@ class Profile:
             "ts": (begin - self._begin) // 1000,
             "dur": (time.perf_counter_ns() - begin) // 1000,
             "pid": os.getpid(),
-            "tid": threading.get_ident(),
+            "tid": threading.get_native_id(),
             "args": words,
         }
         with self._lock:
             if self._is_open:
                 self._events.append(event)
+
+    def _moved(self, trace: PieceTrace) -> Iterator[dict[str, Any]]:
+        """The events of a piece, counted from the start of this profile."""
+        later = (trace.begin - self._begin) // 1000
+        for event in trace.nodes():
+            yield {**event, "ts": event["ts"] + later}
 
     def end(self) -> str:
         """Write a new file and return its name; "" behind the first call.
@@ -83,7 +109,9 @@ class Profile:
             if not self._is_open:
                 return ""
             self._is_open = False
-            content = json.dumps(self._events).encode()
+            events = [*self._events, *(event for trace in self.traces for event in self._moved(trace))]
+            self.traces = ()
+            content = json.dumps(sorted(events, key=itemgetter("ts"))).encode()
         stem = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
         path, number = Path(f"{stem}.json"), 1
         while os.path.lexists(path):
