@@ -1,14 +1,16 @@
 """Weights in a file beside the model stay there: pieces refer to them, and passes and our nodes map them."""
 
+import pickle
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
 
 import unpool
 from tests.support import models
-from unpool.runtime.graph import weight_files
+from unpool.runtime.graph import serialized, weight_files
 from unpool.runtime.graph.load import load
-from unpool.runtime.runners import assemble
+from unpool.runtime.runners import assemble, ort_weights
 
 SHAPE = (40, 40, 3, 3)
 
@@ -45,6 +47,30 @@ def test_results_are_those_of_a_model_with_its_weights_inside(path):
     got, expected = (unpool.InferenceSession(one).run(None, feed) for one in (path, net()))
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
+    """Pieces of a ModelProto beyond the limit get their weights in arrays; the session loads again from the proto."""
+    sizes, original = [], assemble.OrtPiece
+
+    def noted(model, *rest):
+        sizes.append(len(model))
+        return original(model, *rest)
+
+    feed, made = {"x": models.random(1, 40, 8, 8)}, net()
+    expected = unpool.InferenceSession(made.SerializeToString()).run(None, feed)
+    monkeypatch.setattr(assemble, "OrtPiece", noted)
+    monkeypatch.setattr(ort_weights, "MOST_INSIDE", 1000)
+    monkeypatch.setattr(serialized, "LARGEST_MESSAGE", 20_000)
+    session = unpool.InferenceSession(made)
+    session.set_providers(["CPUExecutionProvider"])
+
+    assert sizes
+    assert max(sizes) < 20_000
+    for ours, theirs in zip(session.run(None, feed), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+    with pytest.raises(unpool.UnsupportedError, match="less than 2 GiB"):
+        pickle.dumps(session)
 
 
 def test_pieces_have_no_weights_inside(path, monkeypatch):

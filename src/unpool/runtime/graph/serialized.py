@@ -15,11 +15,21 @@ def serialize(model: onnx.ModelProto, where: str) -> bytes:
     Raises:
         UnsupportedError: it does not fit into one protobuf message.
     """
-    if is_too_large(model):
+    content = content_of(model)
+    if content is None:
         raise UnsupportedError(
             f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Split the model."
         )
-    return bytes(model.SerializeToString())
+    return content
+
+
+def content_of(model: onnx.ModelProto) -> bytes | None:
+    """The bytes of a model; None where it does not fit into one protobuf message."""
+    try:
+        content = bytes(model.SerializeToString())
+    except EncodeError:
+        return None
+    return content if len(content) <= LARGEST_MESSAGE else None
 
 
 def is_too_large(model: onnx.ModelProto) -> bool:

@@ -1,6 +1,6 @@
 """Loads every step of a plan, and gives the nodes that onnxruntime refuses to onnx's ReferenceEvaluator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from unpool.runtime.graph.nodes import is_ours, label, reads
 from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types, sizes
-from unpool.runtime.graph.weight_files import array_of, folder_of, with_data
+from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
 from unpool.runtime.graph.without_weights import without_weights
 from unpool.runtime.passes.conv_as_transpose import before_choices
 from unpool.runtime.passes.improve import improve
@@ -32,6 +32,7 @@ from unpool.runtime.runners.loaded_plan import LoadedPlan, LoadedStep
 from unpool.runtime.runners.ort_given import FOLDER
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError
+from unpool.runtime.runners.ort_weights import are_too_many, ort_values, without_data
 from unpool.runtime.runners.reference_piece import ReferencePiece
 from unpool.runtime.runners.unpool_step import UnpoolStep
 
@@ -227,7 +228,7 @@ class _Assembly:
         self._loaded[step] = piece
 
     def _onnxruntime(self, step: Step, options: PieceOptions) -> OrtPiece:
-        model = cut(self._graph, step, self._known)
+        model = cut(self._graph, step, self._known, self._stored(step, options))
         try:
             return self._piece(step, model, options)
         except RefusedError as error:
@@ -240,7 +241,15 @@ class _Assembly:
 
     def _piece(self, step: Step, model: onnx.ModelProto, options: PieceOptions) -> OrtPiece:
         where = self._where(step)
-        return OrtPiece(serialize(model, where), where, options, self._settings.providers)
+        weights = ort_values(model, self._graph.constants)
+        return OrtPiece(serialize(model, where), where, options.with_weights(weights), self._settings.providers)
+
+    def _stored(self, step: Step, options: PieceOptions) -> Callable[[onnx.TensorProto], onnx.TensorProto]:
+        """What the model of a piece has of a constant; a caller's own options are told no weights."""
+        names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
+        tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
+        is_outside = options.lends is None and are_too_many(tensors)
+        return (lambda tensor: without_data(as_stored(tensor))) if is_outside else as_stored
 
     def _refuse(self, step: Step, error: RefusedError) -> None:
         """Note which nodes of a refused piece onnxruntime also refuses alone; if there are none, note all nodes."""

@@ -185,7 +185,8 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             model, options, profile = opened(told)
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
-        self._told = replace(told, source=lasting(told.source))
+        source = lasting(told.source)
+        self._told = told if source is told.source else replace(told, source=source)
         self._model, self._options, self._profile = model, options, profile
         self._sess = model.session._sess if isinstance(model, WholeModel) else model
         self._model_path = self._told.source if isinstance(self._told.source, str) else None
@@ -202,10 +203,11 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
     def __getstate__(self) -> dict[str, Any]:
         try:
             require_words(self._told)
+            told = words_of(self._told, self._options)
         except UnsupportedError as error:
             raise also(UnsupportedError, TypeError)(*error.args) from error.__cause__
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {"told": words_of(self._told, self._options), "enable_fallback": self._enable_fallback, "own": own}
+        return {"told": told, "enable_fallback": self._enable_fallback, "own": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._enable_fallback = state["enable_fallback"]
@@ -217,12 +219,14 @@ def _providers(
     names: Sequence[Provider] | None, options: Sequence[dict[str, Any]] | None, *, falls_back: bool
 ) -> Providers | None:
     """The providers that were asked for; None if none were."""
+    if names is None and options is None:
+        return None
     found = providers_of(names, options, falls_back=falls_back)
     return None if names is None else found
 
 
 def _require_options(options: object) -> None:
-    if not isinstance(options, onnxruntime.SessionOptions | None):
+    if options is not None and not isinstance(options, onnxruntime.SessionOptions):
         raise also(UnpoolError, TypeError)(
             f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
             f"got {type(options).__name__}. Other options go by keyword."

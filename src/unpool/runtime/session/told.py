@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import onnx
 import onnxruntime
 
-from unpool.errors import UnsupportedError
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.serialized import content_of
 from unpool.runtime.runners.ort_options import CPU, Providers
 
 
@@ -49,22 +49,13 @@ class Told:
 
 
 def lasting(source: ModelSource) -> ModelSource:
-    """The source as it stays: a path from the root, or bytes that nobody changes.
-
-    Raises:
-        UnsupportedError: a ModelProto with more bytes than one message may have.
-    """
+    """The source as it stays: a path from the root, bytes that nobody changes, or a ModelProto too large for bytes."""
     if isinstance(source, (str, os.PathLike)):
         return os.path.abspath(source)
     if not isinstance(source, onnx.ModelProto):
         return bytes(source)
-    try:
-        return bytes(source.SerializeToString())
-    except Exception as error:
-        raise UnsupportedError(
-            "InferenceSession: expected a model of less than 2 GiB, or the path of a file, got a larger ModelProto. "
-            "Save it, and pass the path."
-        ) from error
+    content = content_of(source)
+    return source if content is None else content
 
 
 def names_of(optimizers: Iterable[str] | None) -> frozenset[str]:
