@@ -46,8 +46,12 @@ BODY = """g (bool k, float[1, 1, 4] x) => (float[1, 1, n] z) {
 }"""
 
 
+CALL = "g (float[2] x) => (float[2] z) { z = local.Twice (x) }"
+TWICE = '<domain: "local", opset_import: ["" : 17]> Twice (a) => (b) { b = Add (a, a) }'
+
+
 def test_only_models_without_our_operators_are_whole():
-    """Operators count wherever they are, in a body too; a weight that spells one does not."""
+    """Operators count wherever they are, in a body too; a weight that spells one does not. Functions are inlined."""
     spelt = models.model("g (float[2] x) => (float[2] z) { z = Mul (x, w) }", w=np.float32([1, 2]))
     spelt.graph.initializer[0].raw_data = b"MaxPool!"
     found = {
@@ -57,18 +61,19 @@ def test_only_models_without_our_operators_are_whole():
             ("spelt", spelt.SerializeToString()),
             ("pools", pools().content),
             ("body", models.model(BODY).SerializeToString()),
+            ("functions", models.model(CALL, imports=', "local" : 1', functions=TWICE).SerializeToString()),
             ("old", models.model("g (float[2] x) => (float[2] z) { z = Neg (x) }", opset=6).SerializeToString()),
         )
     }
 
-    assert found == {"plain": True, "spelt": True, "pools": False, "body": False, "old": False}
+    assert found == {"plain": True, "spelt": True, "pools": False, "body": False, "functions": False, "old": False}
 
 
 @pytest.mark.parametrize("content", [b"\x0b", b"\x3a\x7f", b"\x3a", b"\xff" * 12])
 def test_what_is_no_model_is_not_skimmed(content):
     """A field of an unknown kind, or one that ends behind the bytes, is no model."""
     with pytest.raises(ValueError, match="protobuf"):
-        skim.mentions(content, [b"MaxPool"])
+        skim.mentions(content + b"MaxPool", [b"MaxPool"])
 
 
 def test_whole_models_take_what_other_models_take():

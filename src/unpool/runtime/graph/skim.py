@@ -5,11 +5,16 @@ A message of protobuf is a row of fields, each with a number and a length: what 
 
 import mmap
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
 
 import onnx
+from google.protobuf.message import DecodeError
 
 Content: TypeAlias = bytes | mmap.mmap
+
+SMALL = 2**20
+"""Bytes up to which a name is sought everywhere first: that is faster than to find the nodes."""
 
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
 _NODES = 1  # field of GraphProto
@@ -20,44 +25,57 @@ def mentions(content: Content, names: Sequence[bytes]) -> bool:
     """Whether a node of the model, or one in a body of it, mentions one of the names, as an operator or otherwise.
 
     Raises:
-        ValueError: these bytes are no model.
+        ValueError: these bytes have such a name, and are no model.
 
     >>> from onnx import parser
     >>> model = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Abs (x) }')
     >>> mentions(model.SerializeToString(), [b"MaxPool"]), mentions(model.SerializeToString(), [b"Abs"])
     (False, True)
     """
-    return any(content[begin:end].find(name) >= 0 for begin, end in _places(content) for name in names)
+    if len(content) <= SMALL and all(content.find(name) < 0 for name in names):
+        return False
+    rows = (content[begin:end] for begin, end in _rows(content))
+    return any(row.find(name) >= 0 for row in rows for name in names)
 
 
-def has_functions(content: Content) -> bool:
-    """Whether the model defines functions of its own; they may call each other, so that a few bytes become many nodes.
+class Head(NamedTuple):
+    """What a model says beside its graph: the version of ONNX's operators, 0 if none, and whether it has functions."""
+
+    opset: int
+    has_functions: bool
+
+
+def head(content: Content) -> Head:
+    """What a model says beside its graph.
 
     Raises:
         ValueError: these bytes are no model.
     """
-    return any(number == _FUNCTIONS for number, _, _ in _fields(content, 0, len(content)))
-
-
-def opset(content: Content) -> int:
-    """The version of ONNX's operators that the model imports; 0 if it imports none.
-
-    Raises:
-        ValueError: these bytes are no model.
-    """
+    opset, has_functions = 0, False
     for number, begin, end in _fields(content, 0, len(content)):
         if number == _OPSETS:
-            found = onnx.OperatorSetIdProto.FromString(content[begin:end])
-            if found.domain in ("", "ai.onnx"):
-                return int(found.version)
-    return 0
+            opset = opset or _opset(content[begin:end])
+        has_functions = has_functions or number == _FUNCTIONS
+    return Head(opset, has_functions)
 
 
-def _places(content: Content) -> Iterator[tuple[int, int]]:
-    """Begin and end of every node."""
-    for number, begin, end in _fields(content, 0, len(content)):
-        if number == _GRAPH:
-            yield from ((first, last) for inner, first, last in _fields(content, begin, end) if inner == _NODES)
+def _opset(content: bytes) -> int:
+    """The version that an import names; 0 unless it is that of ONNX's own operators."""
+    try:
+        found = onnx.OperatorSetIdProto.FromString(content)
+    except DecodeError as error:
+        raise ValueError("expected an import of protobuf, got something else") from error
+    return int(found.version) if found.domain in ("", "ai.onnx") else 0
+
+
+def _rows(content: Content) -> Iterator[tuple[int, int]]:
+    """Begin and end of every row of nodes without another field between them."""
+    for field, begin, end in _fields(content, 0, len(content)):
+        inner = _fields(content, begin, end) if field == _GRAPH else ()
+        for is_node, row in groupby(inner, key=lambda one: one[0] == _NODES):
+            if is_node:
+                nodes = list(row)
+                yield nodes[0][1], nodes[-1][2]
 
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -82,6 +100,8 @@ def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, 
 
 def _number(content: Content, begin: int, end: int) -> tuple[int, int]:
     """A number of seven bits per byte, and where it ends."""
+    if begin < end and content[begin] < 128:
+        return content[begin], begin + 1
     found, shift = 0, 0
     while begin < end and shift < 70:
         byte = content[begin]

@@ -4,7 +4,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -145,8 +145,10 @@ def whole_model(told: Told) -> WholeModel | None:
         session = onnxruntime.InferenceSession(source, told.options, names, options, enable_fallback=0, **words)
     except Exception:
         return None
-    ends = (*session.get_inputs(), *session.get_outputs(), *session.get_overridable_initializers())
-    return WholeModel(session, source) if all(_is_known(one.type) for one in ends) else None
+    fed, made = (*session.get_inputs(), *session.get_overridable_initializers()), session.get_outputs()
+    if not {one.name for one in fed}.isdisjoint(one.name for one in made):
+        return None  # older releases hand the memory of such an input out again
+    return WholeModel(session, source) if all(_is_known(one.type) for one in (*fed, *made)) else None
 
 
 def _is_plain(source: ModelSource, turned: bytes | None) -> bool:
@@ -157,9 +159,8 @@ def _is_plain(source: ModelSource, turned: bytes | None) -> bool:
     names = NAMES if turned is None else (*NAMES, turned)
     try:
         with _content(source) as content:
-            if skim.opset(content) < OLDEST_OPSET or skim.has_functions(content):
-                return False
-            return not skim.mentions(content, names)
+            opset, has_functions = skim.head(content)
+            return opset >= OLDEST_OPSET and not has_functions and not skim.mentions(content, names)
     except (OSError, ValueError, TypeError):
         return False
 
@@ -172,10 +173,15 @@ def _content(source: ModelSource) -> Iterator[skim.Content]:
     suffix = os.path.splitext(source)[1]
     if (onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf") != "protobuf":
         raise ValueError(f"no bytes of a model: {suffix}")
-    with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield content
+    with open(source, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= skim.SMALL:
+            yield file.readall()
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield content
 
 
+@cache
 def _is_known(type_name: str) -> bool:
     """Whether NumPy has the elements: of a tensor, or of the tensors in a sequence, a map or an optional."""
     element = f"tensor({type_name.rpartition('(')[2].rstrip(')')})"
