@@ -10,6 +10,7 @@ from tests.onnxruntime_api.nets import NETS
 
 HERE = Path(__file__).parent
 NOT_YET = HERE / "not_yet.txt"
+PAGE = HERE.parents[1] / "docs" / "onnxruntime.md"
 NEWEST = "InferenceSession.release_captured_graph"
 """A name that only the newest release of onnxruntime has."""
 
@@ -23,6 +24,7 @@ def listed():
 def pytest_configure(config):
     """Name the markers of this package."""
     config.addinivalue_line("markers", "needs(name): deselected where onnxruntime has no such name, 'Class.method'")
+    config.addinivalue_line("markers", "of_the_page: deselected with another release than that of docs/onnxruntime.md")
     config.addinivalue_line("markers", "changed: an older onnxruntime did otherwise, and is not asked")
 
 
@@ -43,6 +45,8 @@ def pytest_collection_modifyitems(config, items):
 def lacks(item):
     """Whether the installed onnxruntime is too old for a test: unpool alone does as the newest one does."""
     asked = getattr(item, "callspec", None) and item.callspec.params.get("ort") == "onnxruntime"
+    if any(item.iter_markers("of_the_page")) and f"with onnxruntime {onnxruntime.__version__}," not in PAGE.read_text():
+        return True
     names = [mark.args[0] for mark in item.iter_markers("needs")]
     names += [NEWEST for _ in item.iter_markers("changed") if asked]
     return any(not has(onnxruntime, name) for name in names)

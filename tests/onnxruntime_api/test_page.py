@@ -6,10 +6,10 @@ import onnxruntime
 import pytest
 
 import unpool
+from conformance import ROOT
 from conformance.onnxruntime_api import page, probe
 from conformance.onnxruntime_api.page import PAGE, SECTIONS, row_of
 from conformance.onnxruntime_api.probe import Answer, Probe, Verdict, judged
-from tests.onnxruntime_api.conftest import NEWEST
 
 CLASSES = {
     "Methods of InferenceSession": onnxruntime.InferenceSession,
@@ -50,7 +50,7 @@ def rows():
     return {section: [row_of(one, onnxruntime, unpool) for one in probes] for section, probes in SECTIONS.items()}
 
 
-@pytest.mark.needs(NEWEST)
+@pytest.mark.of_the_page
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_lines_are_up_to_date(rows, section):
     """Each line of the table is what is answered; `python -m conformance.onnxruntime_api` writes the page."""
@@ -59,10 +59,18 @@ def test_the_lines_are_up_to_date(rows, section):
     assert [line for line in part.splitlines() if line.startswith("| ")][2:] == list(map(str, rows[section]))
 
 
-@pytest.mark.needs(NEWEST)
+@pytest.mark.of_the_page
 def test_the_page_is_up_to_date(rows):
     """All below the line of versions is what the program writes."""
     assert TEXT.splitlines()[3:] == page.page(rows).splitlines()[3:]
+
+
+def test_the_page_is_of_the_release_that_is_pinned():
+    """The tests above look at the table with the release that the project is built with."""
+    pins = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (release,) = [pin.partition("==")[2] for pin in pins if pin.startswith("onnxruntime==")]
+
+    assert f"with onnxruntime {release}, " in TEXT
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ later points to memory that may have gone. What is made here owns its memory, or
 import ctypes
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -101,10 +102,22 @@ class _Memory:
 
 
 def _shared(array: AnyArray) -> onnxruntime.OrtValue:
-    """An OrtValue that holds the array; DLPack has one code for booleans, NumPy and onnxruntime each know another."""
+    """An OrtValue that holds the array; before 1.32, onnxruntime has to be told of booleans and takes them as bytes."""
+    if _knows_booleans():
+        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(array.__dlpack__()))
     is_bool = array.dtype == np.bool_
     capsule = (array.view(np.uint8) if is_bool else array).__dlpack__()
     return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(capsule, is_bool))
+
+
+@cache
+def _knows_booleans() -> bool:
+    """Whether onnxruntime takes DLPack's own code for booleans, and no word of them."""
+    try:
+        _pybind_state.OrtValue.from_dlpack(np.zeros(1, np.bool_).__dlpack__())
+    except (TypeError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _copied(array: AnyArray) -> onnxruntime.OrtValue:

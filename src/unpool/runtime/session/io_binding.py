@@ -25,6 +25,7 @@ class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has
     def __new__(cls, session: Any) -> "IOBinding":  # noqa: D102
         is_planned = cls is IOBinding and isinstance(getattr(session, "_sess", None), LoadedModel)
         made: IOBinding = super().__new__(PlanBinding if is_planned else cls)
+        made._session = getattr(session, "_sess", None)  # older releases of onnxruntime do not keep it
         return made
 
 

@@ -62,10 +62,7 @@ class Runs:
             UnpoolError: an input is missing, or the session has no thread to run on.
         """
         with _answered():
-            if isinstance(self._model, WholeModel):
-                self._model.signature.require_own(input_feed.values())
-                self._model.session.run_async(output_names, input_feed, callback, user_data, run_options)
-                return
+            self._model.signature.require_own(input_feed.values())
             self._model.signature.require_all(input_feed)
             self._async_runs.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
 
@@ -129,7 +126,7 @@ class Runs:
                 another session.
         """
         with _answered():
-            if iobinding._session is not self._sess:
+            if getattr(iobinding, "_session", self._sess) is not self._sess:
                 raise UnpoolError(
                     "run_with_iobinding: expected a binding of this session, got one of another. "
                     "Call io_binding of this session."
