@@ -1,13 +1,21 @@
 """What is done with each file, and what may come of it."""
 
 import math
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 
 import unpool
+from tests.fuzz.damage import BESIDE
+from unpool.operators.contract import OPERATORS
+from unpool.runtime.graph import skim
+from unpool.runtime.graph.nodes import with_inner
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.random_inputs import random_array
 from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -16,26 +24,85 @@ from unpool.runtime.rewrite.upgrade import upgrade
 
 LARGEST_INPUT = 100_000  # elements; larger ones are not fed
 OPEN = 5  # size of an axis that the model leaves open
+WEIGHTS = np.full(10_000, 0.5, np.float32).tobytes()
+"""The content of the file beside a model."""
 
 
-def load_and_run(content: bytes, **given: Any) -> None:
+def load_and_run(source: bytes | Path, **given: Any) -> None:
     """A session, and one run on random inputs if they are small."""
-    session = unpool.InferenceSession(content, **given)
+    session = unpool.InferenceSession(source, **given)
     str(session.plan)
+    feed = feed_of(session)
+    if feed is not None:
+        session.run(None, feed)
+
+
+def feed_of(session: Any) -> dict[str, Any] | None:
+    """Random inputs of a session; None if they are large."""
     rng = np.random.default_rng(0)
     feed = {}
     for info in session.get_inputs():
         shape = [size if isinstance(size, int) else OPEN for size in info.shape]
         if math.prod(shape) > LARGEST_INPUT or min(shape, default=0) < 0:
-            return
+            return None
         feed[info.name] = random_array(info, shape, rng)
-    session.run(None, feed)
+    return feed
+
+
+def run_file(content: bytes) -> None:
+    """As `load_and_run`, from a file with its weights beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        path.write_bytes(content)
+        path.with_name(BESIDE).write_bytes(WEIGHTS)
+        load_and_run(path)
+
+
+def skim_and_parse(content: bytes) -> None:
+    """What the skimmed bytes mention is at least what onnx reads in them, and the version of operators is the same."""
+    try:
+        model = onnx.load_from_string(content)
+    except Exception:  # onnx cannot read it
+        return
+    found = {node.op_type for node in with_inner(model.graph.node)} & set(OPERATORS)
+    opsets = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
+    try:
+        mentioned = {name for name in OPERATORS if skim.mentions(content, [name.encode()])}
+        opset, has_functions = skim.head(content)
+    except ValueError:  # who loads the model reads it whole then
+        return
+    assert found <= mentioned, f"expected {found}, skimmed {mentioned}"
+    assert opset in (opsets or [0]), f"expected one of {opsets}, skimmed {opset}"
+    assert has_functions == bool(model.functions)
+
+
+def compare(content: bytes) -> None:
+    """A model that onnxruntime runs alone has the same results in pieces, if no operator is unpool's."""
+    if any(name.encode() in content for name in (*OPERATORS, "ScatterND")):
+        return
+    session = unpool.InferenceSession(content, threads=1)
+    feed = feed_of(session)
+    if feed is None:
+        return
+    got = session.run(None, feed)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        expected = onnxruntime.InferenceSession(content, options).run(None, feed)
+    except Exception:  # onnxruntime refuses it
+        return
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_equal(np.shape(one), np.shape(other))
+        np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-4, atol=1e-4)
 
 
 ACTIONS: dict[str, Callable[[bytes], object]] = {
     "run": load_and_run,
     "run exact": lambda content: load_and_run(content, exact=True, threads=1),
     "run as ort": lambda content: load_and_run(content, compat="ort"),
+    "run a file": run_file,
+    "skim": skim_and_parse,
+    "compare": compare,
     "check": lint,
     "fix": fix,
     "upgrade": lambda content: upgrade(content, 22),

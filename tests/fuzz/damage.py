@@ -1,4 +1,7 @@
-"""What happens to files: fields with other values, and bytes that are changed, cut out, doubled or cut off."""
+"""What happens to files: weights beside them, fields with other values, and other bytes.
+
+Bytes are changed, cut out, doubled or cut off; and the length before a message inside is wrong, or written otherwise.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +14,10 @@ from google.protobuf.message import Message
 NUMBERS = (0, 1, -1, 2, 99, 2**31 - 1, -(2**31))
 WIDE = (*NUMBERS, 2**31, 2**62, 2**63 - 1, -(2**63))
 WORDS = ("", "x", "a/../../b", "\u0000", "\u00e9" * 300, "ai.onnx", "unpool.made.0.0", "v0_1a")
+
+NUMBERS_IN_WORDS = ("0", "4", "-1", "7", "4096", "99999999999999999999", "1e3", "")
+BESIDE = "weights"
+"""The name of the file beside a model that has its weights."""
 
 
 def fields(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
@@ -62,13 +69,68 @@ def hurt(draw: st.DrawFn, model: onnx.ModelProto) -> None:
 def files(draw: st.DrawFn, models: st.SearchStrategy[onnx.ModelProto]) -> bytes:
     """The bytes of a model: as it is, with changed fields, or with changed bytes."""
     model = draw(models)
-    kind = draw(st.integers(0, 9))
+    if draw(st.integers(0, 3)) == 0:
+        move_out(draw, model)
+    kind = draw(st.integers(0, 11))
     for _ in range(draw(st.integers(1, 3)) if kind in (7, 8) else 0):
         hurt(draw, model)
     content = bytearray(model.SerializeToString())
     for _ in range(draw(st.integers(1, 4)) if kind == 9 else 0):
         scratch(draw, content)
+    if kind > 9:
+        relabel(draw, model, content)
     return bytes(content)
+
+
+def move_out(draw: st.DrawFn, model: onnx.ModelProto) -> None:
+    """Name a place in the file of weights for the data of float tensors; seldom one that is not there."""
+    for tensor in [one for one in messages(model) if isinstance(one, onnx.TensorProto)]:
+        if tensor.data_type != onnx.TensorProto.FLOAT or not tensor.raw_data:
+            continue
+        places = {"location": BESIDE, "offset": "4096", "length": str(len(tensor.raw_data))}
+        if draw(st.integers(0, 7)) == 0:
+            places.pop(draw(st.sampled_from(sorted(places))))
+        elif draw(st.integers(0, 7)) == 0:
+            key = draw(st.sampled_from(sorted(places)))
+            places[key] = draw(st.sampled_from((*WORDS, f"./{BESIDE}", ".") if key == "location" else NUMBERS_IN_WORDS))
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in places.items():
+            tensor.external_data.add(key=key, value=value)
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """Every message in a message, at any depth."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for one in value if hasattr(value, "add") else [value]:
+                yield one
+                yield from messages(one)
+
+
+def relabel(draw: st.DrawFn, model: onnx.ModelProto, content: bytearray) -> None:
+    """Change the key or the length before a message inside; a length may stay right, and be written in more bytes."""
+    parts = [part for part in (one.SerializeToString() for one in messages(model)) if part]
+    part = draw(st.sampled_from(parts))
+    right = varint(len(part))
+    place = content.find(right + part)
+    if place < 1:
+        return
+    if draw(st.integers(0, 3)) == 0:
+        content[place - 1] = draw(st.integers(0, 255))
+        return
+    longer = bytes([*right[:-1], right[-1] | 128, 128, 0])
+    others = [varint(number) for number in (0, len(part) - 1, len(part) + 1, 2**31 - 1, 2**31, 2**63, 2**64 - 1)]
+    content[place : place + len(right)] = draw(st.sampled_from([longer, longer, *others, b"", b"\xff" * 11]))
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it: seven bits in each byte, the lowest first."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
 
 
 def scratch(draw: st.DrawFn, content: bytearray) -> None:

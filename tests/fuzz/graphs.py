@@ -1,4 +1,7 @@
-"""Random models: unpool's operators among others, in bodies and functions too; two of three are calm, nearly valid."""
+"""Random models, of which two of three are calm, nearly valid: operators of unpool among others, or others alone.
+
+They have bodies and functions. Some have weights so large that those may stay in a file beside the model.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +17,16 @@ FLOATS = (TensorProto.FLOAT,) * 8 + (TensorProto.FLOAT16, TensorProto.DOUBLE, Te
 CALM = ("Relu", "Identity", "Neg", "Sigmoid", "LeakyRelu", "Abs", "Tanh", "Exp")
 UNARY = ("Relu", "Identity", "Neg", "Sigmoid", "LeakyRelu", "Clip", "Shape", "Size", "Flatten", "Abs", "Not", "Cast")
 BINARY = ("Add", "Mul", "Sub", "Mod", "MatMul", "Concat", "Reshape", "Gather", "Div", "Equal", "Unsqueeze", "Tile")
+LONG = 300  # a window with which a weight is large
 OTHERS = ("ConstantOfShape", "Slice", "Squeeze", "SequenceConstruct", "Range", "ScatterND", "NoSuch", "Optional", "Pad")
 
 
 @dataclass
 class Sketch:
-    """A graph that is being drawn; `values` are the names that its next node may read."""
+    """A graph that is being drawn; `values` are the names that its next node may read.
+
+    It is calm where it is nearly valid, and foreign where it has no operator of unpool.
+    """
 
     draw: st.DrawFn
     rank: int
@@ -28,6 +35,7 @@ class Sketch:
     tensors: list[onnx.TensorProto] = field(default_factory=list)
     prefix: str = ""
     calm: bool = True
+    foreign: bool = False
 
     def fresh(self) -> str:
         """A name for a value; seldom one that is taken."""
@@ -119,6 +127,8 @@ def convolution(sketch: Sketch) -> None:
     """A Conv or a ConvTranspose, with what may be folded into it behind."""
     given = windows(sketch)
     window = [min(max(one, 1), 5) for one in given.pop("kernel_shape")]
+    if window and sketch.draw(st.integers(0, 7)) == 0:
+        window[0] = LONG
     group = sketch.draw(st.sampled_from([1, 1, 1, 2] if sketch.calm else [1, 2, 0]))
     operator = sketch.draw(st.sampled_from(["Conv", "ConvTranspose", "ConvTranspose"]))
     if operator == "ConvTranspose" and sketch.draw(st.integers(0, 3)) == 0:
@@ -162,9 +172,30 @@ def plain(sketch: Sketch) -> None:
         sketch.add(operator, [sketch.any_value() for _ in range(sketch.draw(st.integers(0, 4)))])
 
 
+def weighted(sketch: Sketch) -> None:
+    """Adds the mean of a large tensor."""
+    value = sketch.any_value()
+    (mean,) = sketch.add("ReduceMean", [sketch.constant(np.full([2, 4 * LONG], 0.5, np.float32))], keepdims=0)
+    sketch.values = [name for name in sketch.values if name != mean or not sketch.calm]
+    sketch.add("Add", [value, mean])
+
+
+def is_positive(sketch: Sketch) -> str:
+    """Whether the mean of the input is above 0."""
+    before = list(sketch.values)
+    (mean,) = sketch.add("ReduceMean", ["x"], keepdims=0)
+    (found,) = sketch.add("Greater", [mean, sketch.constant(np.float32(0))])
+    sketch.values = before
+    return found
+
+
 def branch(sketch: Sketch) -> None:
-    """An If with a body for each case, which see the values around them."""
-    condition = sketch.constant(np.array(sketch.draw(st.booleans())))
+    """An If with a body for each case, which see the values around them.
+
+    Within another body its condition is no constant: onnxruntime 1.31 ends the process on an If of a constant, in an If
+    of a constant, that has a Loop or a Scan.
+    """
+    condition = is_positive(sketch) if sketch.prefix else sketch.constant(np.array(sketch.draw(st.booleans())))
     bodies = [body(sketch, f"{sketch.prefix}b{len(sketch.nodes)}{side}", []) for side in "te"]
     sketch.add("If", [condition], then_branch=bodies[0], else_branch=bodies[1])
 
@@ -186,8 +217,37 @@ def repeated(sketch: Sketch) -> None:
     sketch.add("Loop", [times, sketch.constant(np.array(True)), sketch.any_value()], body=loop)
 
 
+def scanned(sketch: Sketch) -> None:
+    """A Scan that carries one value over three numbers, and stacks it."""
+    prefix = f"{sketch.prefix}l{len(sketch.nodes)}"
+    made = body(sketch, prefix, [f"{prefix}now"])
+    scan = helper.make_graph(
+        [*made.node, helper.make_node("Identity", [f"{prefix}each"], [f"{prefix}same"])],
+        "scan",
+        [helper.make_tensor_value_info(prefix + name, TensorProto.FLOAT, None) for name in ("now", "each")],
+        [*made.output, output(f"{prefix}same", TensorProto.FLOAT)],
+        list(made.initializer),
+    )
+    given = {"scan_input_axes": [0], "scan_input_directions": [1]} if sketch.draw(st.booleans()) else {}
+    three = sketch.constant(np.float32([1, 2, 3]))
+    sketch.add("Scan", [sketch.any_value(), three], 2, body=scan, num_scan_inputs=1, **given)
+
+
+def mapped(sketch: Sketch) -> None:
+    """A SequenceMap over a value twice, of which the first result is taken."""
+    prefix = f"{sketch.prefix}l{len(sketch.nodes)}"
+    value = sketch.any_value()
+    made = body(sketch, prefix, [f"{prefix}now"])
+    made.input.append(output(f"{prefix}now", TensorProto.FLOAT))
+    (pair,) = sketch.add("SequenceConstruct", [value, value])
+    (results,) = sketch.add("SequenceMap", [pair], body=made)
+    sketch.values = [name for name in sketch.values if name not in (pair, results) or not sketch.calm]
+    sketch.add("SequenceAt", [results, sketch.constant(np.array(0))])
+
+
 def body(around: Sketch, prefix: str, own: list[str]) -> onnx.GraphProto:
     sketch = Sketch(around.draw, around.rank, [*around.values, *own], prefix=prefix, calm=around.calm)
+    sketch.foreign = around.foreign
     depth = prefix.count("b") + prefix.count("l")
     fill(sketch, around.draw(st.integers(1, 3)), nested=depth < 3)
     output = helper.make_tensor_value_info(sketch.values[-1], TensorProto.FLOAT, None)
@@ -196,9 +256,10 @@ def body(around: Sketch, prefix: str, own: list[str]) -> onnx.GraphProto:
 
 def fill(sketch: Sketch, count: int, *, nested: bool) -> None:
     """Draw nodes."""
-    kinds = [max_pool, pool_and_unpool, pool_and_unpool, convolution, convolution, plain, plain]
+    ours = [max_pool, pool_and_unpool, pool_and_unpool, convolution, convolution]
+    kinds = [plain, plain, weighted] if sketch.foreign else [*ours, plain, plain, weighted]
     for _ in range(count):
-        sketch.draw(st.sampled_from([*kinds, branch, repeated] if nested else kinds))(sketch)
+        sketch.draw(st.sampled_from([*kinds, branch, repeated, scanned, mapped] if nested else kinds))(sketch)
 
 
 @st.composite
@@ -206,7 +267,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
     """A model of one to eight steps."""
     calm = draw(st.integers(0, 2)) > 0
     rank, element = draw(st.sampled_from([1, 2, 2, 2, 3])), draw(st.sampled_from(FLOATS[: 8 if calm else None]))
-    sketch = Sketch(draw, rank, ["x"], calm=calm)
+    sketch = Sketch(draw, rank, ["x"], calm=calm, foreign=draw(st.integers(0, 3)) == 0)
     fill(sketch, draw(st.integers(1, 6)), nested=True)
     sizes: list[Any] = [1, 2, *(draw(st.integers(1, 9)) for _ in range(rank))]
     if draw(st.integers(0, 3)) == 0:

@@ -23,7 +23,7 @@ MEMORY = 6 * 2**30
 """Bytes of address space of a worker, its libraries included."""
 
 SETTINGS = settings(database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-NAMES = ("run", "run", "run", *ACTIONS)
+NAMES = ("run", "run", "run", "run a file", *ACTIONS)
 
 
 def campaign(folder: Path, start: int, cases: int) -> None:
