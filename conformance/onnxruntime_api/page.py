@@ -42,6 +42,23 @@ another answer, which the note has. *missing*: no such name. *ignored*: taken, w
 shows. `114.0` is the sum of the output of a small model, run with the method or option. Where results cannot show an
 option, the note says what was looked at.
 
+**Releases.** The behaviour that the tests of this table pin, `tests/onnxruntime_api`, was run with onnxruntime 1.22.0,
+1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0, 1.30.0, 1.31.1 and 1.32.0. A name that a release lacks is
+missing here too. Where an older release did otherwise, unpool does as 1.31 does: what an asynchronous run reads is kept
+until the answer, and the memory of an input is not given out as an output.
+
+**Operators of your own.** A library of operators is registered with the options, as with onnxruntime, and the pieces
+have it; so a model may mix them with MaxUnpool. This ran with onnxruntime-extensions 0.15.2, with the results that
+onnxruntime gives:
+
+```python
+from onnxruntime_extensions import get_library_path
+
+options = ort.SessionOptions()
+options.register_custom_ops_library(get_library_path())
+session = ort.InferenceSession("model.onnx", options)
+```
+
 Scripts to try lie in [examples/onnxruntime](../examples/onnxruntime/README.md).
 """
 
