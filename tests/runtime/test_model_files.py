@@ -167,12 +167,15 @@ def test_what_is_too_large_for_one_file_gets_a_data_file(here, monkeypatch):
 
 
 def test_what_protobuf_cannot_count_is_too_large():
-    """Above 2 GiB protobuf refuses to say how large a model is: that is an error of ours, too."""
+    """Above 2 GiB protobuf refuses to write a model, and to say how large it is: that is an error of ours, too."""
 
     class Huge:
-        def ByteSize(self):  # noqa: N802 - protobuf's name
+        def SerializeToString(self):  # noqa: N802 - protobuf's name
             raise EncodeError("Failed to serialize proto")
 
+        ByteSize = SerializeToString
+
+    assert serialized.is_too_large(Huge())
     with pytest.raises(unpool.UnpoolError, match=r"piece 1: expected at most 2 GiB"):
         serialized.serialize(Huge(), "piece 1")
 

@@ -113,8 +113,9 @@ def _shared(array: AnyArray) -> onnxruntime.OrtValue:
 @cache
 def _knows_booleans() -> bool:
     """Whether onnxruntime takes DLPack's own code for booleans, and no word of them."""
+    one: AnyArray = np.zeros(1, np.bool_)
     try:
-        _pybind_state.OrtValue.from_dlpack(np.zeros(1, np.bool_).__dlpack__())
+        _pybind_state.OrtValue.from_dlpack(one.__dlpack__())
     except (TypeError, RuntimeError, ValueError):
         return False
     return True

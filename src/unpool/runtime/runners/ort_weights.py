@@ -20,7 +20,7 @@ MOST_INSIDE = 2**30
 """Bytes of weights that the model of a piece has inside."""
 
 _PLACE = "unpool.handed"
-_SIZES = {
+_SIZES: Mapping[int, int] = {
     helper.np_dtype_to_tensor_dtype(kind): kind.itemsize for kind in KINDS.values() if kind not in NUMPY_LACKS.values()
 }
 """Bytes of an element, by the types of ONNX that NumPy has."""
