@@ -28,7 +28,8 @@ _SIZES: Mapping[int, int] = {
 
 def are_too_many(tensors: Iterable[onnx.TensorProto]) -> bool:
     """Whether those of the tensors that may go beside the model have too many bytes to be inside."""
-    return sum(_SIZES[one.data_type] * math.prod(one.dims) for one in tensors if _may_go(one)) > MOST_INSIDE
+    sizes = (_SIZES[one.data_type] * math.prod(one.dims) for one in tensors if _may_go(one))
+    return bool(sum(sizes) > MOST_INSIDE)
 
 
 def without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
