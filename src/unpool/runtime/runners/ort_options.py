@@ -71,6 +71,9 @@ class PieceOptions:
     @contextmanager
     def lent(self) -> Iterator[onnxruntime.SessionOptions]:
         """The object to make a piece with."""
+        if self.lends is None and self.traces is None:
+            yield self.copy
+            return
         profile = {} if self.traces is None else self.traces.attributes()
         own = {} if self.lends is None else {name: getattr(self.copy, name) for name in ATTRIBUTES}
         with lent(self.copy if self.lends is None else self.lends, own | profile) as options:
