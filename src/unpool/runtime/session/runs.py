@@ -62,8 +62,8 @@ class Runs:
             UnpoolError: an input is missing, or the session has no thread to run on.
         """
         with _answered():
-            self._model.signature.require_own(input_feed.values())
             self._model.signature.require_all(input_feed)
+            self._model.signature.require_own(input_feed.values())
             self._async_runs.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
 
     def run_with_ort_values(

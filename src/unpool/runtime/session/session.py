@@ -35,7 +35,8 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
     """A model, planned and loaded once; `run` may be called from many threads.
 
     Args:
-        path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`.
+        path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`; one above 2 GiB is kept as it is, and not to
+            be changed.
         sess_options: `onnxruntime.SessionOptions`; every option is honoured, or refused. At the highest level of
             optimisation, the default, unpool also computes a Conv where it is faster.
         providers: names, or (name, options) pairs, for the pieces that onnxruntime runs; CPU by default.
