@@ -28,7 +28,7 @@ from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector.named import record
 
-DEVIATIONS = 4
+DEVIATIONS = 3
 TILE_ERROR = 0.16
 ALIGNED_ERROR = 0.06
 LEAST_MEAN = 0.3
