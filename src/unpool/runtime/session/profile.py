@@ -11,7 +11,7 @@ from typing import Any
 
 from unpool.files import write
 from unpool.runtime.plan.policy import RunnerName
-from unpool.runtime.runners.ort_options import OURS
+from unpool.runtime.runners.ort_options import OPENVINO, OURS
 
 REFERENCE = "ReferenceEvaluator"
 
@@ -32,6 +32,7 @@ class Profile:
         self._providers: dict[RunnerName, str] = {
             "unpool": OURS,
             "onnxruntime": provider,
+            "openvino": OPENVINO,
             "reference": REFERENCE,
         }
         self._events: list[dict[str, Any]] = []
