@@ -20,6 +20,7 @@ import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED
+from unpool.runtime.passes import conv_as_transpose
 from unpool.runtime.runners import openvino_compiled, openvino_device, openvino_piece
 from unpool.runtime.runners.openvino_device import package
 from unpool.runtime.session import providers
@@ -292,6 +293,19 @@ def test_bodies_have_pieces_on_openvino():
     inner = [record for record in session.plan if record.inner_steps and record.runner != "unpool"]
     assert inner
     assert all(record.runner == "openvino" or "not on OpenVINO" in record.reason for record in inner)
+
+
+def test_a_conv_over_three_axes_stays_with_openvino(monkeypatch):
+    """Over two axes unpool computes a Conv where Winograd's tiles save time; over three OpenVINO is as fast."""
+    monkeypatch.setattr(conv_as_transpose, "STEP_COST", -(10**9))
+    made = models.model(
+        """net (float[1, 2, 4, 4] x, float[1, 2, 3, 4, 4] v) => (float[1, 2, 2, 2] y, float[1, 2, 1, 2, 2] z) {
+            y = Conv (x, w) z = Conv (v, k) }""",
+        w=models.random(2, 2, 3, 3),
+        k=models.random(2, 2, 3, 3, 3),
+    )
+    assert runners(by_openvino(made)) == {"ConvTranspose": "unpool", "Conv": "openvino"}
+    assert runners(unpool.InferenceSession(made)) == {"ConvTranspose": "unpool"}
 
 
 def test_weights_in_files(tmp_path):

@@ -53,9 +53,9 @@ def as_conv_transpose(graph: Graph, types: Types, ranks: Collection[int] = RANKS
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in choosing
         tensor = constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
-        if tensor is None or given is None or len(tensor.dims) - 2 not in ranks:
+        if tensor is None or given is None:
             continue
-        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
+        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks):
             continue
         weights = names.fresh(f"{node.input[1]}_turned")
         window = _turned_window(array_of(tensor), given.get("group", 1))
@@ -93,13 +93,15 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+def _pays(
+    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
+) -> bool:
     """Whether a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.sizes(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
-    if len(x_shape) < len(known) or dtype not in TYPES:
+    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
