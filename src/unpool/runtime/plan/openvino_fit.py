@@ -59,7 +59,11 @@ def _require_types(node: onnx.NodeProto, types: Types, counted: frozenset[str]) 
         kind = shapes.dtype(types.get(name))
         if kind is None or kind.kind == "O":
             raise UnfitError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
-        if kind in _KEPT or name in counted or (node.op_type == "Cast" and kind in _READ and name in reads(node)):
+        if (
+            kind in _KEPT
+            or (kind in _COUNTS and name in counted)
+            or (node.op_type == "Cast" and kind in _READ and name in reads(node))
+        ):
             continue
         taken = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
         raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {taken}")
@@ -137,6 +141,7 @@ def _space_to_depth(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
 
 _KEPT = tuple(map(np.dtype, ("float32", "bool")))
 _READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+_COUNTS = tuple(map(np.dtype, ("int32", "int64")))
 _LIMIT = 2**31
 _MOST_ELEMENTS = 64
 _COUNT = {"Shape", "Size", "ArgMax", "ArgMin"}
