@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unpool.cli.exits import FINDINGS, UNFIT, guard
-from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, number, numbers, positive_numbers
+from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, Provider, number, numbers, positive_numbers
 
 app = typer.Typer(
     add_completion=False,
@@ -31,6 +31,9 @@ IndexWord = Annotated[
     typer.Option("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
 ]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
+ProviderWord = Annotated[
+    Provider, typer.Option("--provider", help="Who runs what unpool does not; openvino where it runs that as written.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Let -o replace the model that is read, and its data files.")]
 Size = Annotated[
     list[str] | None,
@@ -102,6 +105,7 @@ def run(
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
+    provider: ProviderWord = Provider.ONNXRUNTIME,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -130,7 +134,7 @@ def run(
                 std=None if std is None else positive_numbers("--std", std),
                 layout=layout,
             ),
-            session=SessionOptions(compat, index_space, exact, threads),
+            session=SessionOptions(compat, index_space, exact, threads, provider),
             wanted=output_name,
             argmax=argmax,
             overlay=overlay,
@@ -150,6 +154,7 @@ def inspect(
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
+    provider: ProviderWord = Provider.ONNXRUNTIME,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -160,7 +165,7 @@ def inspect(
         from unpool.cli.model import SessionOptions
 
         console.set_up_log(verbose)
-        description = describe(model, SessionOptions(compat, index_space, exact))
+        description = describe(model, SessionOptions(compat, index_space, exact, provider=provider))
         if as_json:
             console.say_json(description)
         else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 WIDE = 160
-COLOURS = {"unpool": "green", "onnxruntime": "default", "reference": "yellow"}
+COLOURS = {"unpool": "green", "onnxruntime": "default", "openvino": "cyan", "reference": "yellow"}
 
 
 def describe(path: Path, options: SessionOptions) -> dict[str, Any]:

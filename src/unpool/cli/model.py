@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
+from unpool.cli.exits import MissingExtraError
+from unpool.cli.option_values import Provider
 from unpool.errors import ShapeError, UnsupportedError
 from unpool.runtime.graph.type_names import parse
 
@@ -25,12 +27,13 @@ _log = logging.getLogger("unpool.cli")
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What the session is opened with; the words are those of `unpool.InferenceSession`."""
+    """What the session is opened with; the words are those of `unpool.InferenceSession`, but for the provider."""
 
     compat: str = "spec"
     index_space: str = "auto"
     exact: bool = False
     threads: int | None = None
+    provider: str = Provider.ONNXRUNTIME
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,18 @@ def numpy_type(onnx_type: str, name: str) -> np.dtype[Any]:
 
 
 def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
-    """The session of the model file."""
+    """The session of the model file.
+
+    Raises:
+        MissingExtraError: OpenVINO is asked for and not installed.
+    """
+    from unpool.runtime.runners.openvino_device import is_installed
+    from unpool.runtime.runners.ort_options import OPENVINO
     from unpool.runtime.session.session import InferenceSession
+
+    is_openvino = options.provider == Provider.OPENVINO
+    if is_openvino and not is_installed():
+        raise MissingExtraError("--provider openvino: needs openvino. Run: pip install 'unpool[openvino]'")
 
     return InferenceSession(
         str(path),
@@ -108,6 +121,7 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
         index_space=options.index_space,
         exact=options.exact,
         threads=options.threads,
+        providers=[OPENVINO] if is_openvino else None,
     )
 
 

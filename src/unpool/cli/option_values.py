@@ -28,6 +28,13 @@ class IndexSpace(StrEnum):
     INFERRED = "inferred"
 
 
+class Provider(StrEnum):
+    """Who runs what unpool does not."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
 class Format(StrEnum):
     """What a file of results can be."""
 

@@ -11,7 +11,7 @@ elements that only rounding tells apart, and MaxUnpool would put whole values th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,17 +41,21 @@ COPY_COST = 10
 """Multiply-adds in the time of one of onnxruntime's copies."""
 
 TYPES = (np.float32, np.float64)
+RANKS = (2, 3)
+"""Numbers of spatial axes."""
 
 
-def as_conv_transpose(graph: Graph, types: Types) -> Graph:
-    """The graph in which every Conv is turned that is faster so; `raised` says which ones."""
+def as_conv_transpose(graph: Graph, types: Types, ranks: Collection[int] = RANKS) -> Graph:
+    """The graph in which every Conv over so many axes is turned that is faster so; `raised` says which ones."""
     names, choosing = names_beside(graph), before_choices(graph)
     nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
     for position, node in enumerate(nodes):
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in choosing
         tensor = constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
-        if tensor is None or given is None or not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
+        if tensor is None or given is None:
+            continue
+        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks):
             continue
         weights = names.fresh(f"{node.input[1]}_turned")
         window = _turned_window(array_of(tensor), given.get("group", 1))
@@ -89,13 +93,15 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+def _pays(
+    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
+) -> bool:
     """Whether a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.sizes(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
-    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in (2, 3):
+    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)

@@ -1,5 +1,7 @@
 """Brings a graph into the form that is planned; the graph of a body goes the same way as that of the model."""
 
+from collections.abc import Collection
+
 from unpool.runtime.graph import node_contract
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.inference import infer, stated_types
@@ -12,7 +14,9 @@ from unpool.runtime.passes.fuse import fuse
 from unpool.runtime.passes.raising import raise_all
 
 
-def improve(graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns: bool) -> tuple[Graph, Types]:
+def improve(
+    graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns: Collection[int]
+) -> tuple[Graph, Types]:
     """The graph after all passes, pruned, and what is known of its values.
 
     Args:
@@ -20,7 +24,7 @@ def improve(graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns
         types: what is known of the values.
         meaning: how the three operators are read.
         raises: whether decomposed unpoolings become MaxUnpool again.
-        turns: whether a Conv may become a ConvTranspose.
+        turns: over how many spatial axes a Conv may become a ConvTranspose.
 
     Raises:
         UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
@@ -29,6 +33,6 @@ def improve(graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns
         graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
     node_contract.check_types(graph, types, meaning)
     if turns:
-        graph = as_conv_transpose(graph, types)
+        graph = as_conv_transpose(graph, types, turns)
     graph = prune(fuse(fold(graph), types))
     return graph, types | stated_types(graph)

@@ -9,7 +9,7 @@ A node of onnxruntime that only later levels read moves to the first of these: i
 such as a Conv and the Add behind it, and keeps its own layout.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -36,7 +36,7 @@ class Record:
         operator: its type.
         domain: "" for ONNX.
         version: of the operator, as the model's opset selects it.
-        runner: "unpool", "onnxruntime" or "reference".
+        runner: "unpool", "onnxruntime", "openvino" or "reference".
         reason: why.
         step: position of the step that runs it.
         level: of its step, see the module.
@@ -126,6 +126,25 @@ def make_plan(
         for record in _records(graph, position, choices[position], number, step.level)
     ]
     return Plan(tuple(steps), tuple(records))
+
+
+def with_openvino(plan: Plan, taken: Collection[int], left: Mapping[int, str]) -> Plan:
+    """The plan where OpenVINO runs some of the pieces.
+
+    Args:
+        plan: in which onnxruntime has them all.
+        taken: the steps that OpenVINO runs.
+        left: by the steps that stay with onnxruntime, the reason.
+    """
+    steps = [replace(step, runner="openvino") if number in taken else step for number, step in enumerate(plan.steps)]
+    records = [_by_openvino(one, one.step in taken, left.get(one.step, "")) for one in plan.records]
+    return Plan(tuple(steps), tuple(records))
+
+
+def _by_openvino(record: Record, is_taken: bool, why_not: str) -> Record:
+    if is_taken:
+        return replace(record, runner="openvino", reason=record.reason.replace("onnxruntime's", "OpenVINO's"))
+    return replace(record, reason=f"{record.reason}; not on OpenVINO: {why_not}") if why_not else record
 
 
 def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> Plan:

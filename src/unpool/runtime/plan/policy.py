@@ -24,7 +24,7 @@ from unpool.runtime.graph.nodes import inner_nodes, is_ours, label
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_our_bodies
 
-RunnerName: TypeAlias = Literal["unpool", "onnxruntime", "reference"]
+RunnerName: TypeAlias = Literal["unpool", "onnxruntime", "openvino", "reference"]
 KnownSizes: TypeAlias = tuple[int | None, ...]
 
 ONNXRUNTIME_TYPES = ("float16", "float32", "float64", "int8", "uint8")

@@ -20,15 +20,17 @@ from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types, sizes
 from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
 from unpool.runtime.graph.without_weights import without_weights
-from unpool.runtime.passes.conv_as_transpose import before_choices
+from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
 from unpool.runtime.passes.improve import improve
 from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
 from unpool.runtime.plan.certain_sizes import certain
 from unpool.runtime.plan.pieces import at_oldest_opset, cut, single_node_step
-from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies
+from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
 from unpool.runtime.runners.control_flow import ControlStep, step_class
 from unpool.runtime.runners.loaded_body import LoadedBody
 from unpool.runtime.runners.loaded_plan import LoadedPlan, LoadedStep
+from unpool.runtime.runners.openvino_loader import OpenVinoLoader
+from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.runners.ort_given import FOLDER
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError
@@ -41,25 +43,38 @@ MOST_POOLS = 64
 
 SLOW_BODIES = "unpool does not run the bodies of this operator"
 
+RANKS_BESIDE_OPENVINO = (2,)
+
 AS_RAISED = Meaning("spec", "output")  # a ScatterND counts in its output, however the model is read
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What every step is loaded with. `raises`: whether decomposed unpoolings become MaxUnpool again."""
+    """What every step is loaded with.
+
+    Attributes:
+        openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
+        raises: whether decomposed unpoolings become MaxUnpool again.
+    """
 
     meaning: Meaning
     threads: int | None
     options: PieceOptions
     one_thread: PieceOptions
     providers: Providers
+    openvino: Mapping[str, str] | None = None
     raises: bool = True
 
     @property
-    def turns(self) -> bool:
-        """Whether unpool may compute a Conv, whose results are then rounded differently from onnxruntime's."""
+    def turns(self) -> tuple[int, ...]:
+        """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
+
+        Not over three beside OpenVINO, which does not copy its input for every tap as onnxruntime does.
+        """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        return self.options.graph_optimization_level == highest and not self.meaning.exact
+        if self.options.graph_optimization_level != highest or self.meaning.exact:
+            return ()
+        return RANKS if self.openvino is None else RANKS_BESIDE_OPENVINO
 
 
 class Shared:
@@ -118,6 +133,8 @@ class _Assembly:
         self._known = certain(graph, types)
         self._loaded: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
+        asked = settings.openvino
+        self._openvino = None if asked is None else OpenVinoLoader(graph, asked, settings.options, settings.providers)
         self._inner: dict[int, dict[str, LoadedPlan]] = {}
         self._choosing = before_choices(graph) if any(map(has_our_bodies, graph.nodes)) else set()
 
@@ -144,9 +161,18 @@ class _Assembly:
             for loaded in plans.values():
                 refused |= loaded.refused
         whole = with_bodies(
-            plan, {number: [(name, one.plan) for name, one in plans.items()] for number, plans in inner.items()}
+            self._with_openvino(plan),
+            {number: [(name, one.plan) for name, one in plans.items()] for number, plans in inner.items()},
         )
         return LoadedPlan(whole, tuple(self._loaded[step] for step in plan.steps), refused, self._known)
+
+    def _with_openvino(self, plan: Plan) -> Plan:
+        """The plan with the pieces that OpenVINO runs."""
+        if self._openvino is None:
+            return plan
+        steps, unfit = dict(enumerate(plan.steps)), self._openvino.unfit
+        taken = [number for number, step in steps.items() if isinstance(self._loaded[step], OpenVinoPiece)]
+        return with_openvino(plan, taken, {number: unfit[step] for number, step in steps.items() if step in unfit})
 
     def _load(self, step: Step) -> bool:
         """Load the step, and say whether that succeeded; if not, `_refused` has new nodes."""
@@ -158,7 +184,7 @@ class _Assembly:
             elif step.runner == "reference":
                 self._loaded[step] = self._reference(step)
             else:
-                self._load_onnxruntime(step)
+                self._load_piece(step)
         return step in self._loaded
 
     def _unpool_step(self, step: Step) -> UnpoolStep:
@@ -208,13 +234,15 @@ class _Assembly:
         model = cut(self._graph, step, self._known, with_data)
         return ReferencePiece(model, self._where(step), self._settings.meaning, self._settings.threads)
 
-    def _load_onnxruntime(self, step: Step) -> None:
+    def _load_piece(self, step: Step) -> None:
         unknown = {name for name in step.inputs if name not in self._known}
         if unknown:
             reason = f"the type of {', '.join(sorted(unknown))} is unknown before it runs"
             self._refused |= {one: reason for one in step.nodes if unknown & set(reads(self._graph.nodes[one]))}
             return
         is_early = self._shared.pools < MOST_POOLS
+        if self._load_openvino(step, is_early=is_early):
+            return
         try:
             piece = self._onnxruntime(step, self._settings.options if is_early else self._settings.one_thread)
         except RefusedError as error:
@@ -226,6 +254,19 @@ class _Assembly:
             if type_ is not None:
                 self._known.setdefault(name, type_)
         self._loaded[step] = piece
+
+    def _load_openvino(self, step: Step, *, is_early: bool) -> bool:
+        """Load a piece on OpenVINO, if it is asked for and takes it, and say whether that is so."""
+        if self._openvino is None:
+            return False
+        piece = self._openvino.load(step, self._known, self._where(step), has_threads=is_early)
+        if piece is None:
+            return False
+        for name, type_ in piece.output_types.items():
+            self._known.setdefault(name, type_)
+        self._loaded[step] = piece
+        self._shared.pools += 1
+        return True
 
     def _onnxruntime(self, step: Step, options: PieceOptions) -> OrtPiece:
         model = cut(self._graph, step, self._known, self._stored(step, options))

@@ -15,6 +15,7 @@ from unpool.runtime.runners.ort_traces import PieceTraces
 
 OURS = "UnpoolExecutionProvider"
 CPU = "CPUExecutionProvider"
+OPENVINO = "OpenVINO"  # the package; "OpenVINOExecutionProvider" is onnxruntime's own, in a build of its own
 QUIET = 4  # fatal only: what fails comes back as an exception
 UNSET = -1  # the level of a log that nobody chose
 Provider: TypeAlias = str | tuple[str, dict[str, Any]]
@@ -32,10 +33,21 @@ Runs are as fast on a quiet machine; beside another busy process they are faster
 
 @dataclass(frozen=True)
 class Providers:
-    """Names and options of the providers of the pieces; CPU is always the last one."""
+    """Names and options of the providers of the pieces; CPU is always the last one, and OpenVINO at most the first."""
 
     names: tuple[str, ...]
     options: tuple[dict[str, Any], ...]
+
+    @property
+    def openvino(self) -> dict[str, Any] | None:
+        """The options of OpenVINO; None if it gets no pieces."""
+        return self.options[0] if self.names[0] == OPENVINO else None
+
+    @property
+    def of_onnxruntime(self) -> "Providers":
+        """Those that onnxruntime knows."""
+        first = int(self.names[0] == OPENVINO)
+        return Providers(self.names[first:], self.options[first:])
 
 
 @dataclass(frozen=True)

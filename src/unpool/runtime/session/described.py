@@ -10,7 +10,7 @@ from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.plan.plan import Plan, Record
 from unpool.runtime.runners.ort_copies import entry
-from unpool.runtime.runners.ort_options import CPU, OURS
+from unpool.runtime.runners.ort_options import CPU, OPENVINO, OURS
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.metadata import ModelMetadata
 from unpool.runtime.session.signature import ValueInfo
@@ -117,7 +117,7 @@ class Described:
         parts: dict[int, list[Record]] = {}
         for record in self.plan:
             parts.setdefault(record.step, []).append(record)
-        steps, folded, first = self.plan.steps, self._model.folded, self._told.all_providers.names[0]
+        steps, folded, first = self.plan.steps, self._model.folded, self._told.all_providers.of_onnxruntime.names[0]
         return [_assigned(records, folded.get(steps[number], ()), first) for number, records in parts.items()]
 
     def get_tuning_results(self) -> list[Any]:
@@ -126,7 +126,7 @@ class Described:
 
 
 def _assigned(records: Sequence[Record], folded: Sequence[tuple[str, str]], theirs: str) -> AssignedSubgraph:
-    name = OURS if records[0].runner == "unpool" else theirs if records[0].runner == "onnxruntime" else CPU
+    name = {"unpool": OURS, "onnxruntime": theirs, "openvino": OPENVINO}.get(records[0].runner, CPU)
     nodes = [AssignedNode(one.node, one.domain, one.operator) for one in records]
     return AssignedSubgraph(name, (*nodes, *(AssignedNode(label, "", operator) for label, operator in folded)))
 

@@ -29,6 +29,7 @@ from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.plan.plan import Plan, Step
 from unpool.runtime.runners.assemble import Settings, assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
+from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.runners.ort_options import piece_options
 from unpool.runtime.runners.ort_piece import OrtPiece
 from unpool.runtime.runners.ort_traces import PieceTrace
@@ -40,6 +41,7 @@ from unpool.runtime.session.profile import Profile
 from unpool.runtime.session.providers import providers_of
 from unpool.runtime.session.signature import Signature
 
+_WRITES_TO_TARGETS = (UnpoolStep, OrtPiece, OpenVinoPiece)
 NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
 
 
@@ -196,7 +198,7 @@ def _made(
     """The outputs of a step, written to their targets where the step can do that."""
     step = entry.loaded
     try:
-        if isinstance(step, UnpoolStep | OrtPiece) and not targets.keys().isdisjoint(entry.step.outputs):
+        if isinstance(step, _WRITES_TO_TARGETS) and not targets.keys().isdisjoint(entry.step.outputs):
             return step.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
         return step.run(inputs, run_options)
     except UnpoolError:

@@ -36,11 +36,11 @@ def opened(told: Told) -> Opened:
 def _planned(told: Told) -> Opened:
     with reading(told.source):
         model, options, settings = brought(told)
-        names = told.all_providers.names
-        profile = Profile(options.profile_file_prefix, names[0]) if options.enable_profiling else None
+        theirs = told.all_providers.of_onnxruntime
+        profile = Profile(options.profile_file_prefix, theirs.names[0]) if options.enable_profiling else None
         loaded = LoadedModel(model, settings)
         if options.optimized_model_filepath:
-            write_optimised(model, options, told.meaning, told.all_providers)
+            write_optimised(model, options, told.meaning, theirs)
     loaded.signature.owner = loaded
     if profile is not None:
         profile.add_loading()

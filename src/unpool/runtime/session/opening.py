@@ -71,7 +71,9 @@ def brought(told: Told) -> Brought:
     one.copy.inter_op_num_threads = 1
     for each in (several, one):
         _disable(each, told.disabled_optimizers)
-    return Brought(model, options, Settings(told.meaning, budget, several, one, told.all_providers))
+    providers = told.all_providers
+    settings = Settings(told.meaning, budget, several, one, providers.of_onnxruntime, openvino=providers.openvino)
+    return Brought(model, options, settings)
 
 
 def require_words(told: Told) -> None:

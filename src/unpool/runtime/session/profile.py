@@ -16,7 +16,7 @@ from typing import Any
 
 from unpool.files import write
 from unpool.runtime.plan.policy import RunnerName
-from unpool.runtime.runners.ort_options import OURS
+from unpool.runtime.runners.ort_options import OPENVINO, OURS
 from unpool.runtime.runners.ort_piece import OrtPiece
 from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.schedule import ScheduledStep
@@ -48,6 +48,7 @@ class Profile:
         self._providers: dict[RunnerName, str] = {
             "unpool": OURS,
             "onnxruntime": provider,
+            "openvino": OPENVINO,
             "reference": REFERENCE,
         }
         self._events: list[dict[str, Any]] = []

@@ -8,26 +8,37 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
-from unpool.runtime.runners.ort_options import CPU, OURS, Provider, Providers
+from unpool.runtime.runners.openvino_device import is_installed, require_properties
+from unpool.runtime.runners.ort_options import CPU, OPENVINO, OURS, Provider, Providers
 
 CALLER = 4
 """Frames between a warning and the line that asked for the provider."""
 
+_HINTS = {
+    OPENVINO: " Install it: pip install 'unpool[openvino]'.",
+    "OpenVINOExecutionProvider": f" For the package openvino, ask for {OPENVINO!r}.",
+}
+
 
 def get_available_providers() -> list[str]:
-    """The providers that a session may be asked for: ours, and those of this build of onnxruntime."""
-    return [OURS, *onnxruntime.get_available_providers()]
+    """The providers that a session may be asked for: ours, those of this build of onnxruntime, and OpenVINO at the end.
+
+    So a session that is given this list is none of OpenVINO's: that gets pieces only where it stands first.
+    """
+    return [OURS, *onnxruntime.get_available_providers(), *([OPENVINO] if is_installed() else [])]
 
 
 def get_all_providers() -> list[str]:
-    """The providers that there could be: ours, and all that onnxruntime knows."""
-    return [OURS, *onnxruntime.get_all_providers()]
+    """The providers that there could be: ours, OpenVINO, and all that onnxruntime knows."""
+    return [OURS, OPENVINO, *onnxruntime.get_all_providers()]
 
 
 def providers_of(
     asked: Sequence[Provider] | None, asked_options: Sequence[dict[str, Any]] | None, *, falls_back: bool = True
 ) -> Providers:
     """The providers of the pieces, in the order asked for; the CPU is the last one unless it was asked for.
+
+    OpenVINO is among them only where it stands first: what is asked before it takes every piece.
 
     Args:
         asked: names, or pairs of a name and options.
@@ -45,13 +56,18 @@ def providers_of(
         elif name in available:
             found[name] = {str(key): str(value) for key, value in options.items()}
         else:
-            _warn(f"provider {name!r} is not available, and left out. Available: {', '.join(available)}.")
+            hint = _HINTS.get(name, "")
+            _warn(f"provider {name!r} is not available, and left out. Available: {', '.join(available)}.{hint}")
             if name not in known and not falls_back:
                 raise also(UnpoolError, RuntimeError)(
                     f"InferenceSession: expected providers out of {', '.join(known)}; got {name!r}. Correct the name."
                 )
     found.pop(OURS, None)
     found.setdefault(CPU, {})
+    if next(iter(found)) == OPENVINO:
+        require_properties(found[OPENVINO])
+    else:
+        found.pop(OPENVINO, None)
     return Providers(tuple(found), tuple(found.values()))
 
 

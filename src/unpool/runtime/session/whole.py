@@ -133,14 +133,15 @@ def whole_model(told: Told) -> WholeModel | None:
     What is told to the session goes to onnxruntime as it is.
     """
     source = told.source
-    if told.threads is not None or not _is_plain(source, TURNED if told.turns else None):
+    providers = told.all_providers
+    if told.threads is not None or providers.openvino is not None:
+        return None
+    if not _is_plain(source, TURNED if told.turns else None):
         return None
     words: dict[str, Any] = {} if told.reads_config is None else {"read_config_from_model": told.reads_config}
     if told.disabled_optimizers:
         words["disabled_optimizers"] = set(told.disabled_optimizers)
-    names, options = (
-        (None, None) if told.providers is None else map(list, (told.providers.names, told.providers.options))
-    )
+    names, options = (None, None) if told.providers is None else map(list, (providers.names, providers.options))
     try:
         session = onnxruntime.InferenceSession(source, told.options, names, options, enable_fallback=0, **words)
     except Exception:

@@ -1,0 +1,177 @@
+"""Says which pieces OpenVINO computes as they are written: others it would take too, and answer differently.
+
+It computes float64 and float16 in float32, and int64 in int32, without a word. So floats have to be float32, and an
+integer has to be a count, such as a size or the number of a class: a constant, or made of other counts, in such a way
+that it stays below 2**31.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import attributes, domain, label, reads, since_version, writes
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.plan.plan import Step
+
+
+class UnfitError(Exception):
+    """OpenVINO is not to run a piece, or does not take it; the message says why."""
+
+
+def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str]) -> None:
+    """Refuse a piece that OpenVINO may compute otherwise than it is written, or no faster.
+
+    Args:
+        graph: that has the piece.
+        step: the piece.
+        types: what is known of the values.
+        counted: the values that `counts` gives.
+
+    Raises:
+        UnfitError: it says why.
+    """
+    for position in step.nodes:
+        _require_operator(graph.nodes[position], graph, counted)
+        _require_types(graph.nodes[position], types, counted)
+    made = {name for position in step.nodes for name in writes(graph.nodes[position])}
+    if made <= counted:
+        raise UnfitError("it computes sizes only")
+
+
+def _require_operator(node: onnx.NodeProto, graph: Graph, counted: frozenset[str]) -> None:
+    if domain(node) or node.op_type not in OPERATORS:
+        name = ".".join(filter(None, (domain(node), node.op_type)))
+        raise UnfitError(f"{label(node)!r} is {name}, which is not known to give the same there")
+    if node.op_type == "Gather" and node.input[0] not in counted:
+        raise UnfitError(f"{label(node)!r} may differ there: indices are not checked")
+    rule = _RULES.get(node.op_type)
+    difference = rule(node, graph) if rule is not None else ""
+    if difference:
+        raise UnfitError(f"{label(node)!r} may differ there: {difference}")
+
+
+def _require_types(node: onnx.NodeProto, types: Types, counted: frozenset[str]) -> None:
+    for name in (*reads(node), *writes(node)):
+        kind = shapes.dtype(types.get(name))
+        if kind is None or kind.kind == "O":
+            raise UnfitError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
+        if (
+            kind in _KEPT
+            or (kind in _COUNTS and name in counted)
+            or (node.op_type == "Cast" and kind in _READ and name in reads(node))
+        ):
+            continue
+        taken = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
+        raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {taken}")
+
+
+def counts(graph: Graph) -> frozenset[str]:
+    """The values that count elements, and are below 2**31 for that reason."""
+    found = {name for name, tensor in graph.constants.items() if _is_small(tensor)}
+    found |= _ends_of_slices(graph)
+    for node in graph.nodes:
+        if domain(node) == "" and _counts(node, found):
+            found.update(writes(node))
+    return frozenset(found)
+
+
+def _counts(node: onnx.NodeProto, counted: set[str]) -> bool:
+    """Whether the node makes counts."""
+    if node.op_type in _MOVES:
+        return node.input[0] in counted
+    return node.op_type in _COUNT or (node.op_type in _COMBINE and counted.issuperset(reads(node)))
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    """Whether a constant is small enough for a count; large tensors are weights."""
+    kind = shapes.dtype(shapes.tensor_type(tensor.data_type, None))
+    if kind is None or kind.kind not in "iuf" or (kind.kind == "f" and np.prod(tensor.dims) > _MOST_ELEMENTS):
+        return False
+    array = array_of(tensor)
+    return not array.size or bool((np.abs(array.astype(np.float64)) < _LIMIT).all())
+
+
+def _ends_of_slices(graph: Graph) -> set[str]:
+    """Constants that only say where slices begin and end: far out means at the border, in 32 bits too."""
+    slices = {name for node in graph.nodes if node.op_type == "Slice" for name in node.input[1:3]}
+    others = {name for node in graph.nodes for name in (node.input if node.op_type != "Slice" else node.input[:1])}
+    return (slices - others) & graph.constants.keys()
+
+
+def _windows(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001  as every rule
+    """OpenVINO counts the windows at the border in its own way, and pads dilated ones."""
+    given = attributes(node)
+    if given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return "windows are counted otherwise with ceil_mode and auto_pad"
+    if any(size > 1 for size in given.get("dilations", ())):
+        return "its windows are dilated"
+    return ""
+
+
+def _resize(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+    """OpenVINO ignores some attributes, and rounds ties of computed scales in its own way."""
+    given = attributes(node)
+    if given.get("coordinate_transformation_mode", b"half_pixel") not in _COORDINATES:
+        return "its coordinate_transformation_mode"
+    if given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        return "keep_aspect_ratio_policy is ignored"
+    return next((f"{name} is ignored" for name in ("antialias", "exclude_outside", "axes") if given.get(name)), "") or (
+        "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
+    )
+
+
+def _softmax(node: onnx.NodeProto, graph: Graph) -> str:
+    """OpenVINO normalizes one axis, which is the meaning since version 13."""
+    version = since_version(node, graph.opsets[""])
+    return f"version {version} normalizes several axes at once" if version == _SOFTMAX_OF_SEVERAL_AXES else ""
+
+
+def _pad(node: onnx.NodeProto, graph: Graph) -> str:
+    """OpenVINO pads with zero where the value is no constant."""
+    return "" if graph.constants.keys() >= set(filter(None, node.input[1:])) else "its value is ignored"
+
+
+def _space_to_depth(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+    return "its mode is ignored" if attributes(node).get("mode", b"DCR") != b"DCR" else ""
+
+
+_KEPT = tuple(map(np.dtype, ("float32", "bool")))
+_READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+_COUNTS = tuple(map(np.dtype, ("int32", "int64")))
+_LIMIT = 2**31
+_MOST_ELEMENTS = 64
+_COUNT = {"Shape", "Size", "ArgMax", "ArgMin"}
+_MOVES = {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Flatten", "Transpose", "Expand"}
+_COMBINE = {"Add", "Sub", "Mul", "Div", "Concat", "Cast", "Floor", "Ceil", "Max", "Min", "ConstantOfShape", "Where"}
+
+_COORDINATES = (b"half_pixel", b"pytorch_half_pixel", b"asymmetric", b"align_corners")
+_SOFTMAX_OF_SEVERAL_AXES = 11
+OPERATORS = frozenset(
+    (
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu",
+        "Clip", "Concat", "ConstantOfShape", "Conv", "Cos", "DepthToSpace", "Div", "Dropout", "Elu", "Equal", "Erf",
+        "Exp", "Expand", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
+        "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+        "InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log",
+        "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max", "MaxPool", "Mean", "MeanVarianceNormalization",
+        "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal",
+        "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu",
+        "Reshape", "Resize", "Round", "Selu", "Shape", "Shrink", "Sigmoid", "Sign", "Sin", "Size", "Slice",
+        "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish",
+        "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
+    )
+)  # fmt: skip
+"""Operators that OpenVINO computes as onnx's own tests of them expect it; some with some attributes alone."""
+
+_RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _windows),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax),
+    "Pad": _pad,
+    "Resize": _resize,
+    "SpaceToDepth": _space_to_depth,
+}
+"""Of some operators: why OpenVINO may differ, "" if it does not."""
