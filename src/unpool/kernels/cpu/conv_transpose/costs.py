@@ -24,6 +24,15 @@ SINGLE_ROW = 2.0
 SINGLE_ROW_ALIGNED = 1.2
 """The same where every tap has a line of its own, and all rows begin at a whole vector."""
 
+RELOADING = 2
+"""A packed weight that a block of positions reads again, for the first tile of them."""
+
+STORING = 10
+"""Writing an output, from its sum."""
+
+JOB_PRODUCTS = 1 << 20
+"""In a job of one chunk of output channels and one tile of positions, if the chunk is not a single tile of channels."""
+
 NARROW_STORE = 8
 """Output channels of a group from which channels last are stored directly: fewer would be stored one by one."""
 

@@ -1,0 +1,190 @@
+"""Every thread gets an equal share: how kernels cut the calls of the benchmark, for 1 to 96 threads; nothing runs.
+
+What a job takes is what the routes' own costs say, and for what moves memory only, its bytes.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from benchmarks.case import Call
+from benchmarks.shapes import CHANNELS, CONV_TRANSPOSE, MAX_POOL, MAX_UNPOOL, SIZES, WINDOWS
+from unpool.dtypes import storage_type
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import conv_transpose, max_pool, max_unpool
+from unpool.kernels.cpu.conv_transpose import direct, phases, phases_blocking, points, rows, winograd, winograd_even
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
+from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.machine import jobs, threads
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jobs import EVEN, Cut
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool
+from unpool.kernels.cpu.max_unpool import check, scatter
+
+MOST = 96
+WORTH = 200.0
+"""Microseconds of work of each thread, from which on shares have to be even."""
+
+PRODUCTS = 58_700
+"""Multiply-adds at the processor's peak, in a microsecond of one thread."""
+
+BYTES = 10_000
+"""From and to memory, likewise."""
+
+POOLS, UNPOOLS, GROWTHS = (*MAX_POOL, *SIZES, *WINDOWS), MAX_UNPOOL, (*CONV_TRANSPOSE, *CHANNELS)
+
+COARSE = {}
+"""Where a job is as small as a tile of products, and still too much: how uneven shares may be at most."""
+
+
+def name_of(case: Call) -> str:
+    return f"{case.path} {case.title}"
+
+
+def axes_of(case: Call) -> tuple[Axis, ...]:
+    """One per spatial axis, as a kernel gets them."""
+    window, grows = Window(case.window, case.stride, case.dilation), case.operator == "conv_transpose"
+    larges, smalls = (case.y_shape, case.x_shape) if grows else (case.x_shape, case.y_shape)
+    if case.operator == "max_unpool":
+        larges, smalls = smalls, larges
+    return tuple(Axis(large, small, window, case.pad) for large, small in zip(larges[2:], smalls[2:], strict=True))
+
+
+def pool_of(case: Call) -> Pool:
+    """A pool as its route gets it."""
+    (n, c, *spatial), storage = case.shape, storage_type(case.numpy_type, "")
+    is_last = case.layout == "NHWC"
+    lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
+    elements = Elements(np.dtype(storage.bits), storage.infinity, lowest)
+    shape = (n, *spatial, c) if is_last else (n * c, *spatial)
+    return Pool.of(shape, axes_of(case), elements, case.indices, Mode(is_last))
+
+
+def work_of(case: Call) -> Work:
+    """A transposed convolution as its route gets it."""
+    sizes = case.shape[0], case.group, case.shape[1], case.channels // case.group
+    return Work(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_kept=True)
+
+
+class Jobs(NamedTuple):
+    """Of one kernel, in microseconds.
+
+    Attributes:
+        each: what every job takes.
+        along: so many in a row share what is prepared for them.
+        before: what that takes.
+    """
+
+    each: np.ndarray
+    along: int = 1
+    before: float = 0.0
+
+    def shares(self, count: int) -> np.ndarray:
+        """What each of so many threads gets, as a board deals jobs."""
+        edges = len(self.each) * np.arange(count + 1) // count
+        sums = np.append(0, np.cumsum(self.each))[edges]
+        rows = -(-edges[1:] // self.along) - edges[:-1] // self.along
+        return np.diff(sums) + rows * self.before
+
+
+def alike(count: int, total: float) -> Jobs:
+    """Jobs that share so many microseconds."""
+    return Jobs(np.full(count, total / count))
+
+
+def dealt(cut: Cut, last: float = 1.0) -> Jobs:
+    """Jobs of a cut; the last row of those that share what is prepared may be shorter, and is `last` of the others."""
+    each = np.full(cut.jobs, cut.each / PRODUCTS)
+    each[-cut.along :] *= last
+    return Jobs(each, cut.along, cut.before / PRODUCTS)
+
+
+def last_part(size: int, part: int, unit: int) -> float:
+    """What the last part has of the others, in whole units."""
+    return -(-(size % part) // unit) * unit / part or 1.0
+
+
+def kernels(case: Call, count: int) -> Iterator[Jobs]:
+    """The jobs of every kernel that a call runs with so many threads, in microseconds."""
+    if case.operator == "conv_transpose":
+        yield from growths(work_of(case), count)
+    elif case.operator == "max_pool":
+        pool = pool_of(case)
+        yield alike(max_pool.route(pool)._jobs, pool.nbytes / BYTES)
+    else:
+        planes, large = case.shape[0] * case.shape[1], int(np.prod(case.shape[2:]))
+        small = int(np.prod(case.x_shape[2:]))
+        streams = max_unpool.route(
+            axes_of(case), planes, 4, channels_last=False, counts_in_y=True, was_written=True
+        )  # fmt: skip
+        assert streams is not None
+        yield alike(streams._jobs, planes * (12 * small + 4 * large) / BYTES)
+        yield alike(check._range_check(planes * small, planes * large, planes)._jobs, planes * 8 * small / BYTES)
+        parts = scatter._parts(planes, small, large, count)
+        yield alike(planes * parts, planes * (parts * 8 * small + 4 * (small + large)) / BYTES)
+
+
+def growths(work: Work, count: int) -> Iterator[Jobs]:
+    """The same for a transposed convolution."""
+    way, channels, products = conv_transpose.ways(work)[0], work.channels // work.group, work.split_work * 4
+    if way == "phases":
+        whole = phases_blocking.blocking(work.axes, channels, work.maps, 4)
+        found, _ = phases_blocking.shared(whole, work, count)
+        cut = phases_blocking._cut(found, found.block, work)
+        yield dealt(cut, last_part(found.plan.length, found.block, found.step))
+    elif way == "winograd":
+        found = winograd.cut_of(work, count)
+        positions = work.batch * int(np.prod(tiling_of(work.axes).tiles))
+        yield dealt(found.jobs, last_part(positions, found.block, vector_bytes() // 4))
+        shape = (work.batch, work.channels, *(axis.small for axis in work.axes))
+        launch = winograd_even._look(work.axes, shape, work.dtype, work.group, count)[0]
+        yield alike(launch._jobs, 4 * int(np.prod(shape)) / BYTES)
+    elif way == "direct":
+        yield alike(direct.launch(work).of(count)._jobs, 4 * products / PRODUCTS)
+    else:
+        with patch.object(Launch, "on", lambda self, *_: made.append(self)):
+            made: list[Launch] = []
+            arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
+            {"points": points, "rows": rows}[way].writer(work)(*arrays, count)
+        yield alike(made[0]._jobs, products / PRODUCTS)
+
+
+@pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *GROWTHS], ids=name_of)
+def test_shares_are_even(case: Call) -> None:
+    """The busiest of 1 to 96 threads has at most EVEN times the mean, where that is worth 200 microseconds."""
+    worst = {}
+    for count in range(1, MOST + 1):
+        for number, each in enumerate(kernels(case, count)):
+            got = each.shares(count)
+            if got.mean() >= WORTH:
+                worst[number, count] = float(got.max() / got.mean())
+    allowed = COARSE.get(case.path, EVEN)
+    assert {key: share for key, share in worst.items() if share > allowed} == {}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 16, 96])
+def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs whose costs are compared are those that the kernels get."""
+    monkeypatch.setattr(threads, "available", lambda: MOST)
+    for case in GROWTHS:
+        work = work_of(case)
+        way = conv_transpose.ways(work)[0]
+        if way == "winograd":
+            assert winograd.launch(work).of(count)._jobs == winograd.cut_of(work, count).jobs.jobs
+        elif way == "phases" and case.shape[-1] <= 64:
+            whole = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, 4)
+            found, pieces = phases_blocking.shared(whole, work, count)
+            launch = phases.launch(work, work.dtype).of(count)
+            assert (launch._jobs, launch._pieces) == (phases_blocking._cut(found, found.block, work).jobs, pieces)
+
+
+@pytest.mark.parametrize("count", range(1, MOST + 1))
+def test_enough_is_enough(count: int) -> None:
+    """From `enough` jobs on shares are even, and one less would not do for all threads."""
+    fewest = jobs.enough(count)
+    assert all(jobs.busiest(number, count) <= EVEN for number in range(fewest, fewest + 2 * count))
+    assert count < 3 or any(jobs.busiest(number, count) > EVEN for number in range(count, fewest))
