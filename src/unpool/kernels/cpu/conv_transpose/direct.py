@@ -197,8 +197,8 @@ def _launch(work: Work, ending: Ending, cost: int, threads: int) -> Launch:
     stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
     rows, reach, kinds = tables.rows_of(work.axes[:-1])
-    fewest = -(-enough(threads) // (work.batch * work.group * stretches))
-    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), fewest)
+    outer = work.batch * work.group * stretches
+    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), -(-enough(threads) // outer))
     height = int((bands[:, 3] - bands[:, 2]).max())
     apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
     rows = tables.in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
@@ -214,10 +214,7 @@ def _launch(work: Work, ending: Ending, cost: int, threads: int) -> Launch:
         bands, rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
         np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
-    count, given = (
-        work.batch * work.group * len(bands) * stretches,
-        record(about, activation=activation_type(work.dtype)),
-    )
+    given, count = record(about, activation=activation_type(work.dtype)), outer * len(bands)
     return Launch(_kernel(work.dtype), count, cost, given, read)
 
 

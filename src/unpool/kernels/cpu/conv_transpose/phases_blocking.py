@@ -73,7 +73,7 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     room = NEAR_BYTES if channels < FEW else RESULT_BYTES
     near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
     fitting = min(near, room // (size * phases * min(maps, rows)))
-    tiles, heights = -(-plan.length // step), -(-maps // rows)
+    tiles = -(-plan.length // step)
     small = JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step)
     for most in (max(4, fitting // step), 1):
         block = -(-tiles // -(-tiles // most)) * step

@@ -36,7 +36,7 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, pack_tiles
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, WinogradTiling, find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
