@@ -3,13 +3,14 @@
 What a job takes is what the routes' own costs say, and for what moves memory only, its bytes.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+import unpool
 from benchmarks.case import Call
 from benchmarks.shapes import CHANNELS, CONV_TRANSPOSE, MAX_POOL, MAX_UNPOOL, SIZES, WINDOWS
 from unpool.dtypes import storage_type
@@ -24,6 +25,7 @@ from unpool.kernels.cpu.machine.jobs import EVEN, Cut
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool
 from unpool.kernels.cpu.max_unpool import check, scatter
+from unpool.kernels.cpu.rows import readonly
 
 MOST = 96
 WORTH = 200.0
@@ -188,3 +190,55 @@ def test_enough_is_enough(count: int) -> None:
     fewest = jobs.enough(count)
     assert all(jobs.busiest(number, count) <= EVEN for number in range(fewest, fewest + 2 * count))
     assert count < 3 or any(jobs.busiest(number, count) > EVEN for number in range(count, fewest))
+
+
+def grown(threads: int) -> list[bytes]:
+    """By Winograd's tiles, by phases, and by phases to few positions."""
+    random, found = np.random.default_rng(5), []
+    for small, window, channels, maps in (((23, 29), 4, 40, 72), ((17, 19), 5, 24, 20), ((5, 6), 2, 96, 72)):
+        shapes = (2, channels, *small), (channels, maps, window, window)
+        x, w = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
+        found.append(unpool.conv_transpose(x, w, strides=[2, 2], threads=threads).tobytes())
+    return found
+
+
+def scattered(threads: int) -> list[bytes]:
+    """One plane, and three, with indices that are equal or far apart."""
+    random, found = np.random.default_rng(6), []
+    for planes in (1, 3):
+        x = random.standard_normal((1, planes, 181, 211)).astype(np.float32)
+        places = random.integers(0, 4 * 181 * 211, x.shape) // 7
+        places += 4 * 181 * 211 * np.arange(planes).reshape(1, -1, 1, 1)
+        found.append(unpool.max_unpool(x, places, kernel_shape=[2, 2], strides=[2, 2], threads=threads).tobytes())
+    return found
+
+
+@pytest.mark.parametrize("work", [grown, scattered], ids=lambda work: work.__name__)
+def test_cuts_change_no_bit(work: Callable[[int], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads a call is cut for, it gives the same bytes; one computes all jobs here."""
+
+    def compute(kernel: Any, first: int, stop: int, *rest: Any) -> list[Any]:
+        return [kernel(*rest[-1], part, part + 1) for part in range(first, stop)]
+
+    monkeypatch.setattr(threads, "_cores", lambda: MOST)
+    monkeypatch.setattr(threads._workers, "compute", compute)
+    alone = work(1)
+    for count in (2, 3, 7, 16, MOST):
+        assert work(count) == alone, count
+
+
+def test_parts_of_planes_take_their_own_indices() -> None:
+    """Cut into any number of parts, a plane is what it is when nobody cuts it; an index beside it is refused."""
+    random = np.random.default_rng(8)
+    x, places = random.integers(1, 99, (1, 2, 5, 7)), random.integers(0, 60, (1, 2, 5, 7))
+    places[0, 1] += 60
+    expected = np.zeros(120, np.int64)
+    for value, place in zip(x.flat, places.flat, strict=True):
+        expected[place] = value
+    for parts in (1, 2, 7, 60):
+        y = np.full(120, -1)
+        kernel = scatter._kernel()
+        assert kernel(readonly(x), readonly(places), y, 2, parts, 1, 0, 2 * parts)
+        assert y.tolist() == expected.tolist()
+    places[0, 0, 4, 6] = 60
+    assert not kernel(readonly(x), readonly(places), y, 2, 60, 1, 0, 120)

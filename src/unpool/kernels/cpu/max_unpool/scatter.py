@@ -46,8 +46,8 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
     if x.size == 0:
         return True
     count = useful(work, threads if is_local else 1)
-    parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 1
-    launch = _launch(x.dtype, planes, parts, work, channels, clears)
+    parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 0
+    launch = _launch(x.dtype, planes, parts, work, channels)
     return all(launch.on((), count, readonly(x), readonly(indices), y.reshape(-1)))
 
 
@@ -63,9 +63,9 @@ def _parts(planes: int, small: int, large: int, threads: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _launch(_: np.dtype[Any], planes: int, parts: int, work: int, channels: int, clears: bool) -> Launch:
-    """For arrays of one type."""
-    return Launch(_kernel(), planes * parts, work, planes, parts, channels, clears)
+def _launch(_: np.dtype[Any], planes: int, parts: int, work: int, channels: int) -> Launch:
+    """For arrays of one type; 0 parts are those of planes that are not independent, or not side by side."""
+    return Launch(_kernel(), planes * max(1, parts), work, planes, parts, channels)
 
 
 @cache
@@ -75,19 +75,19 @@ def _kernel():
 
 def _make(digest):
     @compiled()
-    def scatter_planes(x, indices, y, planes, parts, channels, clears, first, stop):
+    def scatter_planes(x, indices, y, planes, parts, channels, first, stop):
         """For every plane, for every part of it, for every position of its indices; whether all were in range.
 
-        With `clears` a plane takes no index of another one, and a part of it is cleared just before it is written,
-        while it is in the cache. Channels-last arrays swap plane and position on both sides.
+        Where there are parts, a plane takes no index of another one, and a part of it is cleared just before it is
+        written, while it is in the cache. Channels-last arrays swap plane and position on both sides.
         """
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         small, large, size = x.size // planes, y.size // planes, y.itemsize
         low, extent = np.uint64(0), np.uint64(y.size)
         begin, reach = low, extent
         for job in range(first, stop):
-            plane, part = job // parts, job % parts
-            if clears:
+            plane, part = job // max(1, parts), job % max(1, parts)
+            if parts > 0:
                 low, extent = np.uint64(plane * large), np.uint64(large)
                 start, end = plane * large + large * part // parts, plane * large + large * (part + 1) // parts
                 begin, reach = np.uint64(start), np.uint64(end - start)
