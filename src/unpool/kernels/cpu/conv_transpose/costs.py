@@ -30,8 +30,14 @@ RELOADING = 2
 STORING = 10
 """Writing an output, from its sum."""
 
-JOB_PRODUCTS = 1 << 20
-"""In a job of one chunk of output channels and one tile of positions, if the chunk is not a single tile of channels."""
+FILLING = 400
+"""Laying out a vector of the line for a job: it may begin and end anywhere, and the line is in memory of its own."""
+
+JOB_PRODUCTS = 1 << 18
+"""In a job of one chunk of output channels and one tile of positions, where TILES_TOGETHER are fewer."""
+
+TILES_TOGETHER = 4
+"""Tiles of channels, or more, in a chunk, for every class: they find some channels of the input in the first cache."""
 
 NARROW_STORE = 8
 """Output channels of a group from which channels last are stored directly: fewer would be stored one by one."""

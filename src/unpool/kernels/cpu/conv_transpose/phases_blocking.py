@@ -7,6 +7,7 @@ from unpool.geometry import Axis
 from unpool.kept import kept
 from unpool.kernels.cpu.conv_transpose.costs import (
     FEW,
+    FILLING,
     JOB_PRODUCTS,
     LAYING,
     NEAR_BYTES,
@@ -16,6 +17,7 @@ from unpool.kernels.cpu.conv_transpose.costs import (
     SINGLE_ROW,
     SINGLE_ROW_ALIGNED,
     STORING,
+    TILES_TOGETHER,
     TOGETHER,
     WORKSPACE_BYTES,
 )
@@ -74,7 +76,10 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
     near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
     fitting = min(near, room // (size * phases * min(maps, rows)))
     tiles = -(-plan.length // step)
-    small = JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step)
+    small = max(
+        JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step),
+        -(-TILES_TOGETHER // min(len(each.phases) for each in plan.classes)),
+    )
     for most in (max(4, fitting // step), 1):
         block = -(-tiles // -(-tiles // most)) * step
         chunk = min(maps, max(1, min(small, room // (size * phases * rows * block))) * rows)
@@ -107,13 +112,15 @@ def _cut(found: Blocking, block: int, work: Work) -> Cut:
     plan, rows, channels = found.plan, TILES[found.tile][0], work.channels // work.group
     planes, blocks, chunks = work.batch * work.group, -(-plan.length // block), -(-work.maps // found.chunk)
     columns, stores = -(-plan.length // found.step) * found.step, math.prod(plan.phases) * STORING
+    last = plan.padded[-1]
+    vectors = -(-(block + plan.margin) // last) * -(-last * TILES[found.tile][1] // found.step)
     some, every = (channels * _filled(plan, maps, rows) for maps in (found.chunk, work.maps))
     return Cut(
         jobs=planes * blocks * chunks,
         each=some * (block + RELOADING) + found.chunk * stores * block,
         total=planes * (every * (columns + blocks * RELOADING) + work.maps * stores * columns),
         along=chunks,
-        before=LAYING * channels * len(plan.copies) * (block + plan.margin),
+        before=FILLING * channels * len(plan.copies) * vectors,
     )
 
 
