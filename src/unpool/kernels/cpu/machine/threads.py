@@ -46,7 +46,7 @@ WHOLE = 0.15
 _PLAIN = is_plain()
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
-_WAKING = 5000  # what it takes to wake a thread, in the same unit
+_WAKING = 5000  # of a caller, for each thread that sleeps, in the same unit: an estimate
 _FORGET = 0.7  # of the longest time, with every call
 
 
