@@ -14,6 +14,7 @@ from unpool.kernels.cpu.conv_transpose import growth as router
 from unpool.kernels.cpu.conv_transpose import winograd
 from unpool.kernels.cpu.conv_transpose.winograd_even import Thresholds, find_uneven, thresholds_of, thresholds_record
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
@@ -143,7 +144,8 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
     axes = square(size, 300, stride=max(1, size // 2))
     plan = find_tiling(axes)
     assert plan is not None
-    cut = winograd.cut_of(plan, 16, channels, 999, 4)
+    work = Work(axes, 16, 1, channels, 999, np.dtype(np.float32), is_plain=True, is_kept=True)
+    cut = winograd.cut_of(work, 1)
     phases = plan.phases
     elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
     assert elements * cut.block * 4 < 28 << 20

@@ -24,6 +24,21 @@ SINGLE_ROW = 2.0
 SINGLE_ROW_ALIGNED = 1.2
 """The same where every tap has a line of its own, and all rows begin at a whole vector."""
 
+RELOADING = 2
+"""A packed weight that a block of positions reads again, for the first tile of them."""
+
+STORING = 10
+"""Writing an output, from its sum."""
+
+FILLING = 400
+"""Laying out a vector of the line for a job: it may begin and end anywhere, and the line is in memory of its own."""
+
+JOB_PRODUCTS = 1 << 18
+"""In a job of one chunk of output channels and one tile of positions, where TILES_TOGETHER are fewer."""
+
+TILES_TOGETHER = 4
+"""Tiles of channels, or more, in a chunk, for every class: they find some channels of the input in the first cache."""
+
 NARROW_STORE = 8
 """Output channels of a group from which channels last are stored directly: fewer would be stored one by one."""
 

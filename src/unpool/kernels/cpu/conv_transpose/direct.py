@@ -21,7 +21,8 @@ from unpool.kernels.cpu.conv_transpose import direct_tables as tables
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
-from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.machine.jobs import enough
+from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, Launches
 from unpool.kernels.cpu.vector import (
     Activation,
     activated,
@@ -172,7 +173,7 @@ class Tables(NamedTuple):
     terms: Table
 
 
-def launch(work: Work, ending: Ending = PLAIN) -> Launch:
+def launch(work: Work, ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution which this way `fits`.
 
     It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
@@ -182,6 +183,13 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
         work: what is to be computed.
         ending: the activation of the sums.
     """
+    outputs = work.batch * work.group * work.maps * work.large
+    cost = (outputs + work.batch * work.channels * work.maps * work.small * work.taps) // VECTORISED
+    return Launches(cost, lambda threads: _launch(work, ending, cost, threads))
+
+
+def _launch(work: Work, ending: Ending, cost: int, threads: int) -> Launch:
+    """The same in bands for so many threads."""
     last, channels, size = work.axes[-1], work.channels // work.group, work.dtype.itemsize
     lanes = vector_bytes() // size
     taps, left, beyond = tables.taps_of(last, lanes)
@@ -189,7 +197,8 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
     stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
     rows, reach, kinds = tables.rows_of(work.axes[:-1])
-    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), work.batch * work.group * stretches)
+    outer = work.batch * work.group * stretches
+    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), -(-enough(threads) // outer))
     height = int((bands[:, 3] - bands[:, 2]).max())
     apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
     rows = tables.in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
@@ -205,11 +214,8 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
         bands, rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
         np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
-    outputs = work.batch * work.group * work.maps * work.large
-    return Launch(
-        _kernel(work.dtype), work.batch * work.group * len(bands) * stretches,
-        outputs * (1 + bounds[-1] // len(lists)), record(about, activation=activation_type(work.dtype)), read,
-    )  # fmt: skip
+    given, count = record(about, activation=activation_type(work.dtype)), outer * len(bands)
+    return Launch(_kernel(work.dtype), count, cost, given, read)
 
 
 @cache

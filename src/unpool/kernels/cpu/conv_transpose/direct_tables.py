@@ -4,9 +4,6 @@ import numpy as np
 
 from unpool.geometry import Axis, growing_walk, tap_spans
 
-FEWEST_JOBS = 8
-"""Planes are cut until there are so many parts, so that threads have equal shares."""
-
 
 def products_of(channels: int, kind, taps, apart: list[list[int]]):
     """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
@@ -51,14 +48,14 @@ def rows_of(leading: tuple[Axis, ...]):
     return rows, reach, kinds
 
 
-def bands_of(reach, most: int, parts: int):
+def bands_of(reach, most: int, fewest: int):
     """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    So many that they read at most `most` rows each, and that there are FEWEST_JOBS where the rest of the call has
-    `parts`; but fewer if they would read everything more than twice.
+    So many that they read at most `most` rows each, and that there are `fewest`; but fewer if they would read
+    everything more than twice.
     """
     count, bands = 1, _equal_bands(reach, 1)
-    while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count * parts < FEWEST_JOBS):
+    while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count < fewest):
         count = min(len(reach), 2 * count)
         finer = _equal_bands(reach, count)
         if (finer[:, 3] - finer[:, 2]).sum() > 2 * (reach[:, 1].max() + 1):

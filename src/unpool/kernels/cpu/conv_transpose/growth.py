@@ -58,7 +58,11 @@ class Growth:
         self._is_empty = work.batch * work.maps * work.group * work.large == 0
         self._ways: dict[bool, tuple[Way, ...]] = {}
         self._runs: dict[Way, Run] = {}
-        self.nbytes = 0  # of the tables of these
+
+    @property
+    def nbytes(self) -> int:
+        """Of the tables of all ways that calls went."""
+        return sum(map(bytes_of, self._runs.copy().values()))
 
     def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
         """Write the transposed convolution of x and w, plus b, activated, to `y`.
@@ -93,9 +97,7 @@ class Growth:
         run = self._runs.get(way)
         if run is None:
             run = self._runs[way] = _start(way, self._work, self._storage, self._ending)
-            size = bytes_of(run)
-            self.nbytes += size
-            grew(size)
+            grew(bytes_of(run))
         return run
 
 

@@ -24,13 +24,13 @@ from unpool.kernels.cpu.conv_transpose.phases_blocking import (
 from unpool.kernels.cpu.conv_transpose.phases_kernel import KIND, About, Kind, Tables, kernel_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import Activation, activation_type
 from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.named import record
 
 
-def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
+def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution.
 
     It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what `pack` made;
@@ -41,8 +41,14 @@ def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch
         storage: type of x and y: float32, float64, float16 or bfloat16.
         ending: the layout of x and y, and what is done to sums before they are stored.
     """
+    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, threads))
+
+
+def _launch(work: Work, storage: np.dtype[Any], ending: Ending, threads: int) -> Launch:
+    """The same in blocks for so many threads."""
     channels, maps, last = work.channels // work.group, work.maps, work.axes[-1]
-    cut = phases_blocking.blocking(work.axes, channels, maps, work.dtype.itemsize)
+    whole = phases_blocking.blocking(work.axes, channels, maps, work.dtype.itemsize)
+    cut, pieces = phases_blocking.shared(whole, work, threads)
     plan, y_maps, lanes = cut.plan, maps * work.group, vector_bytes() // work.dtype.itemsize
     line, pitch = line_pitch(plan, cut.block, lanes)
     x_batch, x_channel, x_lane = _steps(work.channels, work.small, ending)
@@ -62,9 +68,8 @@ def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch
     )  # fmt: skip
     return Launch(
         kernel_of(work.dtype, BITS.get(storage.name, storage)),
-        work.batch * work.group * about.blocks * about.chunks,
-        work.batch * y_maps * work.large * channels * offsets.size,
-        record(about, activation=activation_type(work.dtype)), read,
+        work.batch * work.group * about.blocks * about.chunks, work.split_work,
+        record(about, activation=activation_type(work.dtype)), read, pieces=pieces,
     )  # fmt: skip
 
 

@@ -36,10 +36,11 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, pack_tiles
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, WinogradTiling, find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
+from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector import Activation
 from unpool.kernels.cpu.vector.named import record
@@ -59,6 +60,7 @@ MOST_CHANNELS = 1 << 13
 _INPUT_COST = 350  # as many products as the transform of one tile of one channel costs
 _OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
 _SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
+_PANEL_COST = 0.5  # and one transformed input that a chunk of output channels reads again
 _WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
 _PACK_COST = 90  # and one that is not kept
 _DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
@@ -66,24 +68,56 @@ _STORE_COST = 10  # and one output of that way
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How the work is cut: positions per block, output channels per chunk."""
+class Blocks:
+    """How the work is cut.
+
+    Attributes:
+        block: positions of a block, whole vectors.
+        chunk: output channels of a chunk, whole tiles.
+        jobs: what that costs, in multiply-adds of full tiles.
+    """
 
     block: int
     chunk: int
+    jobs: Cut
 
 
-def cut_of(tiling: WinogradTiling, batch: int, channels: int, maps: int, size: int) -> Cut:
-    """Blocks that share their positions evenly, and chunks, both in whole vectors and tiles."""
-    lanes, rows = vector_bytes() // size, tile_rows()
-    vectors = -(-batch * math.prod(tiling.tiles) // lanes)
-    fitting = max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
-    block = max(2, -(-vectors // -(-vectors // fitting))) * lanes
-    phases = tiling.phases
-    fitting = max(1, PRODUCT_BYTES // (16 * phases * block * size * rows))
-    tiles = -(-maps // rows)
-    chunks = max(-(-tiles // fitting), min(2, tiles))
-    return Cut(block, -(-tiles // chunks) * rows)
+def cut_of(work: Work, threads: int) -> Blocks:
+    """The blocks and chunks that so many threads finish first: at most as large as the caches take."""
+    tiling, size, rows = tiling_of(work.axes), work.dtype.itemsize, tile_rows()
+    lanes, found = vector_bytes() // size, []
+    vectors, tiles = -(-work.batch * math.prod(tiling.tiles) // lanes), -(-work.maps // rows)
+    for wide in even_parts(vectors, _most_vectors(work.channels // work.group)):
+        block = max(2, wide) * lanes
+        highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
+        found += [_blocks(work, block, high * rows) for high in even_parts(tiles, highest)]
+    chosen = choose((each.jobs for each in found), threads)
+    return next(each for each in found if each.jobs is chosen)
+
+
+def _most_vectors(channels: int) -> int:
+    """Of positions in a block."""
+    return max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
+
+
+def _blocks(work: Work, block: int, chunk: int) -> Blocks:
+    """Blocks of so many positions and chunks of so many output channels, and what they cost."""
+    tiling, channels, rows = tiling_of(work.axes), work.channels // work.group, tile_rows()
+    lanes = vector_bytes() // work.dtype.itemsize
+    positions = -(-work.batch * math.prod(tiling.tiles) // lanes) * lanes
+    blocks, chunks = -(-positions // block), -(-work.maps // chunk)
+    weights = len(tiling.entries) * channels
+    outputs = tiling.phases * (_OUTPUT_COST + _scattered(work.axes) * tiling.outputs**2)
+    each = chunk * (weights * (block + _WEIGHT_COST) + outputs * block) + _PANEL_COST * 16 * channels * block
+    whole = -(-work.maps // rows) * rows * (weights * (positions + blocks * _WEIGHT_COST) + outputs * positions)
+    total = work.group * (whole + _PANEL_COST * 16 * channels * positions * chunks)
+    before = channels * block * _INPUT_COST
+    return Blocks(block, chunk, Cut(work.group * blocks * chunks, each, total, chunks, before))
+
+
+def _scattered(axes: tuple[Axis, ...]) -> int:
+    """What an output costs more whose neighbours are of other phases, more than two."""
+    return _SCATTER_COST if axes[1].window.stride > 2 else 0
 
 
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
@@ -101,8 +135,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
         return math.inf
     lanes, rows = vector_bytes() // size, tile_rows()
-    block = cut_of(tiling, batch, channels, maps, size).block
-    blocks = -(-batch * math.prod(tiling.tiles) // block)
+    blocks = -(-batch * math.prod(tiling.tiles) // (_most_vectors(channels) * lanes))
     positions = max(2 * lanes, -(-batch * math.prod(tiling.tiles) // lanes) * lanes)
     weights = len(tiling.entries) * -(-maps // rows) * rows * channels
     phases = tiling.phases
@@ -153,7 +186,7 @@ def _packing(_: np.dtype[Any], jobs: int, work: int) -> Launch:
     return Launch(pack_tiles, jobs, work, pieces=1)
 
 
-def launch(work: Work, ending: Ending = PLAIN) -> Launch:
+def launch(work: Work, ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
 
     It takes (x, packed, b, y), all C-contiguous and of one type: (N, C, d1, d2); what `pack` gives; (M,);
@@ -163,8 +196,12 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
         work: what is to be computed, over axes that have a tiling.
         ending: the activation of the sums.
     """
-    tiling, channels = tiling_of(work.axes), work.channels // work.group
-    cut = cut_of(tiling, work.batch, channels, work.maps, work.dtype.itemsize)
+    return Launches(work.split_work, lambda threads: _launch(work, ending, threads))
+
+
+def _launch(work: Work, ending: Ending, threads: int) -> Launch:
+    """The same in blocks and chunks for so many threads."""
+    tiling, channels, cut = tiling_of(work.axes), work.channels // work.group, cut_of(work, threads)
     positions = work.batch * math.prod(tiling.tiles)
     (rows, columns), (down, across) = work.axes, tiling.sides
     origins = np.zeros((2, MOST_PHASES), np.int64)
@@ -179,8 +216,7 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
         phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
         activation=Activation(ending.is_active, *ending.bounds),
     )  # fmt: skip
-    outputs = work.batch * work.group * work.maps * work.large
     return Launch(
-        kernel(work.dtype.name, tiling.outputs), work.group * about.blocks * about.chunks, outputs * channels * 4,
+        kernel(work.dtype.name, tiling.outputs), cut.jobs.jobs, work.split_work,
         record_of(about, work.dtype), np.array(list(tiling.entries), record(Entry(0, 0)).dtype), pieces=1,
     )  # fmt: skip

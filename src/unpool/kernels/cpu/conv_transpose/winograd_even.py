@@ -24,7 +24,8 @@ import numpy.typing as npt
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, WinogradTiling, tiling_of
 from unpool.kernels.cpu.machine.compiled import compiled, inlined
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
+from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
+from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, useful
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector.named import record
 
@@ -194,18 +195,20 @@ def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int 
         group: number of groups.
         threads: at most so many; None for all cores.
     """
-    launch, tiles, *tables = _look(axes, x.shape, x.dtype, group)
+    count = useful(x.size // VECTORISED, threads)
+    launch, tiles, *tables = _look(axes, x.shape, x.dtype, group, count)
     verdict = np.zeros(tiles, np.uint8)
-    launch.on((), threads, readonly(x), verdict, thresholds, *tables)
+    launch.on((), count, readonly(x), verdict, thresholds, *tables)
     return np.flatnonzero(verdict)
 
 
 @lru_cache(maxsize=64)
-def _look(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int):
-    """What looks at the tiles, how many they are, and what the kernel reads of a call."""
+def _look(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int):
+    """What looks at the tiles with so many threads, how many they are, and what the kernel reads of a call."""
     tiling, (batch, channels, height, width) = tiling_of(axes), shape
     down, across = tiling.tiles
-    bands = min(down, max(-(-down // BAND), -(-4 // batch)))  # of each image, so that there are some for every thread
+    cuts = [_bands(height, tiling, batch) for height in even_parts(down, BAND)]
+    bands = choose(cuts, threads).jobs // batch
     about = About(
         groups=group, channels=channels // group, height=height, width=width, bands=bands,
         tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
@@ -213,6 +216,13 @@ def _look(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], grou
     )  # fmt: skip
     launch = Launch(judge, batch * bands, math.prod(shape) // VECTORISED, pieces=1)
     return launch, batch * down * across, record(about), *windows_of(axes, tiling)
+
+
+def _bands(height: int, tiling: WinogradTiling, batch: int) -> Cut:
+    """What bands of so many rows of tiles cost, in rows of x: those that two bands share are read for each."""
+    down, outputs = tiling.tiles[0], tiling.outputs
+    bands, shared = -(-down // height), 4 - outputs
+    return Cut(batch * bands, height * outputs + shared, batch * (down * outputs + bands * shared))
 
 
 @compiled(fastmath={"contract"})

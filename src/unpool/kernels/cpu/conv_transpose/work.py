@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.machine.threads import VECTORISED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,8 @@ class Work:
     def taps(self) -> int:
         """Of a window."""
         return math.prod(axis.window.size for axis in self.axes)
+
+    @property
+    def split_work(self) -> int:
+        """As `split` counts it, where sums stay in registers."""
+        return self.batch * self.channels * self.maps * self.small * self.taps // VECTORISED

@@ -154,12 +154,13 @@ def help_with(board, me):
     parts = threads * pieces
     for number in range(me, me + threads):
         owner = number % threads
-        piece = add(taken + 8 * _LINE * owner, 1)
-        while piece < pieces:
-            part = owner * pieces + piece
-            start, stop = first + jobs * part // parts, first + jobs * (part + 1) // parts
-            call(read(board + 8 * ENTRY), board, start, stop, part)
-            piece = add(taken + 8 * _LINE * owner, 1)
+        place = taken + 8 * _LINE * owner
+        while read(place) < pieces:  # many threads may read a line at once, but only one may add to it
+            piece = add(place, 1)
+            if piece < pieces:
+                part = owner * pieces + piece
+                start, stop = first + jobs * part // parts, first + jobs * (part + 1) // parts
+                call(read(board + 8 * ENTRY), board, start, stop, part)
 
 
 def _make_lead(digest):

@@ -20,20 +20,18 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from unpool.kept import bytes_of
+from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu.machine import board
 from unpool.kernels.cpu.machine.cores import available
 from unpool.kernels.cpu.machine.entry import SHARED
+from unpool.kernels.cpu.machine.jobs import PIECES
 from unpool.kernels.cpu.machine.numba_seam import entry_point, is_plain
 from unpool.kernels.cpu.machine.parts import Parts
 from unpool.kernels.cpu.machine.stop import go_on
 
 VECTORISED = 4
-"""So many elements of a pool that moves whole vectors take the time of one, as `split` counts work."""
-
-PIECES = 4
-"""Parts of each thread in a `Launch`, unless it says otherwise: a thread that is done early takes over what others have
-not begun."""
+"""So many elements of a pool that moves whole vectors, or products of sums in registers, take the time of one element,
+as `split` counts work."""
 
 IDLE = 60.0
 """Seconds without work after which a thread ends; the next call that wants it starts it again."""
@@ -48,6 +46,7 @@ WHOLE = 0.15
 _PLAIN = is_plain()
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
+_WAKING = 5000  # of a caller, for each thread that sleeps, in the same unit: an estimate
 _FORGET = 0.7  # of the longest time, with every call
 
 
@@ -75,7 +74,7 @@ class Pace:
             if threads <= 1 or stop - first < threads:
                 results.append(kernel(*args, first, stop))
             else:
-                results += _workers.compute(kernel, first, stop, threads, pieces, args)
+                results += _workers.compute(kernel, first, stop, threads, pieces, work, args)
             seconds = (time.perf_counter() - start) / (work * (stop - first) / jobs)
             first = stop
         self._seconds = max(seconds, self._seconds * _FORGET) if self._is_known else seconds
@@ -148,9 +147,14 @@ class _Workers:
         self._lock = threading.Lock()  # the list
 
     def compute(
-        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, args: tuple[Any, ...]
-    ) -> Any:
-        """Have the jobs computed; what each part gives, in order."""
+        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, work: int,
+        args: tuple[Any, ...],
+    ) -> Any:  # fmt: skip
+        """Have the jobs computed; what each part gives, in order.
+
+        The caller wakes threads one by one. With n of them the work is done in work / n, and waking another one saves
+        less than it takes where n * n * _WAKING is more than the work.
+        """
         if len(self._all) < threads - 1:
             self._grow(threads - 1)
         helpers = self._all[: threads - 1]
@@ -158,9 +162,13 @@ class _Workers:
         if _PLAIN:
             parts = Parts(kernel, args, first, stop, (len(helpers) + 1) * pieces)
             return parts.compute([worker.wake for worker in helpers])
+        woken = 0
         for worker in helpers:
             if worker.box[0] == board.PARKED:
+                if woken and woken * woken * _WAKING > work:
+                    break
                 worker.wake(worker.watch)
+                woken += 1
         blank, start = self._blank.get((len(helpers), pieces)) or self._new_blank(helpers, pieces)
         record = blank.copy()
         record[board.FIRST], record[board.STOP] = first, stop
@@ -215,12 +223,16 @@ def split(
     Returns:
         What the kernel returned for each part, in order, as numbers where there are several.
     """
-    most = min(jobs, work // _WORTH_A_THREAD)
-    if most > 1:
-        most = min(most, available() if threads is None else min(threads, _cores()))
+    most = min(jobs, useful(work, threads))
     if work > _WORTH_A_ROUND:
         return (pace or _paces.setdefault(kernel, Pace())).run(kernel, jobs, work, max(most, 1), pieces, args)
-    return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, 0, jobs, most, pieces, args)
+    return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, 0, jobs, most, pieces, work, args)
+
+
+def useful(work: int, threads: int | None) -> int:
+    """How many threads, 1 or more, so much work is worth; the other arguments and the unit are those of `split`."""
+    most = work // _WORTH_A_THREAD
+    return max(1, most if most <= 1 else min(most, available() if threads is None else min(threads, _cores())))
 
 
 @cache
@@ -283,6 +295,33 @@ class Launch:
         """The first call finds the machine code for its types; later ones enter that without asking again."""
         self._enter = entry_point(self._kernel, args)
         return self._enter(*args)
+
+
+class Launches:
+    """A `Launch` for every number of threads that calls get: what is cut for more threads is cut into more jobs."""
+
+    def __init__(self, work: int, make: Callable[[int], Launch]) -> None:
+        """`make` gives the launch for a number of threads; `work` is that of each."""
+        self._work = work
+        self._make = make
+        self._made: dict[int, Launch] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Of the tables of all."""
+        return sum(launch.nbytes for launch in self._made.copy().values())
+
+    def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
+        """As `Launch.on`."""
+        count = useful(self._work, threads)
+        return (self._made.get(count) or self.of(count)).on(arrays, count, *more)
+
+    def of(self, threads: int) -> Launch:
+        """The launch for so many threads."""
+        if threads not in self._made:
+            self._made[threads] = made = self._make(threads)
+            grew(made.nbytes)
+        return self._made[threads]
 
 
 def _forget_workers() -> None:
