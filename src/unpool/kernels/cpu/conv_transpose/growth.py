@@ -102,8 +102,8 @@ class Growth:
 def _start(way: Way, work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     """What computes in one way: in the layout and type of x and y where it can, else as `_widened`."""
     is_narrow = ending.is_channels_last and work.maps < NARROW_STORE
-    is_fitting = not is_narrow if way == "phases" else work.is_plain and way in ("direct", "winograd")
-    if is_fitting and ending.is_simple:
+    fits = {"phases": not is_narrow, "winograd": not ending.is_channels_last, "direct": work.is_plain}
+    if fits.get(way, False) and ending.is_simple:
         return _STARTERS[way](work, storage, ending)
     run = _STARTERS[way](work, work.dtype, PLAIN)
     return run if work.is_plain and ending.name is None else _widened(run, work, ending)
@@ -142,7 +142,7 @@ def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
 
 def _by_winograd(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     packing, tiles = _Packing("winograd", work), work.batch * math.prod(tiling_of(work.axes).tiles)
-    launch = winograd.launch(work, ending)
+    launch = winograd.launch(work, storage, ending)
     mender = cache(lambda: Mender(work, lambda pictures: _by_phases(pictures, storage, ending)))
 
     def run(x, w, b, y, threads):

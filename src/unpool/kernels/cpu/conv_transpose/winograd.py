@@ -42,6 +42,7 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector import Activation
+from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.named import record
 
 PANEL_BYTES = 1 << 22
@@ -153,14 +154,15 @@ def _packing(_: np.dtype[Any], jobs: int, work: int) -> Launch:
     return Launch(pack_tiles, jobs, work, pieces=1)
 
 
-def launch(work: Work, ending: Ending = PLAIN) -> Launch:
+def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch:
     """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
 
-    It takes (x, packed, b, y), all C-contiguous and of one type: (N, C, d1, d2); what `pack` gives; (M,);
-    (N, M, D1, D2).
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1, d2), of type `storage`; what `pack` gives; (M,), of the
+    type that sums are formed in; (N, M, D1, D2), of type `storage`.
 
     Args:
         work: what is to be computed, over axes that have a tiling.
+        storage: type of x and y: float32, float64, float16 or bfloat16.
         ending: the activation of the sums.
     """
     tiling, channels = tiling_of(work.axes), work.channels // work.group
@@ -181,6 +183,7 @@ def launch(work: Work, ending: Ending = PLAIN) -> Launch:
     )  # fmt: skip
     outputs = work.batch * work.group * work.maps * work.large
     return Launch(
-        kernel(work.dtype.name, tiling.outputs), work.group * about.blocks * about.chunks, outputs * channels * 4,
+        kernel(work.dtype, BITS.get(storage.name, storage), tiling.outputs),
+        work.group * about.blocks * about.chunks, outputs * channels * 4,
         record_of(about, work.dtype), np.array(list(tiling.entries), record(Entry(0, 0)).dtype), pieces=1,
     )  # fmt: skip
