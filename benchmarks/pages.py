@@ -34,6 +34,12 @@ README_ROWS = (
 )
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
 
+SIXTEEN_BITS = (
+    "ConvTranspose in bfloat16, beside PyTorch on an Intel processor: the table in "
+    "[decision 7](decisions/0007-sixteen-bit-products.md), with what AMX would change."
+)
+"""Measured on another machine than these tables."""
+
 
 def speed_page(standings: Standings, page: Path) -> str:
     """The whole of docs/speed.md: the conditions, a table for each suite, and the pictures, which lie beside the page.
@@ -53,6 +59,7 @@ def speed_page(standings: Standings, page: Path) -> str:
         found = standings.of(suite)
         if found:
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
+    parts.append(SIXTEEN_BITS)
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"

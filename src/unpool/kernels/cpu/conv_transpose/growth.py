@@ -86,8 +86,12 @@ class Growth:
     def pack(self, w: Any) -> None:
         """Derive from weights that are unpool's own what calls need."""
         way = self.ways(is_kept=True)[0]
-        if way in ("direct", "winograd", "phases") and not self._is_empty:
+        if self._is_empty:
+            return
+        if way in ("direct", "winograd", "phases"):
             _Packing(way, self._work).of(w, None)
+        else:
+            _wide(w, self._work.dtype)
 
     def _run(self, way: Way) -> Run:
         run = self._runs.get(way)
@@ -183,10 +187,18 @@ def _always(write: Callable[..., object]) -> Run:
     """A way that takes any weights, in the type that sums are formed in."""
 
     def run(x, w, b, y, threads):
-        write(x, w.astype(b.dtype, copy=False), b, y, threads)
+        write(x, _wide(w, b.dtype), b, y, threads)
         return True
 
     return run
+
+
+def _wide(w: Any, dtype: np.dtype[Any]) -> Any:
+    """Weights in the type that sums are formed in; a copy is kept with those that are unpool's own."""
+    packings = packings_of(w)
+    if w.dtype == dtype or packings is None:
+        return np.asarray(w, dtype)
+    return packings.find(f"as {dtype.name}", lambda: np.asarray(w, dtype))
 
 
 _STARTERS: dict[Way, Callable[[Work, np.dtype[Any], Ending], Run]] = {
