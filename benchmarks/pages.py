@@ -57,6 +57,11 @@ Known, and also not measured on many cores:
 - One thread computes: indices that name other planes; pools whose windows share so much that they are pooled by
   doubling; a row of outputs, however long it is; the packing of weights by phases.\
 """
+SIXTEEN_BITS = (
+    "ConvTranspose in bfloat16, beside PyTorch on an Intel processor: the table in "
+    "[decision 8](decisions/0008-sixteen-bit-products.md), with what AMX would change."
+)
+"""Measured on another machine than these tables."""
 
 
 def speed_page(standings: Standings, page: Path) -> str:
@@ -78,6 +83,7 @@ def speed_page(standings: Standings, page: Path) -> str:
         if found:
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
     parts.append(MANY_CORES)
+    parts.append(SIXTEEN_BITS)
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"

@@ -109,13 +109,14 @@ def grown(number: int, way: str) -> str | None:
 
 def judged(number: int) -> str | None:
     """What is wrong with telling Winograd's even tiles from others, beside pages and elsewhere."""
-    kind, edge = (np.float32, np.float64)[number % 2], 5 + number % 7
+    kind, edge = growth_cases.TYPES[number % 4], 5 + number % 7
     rng = np.random.default_rng(number)
     window = Window(4, 2, 1) if number % 4 < 2 else Window(3, 1, 1)
     axes = tuple(Axis(size * window.stride, size, window, 1) for size in (edge, edge + 6))
     x = rng.standard_normal((1 + number % 2, 16, edge, edge + 6)).astype(kind)
-    x[0, :, 2, 3] *= 1e6
-    bounds = thresholds_of(rng.standard_normal((16, 8, window.size, window.size)).astype(kind), axes, 1)
+    x[0, :, 2, 3] *= kind(6e4)
+    w = rng.standard_normal((16, 8, window.size, window.size)).astype(np.float64 if x.itemsize == 8 else np.float32)
+    bounds = thresholds_of(w, axes, 1)
     found = [find_uneven(each, bounds, axes, 1, 1 + number % 2) for each in (kernel_cases.given(x, 0), x)]
     return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
 

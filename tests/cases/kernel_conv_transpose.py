@@ -20,6 +20,7 @@ from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.operators import resolve
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
+WINOGRAD_TYPES = (np.float32, np.float64, bfloat16)
 ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.25]})
 
 
@@ -114,9 +115,9 @@ WINDOWS = (
 
 
 def winograd_case(number: int) -> GrowthCase:
-    """A case for Winograd's kernel, of both types and all windows in turn; the number seeds the rest."""
+    """A case for Winograd's kernel, of three types and all windows in turn; the number seeds the rest."""
     rng = np.random.default_rng([number, 1])
-    kind, axes = (np.float32, np.float64)[number // len(WINDOWS) % 2], WINDOWS[number % len(WINDOWS)]
+    kind, axes = WINOGRAD_TYPES[number // len(WINDOWS) % 3], WINDOWS[number % len(WINDOWS)]
     window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
     sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
     reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
@@ -175,7 +176,8 @@ def reference(case: GrowthCase) -> np.ndarray:
 
 def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> Work:
     """What x and w, channels first and of one type, ask for."""
-    return Work(axes, x.shape[0], group, x.shape[1], w.shape[1], x.dtype, is_plain=True, is_kept=False)
+    compute = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
+    return Work(axes, x.shape[0], group, x.shape[1], w.shape[1], compute, is_plain=x.itemsize > 2, is_kept=False)
 
 
 @contextmanager

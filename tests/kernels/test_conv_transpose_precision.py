@@ -4,6 +4,7 @@
 the least normal one have fewer digits: each product may cost as much as the least one.
 """
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import ml_dtypes
@@ -13,6 +14,7 @@ import pytest
 import unpool
 from tests.cases.kernel_conv_transpose import work_of
 from unpool import calls, execute
+from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import growth as kernels
 from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
@@ -130,6 +132,25 @@ def test_every_type_and_layout(name: str, layout: str) -> None:
         assert excess(y, x, w, b, attributes) <= 64
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_winograd_in_16_bits(name: str) -> None:
+    """Over what networks hold and what they do not, spikes of the type's range among it, and weights of all sizes."""
+    wrong, dtype, most = [], DTYPES[name], float(ml_dtypes.finfo(DTYPES[name]).max)
+    for number, (shape, w_shape, attributes) in enumerate(SHAPES["winograd"][:2]):
+        rng = np.random.default_rng([number, 16])
+        w = rng.standard_normal(w_shape) / np.sqrt(shape[1])
+        b = rng.standard_normal(w_shape[1]).astype(dtype)
+        for kind, spike in [*((kind, 0.0) for kind in KINDS), *(("half zero", spike) for spike in SPIKES[1:])]:
+            x = values(kind, shape, rng)
+            x[0, 1, *(size // 2 for size in shape[2:])] += np.float32(spike)
+            x16 = x.clip(-most, most).astype(dtype)
+            for scale in (1, 1e-3):
+                w16 = (w * scale).astype(dtype)
+                found = excess(grown("winograd", x16, w16, b, attributes), x16, w16, b, attributes)
+                wrong += [(number, kind, spike, scale, found)] if found > 64 else []
+    assert not wrong
+
+
 @pytest.mark.parametrize("change", ["one tap", "one weight", "zeros", "one channel"])
 def test_weights_of_all_magnitudes(change: str) -> None:
     """A tap, a single weight or a channel that is far larger than others, and weights that are mostly zero."""
@@ -155,6 +176,20 @@ def test_winograd_is_tried() -> None:
         assert find_tiling(work.axes) is not None
         uneven = find_uneven(x, thresholds_of(w, axes, 1), axes, 1, 1)
         assert uneven.size < 0.1 * len(x) * np.prod(tiling_of(axes).tiles)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_who_takes_winograd(name: str) -> None:
+    """Every type that is computed in float32, channels first, unless every product is to be formed as it is written."""
+    shape, w_shape, attributes = SHAPES["winograd"][1]
+    kinds = shape, np.dtype(DTYPES[name]), (w_shape, np.dtype(DTYPES[name])), None
+    nhwc = (shape[0], *shape[2:], shape[1])
+    found = [
+        PreparedConvTranspose(replace(resolve.spec("ConvTranspose", attributes), is_exact=is_exact), *kinds).way
+        for is_exact in (False, True)
+    ]
+    last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")
+    assert [*found, PreparedConvTranspose(last, nhwc, *kinds[1:]).way] == ["winograd", "phases", "phases"]
 
 
 def test_threads_change_nothing() -> None:

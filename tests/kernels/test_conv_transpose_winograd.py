@@ -72,7 +72,7 @@ def test_touches_its_arrays_only(size: int, at_end: bool) -> None:
     x, w, b = (beside_guard(each, at_end=at_end) for each in drawn(0, axes, 2, 3, 9))
     packed = beside_guard(winograd.pack(w, axes, 1, 1), at_end=at_end)
     y = beside_guard(empty(axes, 2, 9), at_end=at_end)
-    launch = winograd.launch(work_of(x, w, axes, 1))
+    launch = winograd.launch(work_of(x, w, axes, 1), x.dtype)
     launch.on((x, packed, b, y), 1)
     assert survives(lambda: launch.on((x, packed, b, y), 1))
     assert np.isfinite(y).all()
@@ -83,7 +83,7 @@ def errors(seed: int, size: int, stride: int, channels: int) -> tuple[float, flo
     axes = square(size, 6 + seed % 5, stride=stride)
     x, w, b = drawn(seed, axes, 1, channels, 16)
     y = empty(axes, 1, 16)
-    winograd.launch(work_of(x, w, axes, 1)).on((x, winograd.pack(w, axes, 1, 1), b, y), 1)
+    winograd.launch(work_of(x, w, axes, 1), x.dtype).on((x, winograd.pack(w, axes, 1, 1), b, y), 1)
     tensors = [torch.from_numpy(each) for each in (x, w, b)]
     theirs = torch.nn.functional.conv_transpose2d(*tensors, stride=stride, padding=1).numpy()
     wide = [each.double() for each in tensors]

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import unpool
+from tests.cases.kernel_conv_transpose import work_of
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.conv_transpose.growth import Growth
+from unpool.kernels.cpu.weights import own_weights
 
 SHAPE = (16, 16, 3, 3)
 X = np.random.default_rng(1).standard_normal((1, 16, 20, 20)).astype(np.float32)
@@ -95,6 +99,21 @@ def test_prepared_weights_are_a_copy(lock: bool) -> None:
     first = grow(X)
     view *= 3
     np.testing.assert_array_equal(grow(X), first)
+
+
+def test_16_bit_weights_are_widened_once() -> None:
+    """Where a way reads weights as they are, it is their float32 copy, made when they are packed."""
+    x, b = np.ones((1, 16, 1, 1), np.float16), np.zeros(8, np.float32)
+    w, y = own_weights(np.ones((16, 8, 2, 2), np.float16)), np.empty((1, 8, 2, 2), np.float16)
+    axis = Axis(2, 1, Window(2))
+    grow = Growth(work_of(x, w, (axis, axis), 1), x.dtype)
+    grow.pack(w)
+    found = w.packings.find("as float32", lambda: None)
+    assert found.dtype == np.float32
+    grow(x, w, b, y, 1)
+    assert np.all(y == 16)
+    assert w.packings.find("as float32", lambda: None) is found
+    assert len(w.packings) == 1
 
 
 def test_threads_share_weights_over_many_shapes() -> None:

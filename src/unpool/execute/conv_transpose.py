@@ -40,7 +40,7 @@ class PreparedConvTranspose:
         channels, maps = w[0][:2]
         work = Work(
             call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_kept=True,
-            is_exact=spec.is_exact,
+            is_channels_last=row.is_channels_last, is_exact=spec.is_exact,
         )  # fmt: skip
         self._grow = Growth(work, dtype, Ending(row.is_channels_last, name, params))
 

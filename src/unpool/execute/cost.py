@@ -22,8 +22,12 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     from unpool.kernels.cpu.conv_transpose.work import Work
 
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
-    is_plain = storage.dtype == storage.compute and not spec.row.is_channels_last
-    work = Work(axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True)
+    is_last = spec.row.is_channels_last
+    is_plain = storage.dtype == storage.compute and not is_last
+    work = Work(
+        axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True,
+        is_channels_last=is_last,
+    )  # fmt: skip
     way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
     if way == "winograd":
         return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)

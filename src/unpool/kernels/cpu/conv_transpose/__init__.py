@@ -33,7 +33,7 @@ def ways(work: Work) -> tuple[Way, ...]:
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
     if _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
-    if work.is_plain and not work.is_exact and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
+    if not (work.is_channels_last or work.is_exact) and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
     if work.is_plain and direct.pays(work.axes, *shape[1:]):
         found.insert(0, "direct")

@@ -90,8 +90,12 @@ class Growth:
     def pack(self, w: Any) -> None:
         """Derive from weights that are unpool's own what calls need."""
         way = self.ways(is_kept=True)[0]
-        if way in ("direct", "winograd", "phases") and not self._is_empty:
+        if self._is_empty:
+            return
+        if way in ("direct", "winograd", "phases"):
             _Packing(way, self._work).of(w, None)
+        else:
+            _wide(w, self._work.dtype)
 
     def _run(self, way: Way) -> Run:
         run = self._runs.get(way)
@@ -104,8 +108,8 @@ class Growth:
 def _start(way: Way, work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     """What computes in one way: in the layout and type of x and y where it can, else as `_widened`."""
     is_narrow = ending.is_channels_last and work.maps < NARROW_STORE
-    is_fitting = not is_narrow if way == "phases" else work.is_plain and way in ("direct", "winograd")
-    if is_fitting and ending.is_simple:
+    fits = {"phases": not is_narrow, "winograd": not ending.is_channels_last, "direct": work.is_plain}
+    if fits.get(way, False) and ending.is_simple:
         return _STARTERS[way](work, storage, ending)
     run = _STARTERS[way](work, work.dtype, PLAIN)
     return run if work.is_plain and ending.name is None else _widened(run, work, ending)
@@ -144,7 +148,7 @@ def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
 
 def _by_winograd(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     packing, tiles = _Packing("winograd", work), work.batch * math.prod(tiling_of(work.axes).tiles)
-    launch = winograd.launch(work, ending)
+    launch = winograd.launch(work, storage, ending)
     mender = cache(lambda: Mender(work, lambda pictures: _by_phases(pictures, storage, ending)))
 
     def run(x, w, b, y, threads):
@@ -185,10 +189,18 @@ def _always(write: Callable[..., object]) -> Run:
     """A way that takes any weights, in the type that sums are formed in."""
 
     def run(x, w, b, y, threads):
-        write(x, w.astype(b.dtype, copy=False), b, y, threads)
+        write(x, _wide(w, b.dtype), b, y, threads)
         return True
 
     return run
+
+
+def _wide(w: Any, dtype: np.dtype[Any]) -> Any:
+    """Weights in the type that sums are formed in; a copy is kept with those that are unpool's own."""
+    packings = packings_of(w)
+    if w.dtype == dtype or packings is None:
+        return np.asarray(w, dtype)
+    return packings.find(f"as {dtype.name}", lambda: np.asarray(w, dtype))
 
 
 _STARTERS: dict[Way, Callable[[Work, np.dtype[Any], Ending], Run]] = {

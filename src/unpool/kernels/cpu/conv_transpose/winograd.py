@@ -43,6 +43,7 @@ from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector import Activation
+from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.named import record
 
 PANEL_BYTES = 1 << 22
@@ -186,20 +187,21 @@ def _packing(_: np.dtype[Any], jobs: int, work: int) -> Launch:
     return Launch(pack_tiles, jobs, work, pieces=1)
 
 
-def launch(work: Work, ending: Ending = PLAIN) -> Launches:
+def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
 
-    It takes (x, packed, b, y), all C-contiguous and of one type: (N, C, d1, d2); what `pack` gives; (M,);
-    (N, M, D1, D2).
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1, d2), of type `storage`; what `pack` gives; (M,), of the
+    type that sums are formed in; (N, M, D1, D2), of type `storage`.
 
     Args:
         work: what is to be computed, over axes that have a tiling.
+        storage: type of x and y: float32, float64, float16 or bfloat16.
         ending: the activation of the sums.
     """
-    return Launches(work.split_work, lambda threads: _launch(work, ending, threads))
+    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, threads))
 
 
-def _launch(work: Work, ending: Ending, threads: int) -> Launch:
+def _launch(work: Work, storage: np.dtype[Any], ending: Ending, threads: int) -> Launch:
     """The same in blocks and chunks for so many threads."""
     tiling, channels, cut = tiling_of(work.axes), work.channels // work.group, cut_of(work, threads)
     positions = work.batch * math.prod(tiling.tiles)
@@ -217,6 +219,6 @@ def _launch(work: Work, ending: Ending, threads: int) -> Launch:
         activation=Activation(ending.is_active, *ending.bounds),
     )  # fmt: skip
     return Launch(
-        kernel(work.dtype.name, tiling.outputs), cut.jobs.jobs, work.split_work,
+        kernel(work.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, work.split_work,
         record_of(about, work.dtype), np.array(list(tiling.entries), record(Entry(0, 0)).dtype), pieces=1,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, WinogradTiling, tiling_of
@@ -27,6 +28,8 @@ from unpool.kernels.cpu.machine.compiled import compiled, inlined
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
 from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, useful
 from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.named import record
 
 DEVIATIONS = 3
@@ -189,16 +192,16 @@ def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int 
     """The numbers of the tiles that are not even, counted image by image, row by row.
 
     Args:
-        x: C-contiguous (N, C, d1, d2), float32 or float64.
+        x: C-contiguous (N, C, d1, d2), any float type.
         thresholds: from `thresholds_of`.
         axes: two that have a tiling.
         group: number of groups.
         threads: at most so many; None for all cores.
     """
-    count = useful(x.size // VECTORISED, threads)
-    launch, tiles, *tables = _look(axes, x.shape, x.dtype, group, count)
+    count, bits = useful(x.size // VECTORISED, threads), x.view(BITS.get(x.dtype.name, x.dtype))
+    launch, tiles, *tables = _look(axes, bits.shape, bits.dtype, group, count)
     verdict = np.zeros(tiles, np.uint8)
-    launch.on((), count, readonly(x), verdict, thresholds, *tables)
+    launch.on((), count, readonly(bits), verdict, thresholds, *tables)
     return np.flatnonzero(verdict)
 
 
@@ -234,7 +237,7 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
         for every row of tiles, for every shape of a window: all windows of the row, whatever tile they are of
 
     Args:
-        x: flat (N, C, d1, d2).
+        x: flat (N, C, d1, d2); 16-bit floats as their bits.
         verdict: flat (N, tiles down, tiles across), zeros.
         thresholds: a record.
         given: what is read of the call, a record.
@@ -247,10 +250,9 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
     groups, channels, height, width, bands = about.groups, about.channels, about.height, about.width, about.bands
     rows, columns, top, left, outputs = about.tiles_down, about.tiles_across, about.top, about.left, about.outputs
     tallest = (-(-rows // bands) - 1) * outputs + 4
-    sums, squares = np.empty(tallest * width, x.dtype), np.empty(tallest * width, x.dtype)
+    sums, squares = _zeros(x, tallest * width), _zeros(x, tallest * width)
     length = outputs * columns
-    size, square = np.zeros(length + 4, x.dtype), np.zeros(length + 4, x.dtype)
-    error, flags = np.empty(length, x.dtype), np.empty(length, x.dtype)
+    size, square, error, flags = _zeros(x, length + 4), _zeros(x, length + 4), _zeros(x, length), _zeros(x, length)
     whole, needed_down, needed_across = np.ones(4, np.int64), needed[:, : outputs * rows], needed[:, outputs * rows :]
     for job in range(first, stop):
         image, band = job // bands, job % bands
@@ -280,6 +282,29 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
                         verdict[(image * rows + row) * columns + position // outputs] = 1
 
 
+@by_type(inline=True)
+def _magnitude(number):
+    """|number|, or a NaN; of the bits of a 16-bit float as float32, in which NaN of float16 is infinity."""
+    if isinstance(number, types.Float):
+        return lambda number: abs(number)
+    if number == types.uint16:
+        return lambda number: np.uint32((number & 0x7FFF) << 16).view(np.float32)
+    scale, infinity = np.float32(2.0**112), np.float32(np.inf)
+
+    def of_float16(number):
+        bits = np.uint32(number & 0x7FFF)
+        return np.uint32(bits << 13).view(np.float32) * scale if bits < 0x7C00 else infinity
+
+    return of_float16
+
+
+@by_type()
+def _zeros(x, count):
+    """So many zeros, in the type that sums of x are formed in."""
+    element = x.dtype if isinstance(x.dtype, types.Float) else types.float32
+    return lambda x, count: np.zeros(count, element)
+
+
 @inlined
 def _sum_channels(x, plane, apart, channels, sums, squares):
     """Magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
@@ -291,13 +316,15 @@ def _sum_channels(x, plane, apart, channels, sums, squares):
             one = x[plane + channel * apart + begin :][: total.size]
             two = x[plane + (channel + 1) * apart + begin :][: total.size]
             for place in range(total.size):
-                total[place] += abs(one[place]) + abs(two[place])
-                square[place] += one[place] * one[place] + two[place] * two[place]
+                first, second = _magnitude(one[place]), _magnitude(two[place])
+                total[place] += first + second
+                square[place] += first * first + second * second
         if channels % 2:
             one = x[plane + (channels - 1) * apart + begin :][: total.size]
             for place in range(total.size):
-                total[place] += abs(one[place])
-                square[place] += one[place] * one[place]
+                last = _magnitude(one[place])
+                total[place] += last
+                square[place] += last * last
 
 
 @inlined

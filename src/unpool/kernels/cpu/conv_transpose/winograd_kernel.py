@@ -127,18 +127,24 @@ def tile_rows() -> int:
 
 
 @cache
-def kernel(dtype: str, outputs: int):
-    """The compiled kernel for one element type and for tiles of `outputs` x `outputs` results, 2 or 3."""
-    size = np.dtype(dtype).itemsize
+def kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
+    """The compiled kernel that forms sums in one type and stores them in another, for tiles of `outputs` x `outputs`.
+
+    Args:
+        compute: float32 or float64.
+        storage: of x and y; 16-bit floats as their bits.
+        outputs: 2 or 3.
+    """
+    size, element, stored = compute.itemsize, getattr(types, compute.name), getattr(types, storage.name)
     fixed = Fixed(
-        element=getattr(types, dtype), lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
+        element=element, stored=stored, lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
     )  # fmt: skip
     return _make(fixed, source_digest())
 
 
 def _make(fixed, digest):
     element, lanes, size, rows, outputs = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.outputs
-    of_any = fixed.without("outputs")
+    of_any, of_sums, step = fixed.without("outputs", "stored"), fixed.without("stored"), fixed.stored.bitwidth // 8
 
     @compiled(fastmath={"contract"})
     def grow_tiles(x, packed, b, y, given, entries, first, stop):
@@ -170,7 +176,7 @@ def _make(fixed, digest):
             panel = Panel(address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
                 count_runs = list_runs(runs, at, used, about)
-                source = address_of(x) + group * channels * about.height * about.width * size
+                source = address_of(x) + group * channels * about.height * about.width * step
                 strip = Lines(address_of(strip_memory), reach * size)
                 transform_inputs(source, runs[:count_runs], panel, strip, about, fixed)
                 filled = part
@@ -181,9 +187,9 @@ def _make(fixed, digest):
             for number in range(count):
                 out_map = group * maps + first_map + number
                 bias, plane = address_of(b) + out_map * size, out_map * about.large_height * about.large_width
-                transform_back(products, lines, phases, vectors_of(used, lanes), fixed)
+                transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
-                    write_run(runs[run], lines, address_of(y) + plane * size, bias, about, fixed)
+                    write_run(runs[run], lines, address_of(y) + plane * step, bias, about, fixed)
                 products = next_map(products)
 
     return grow_tiles

@@ -2,7 +2,8 @@
 
 Parts of one kernel, compiled into it. `about` is what that reads of a call, and `fixed` what it is compiled for:
 
-    element, lanes, size   type of elements, how many a register holds, bytes of one
+    element, lanes, size   type of the sums, how many a register holds, bytes of one
+    stored                 type of x and y; 16-bit floats as their bits
     outputs                of a phase in a tile, along each axis: 2 or 3
     rows                   output channels whose products are summed together
 
@@ -32,6 +33,7 @@ from unpool.kernels.cpu.vector import (
     tile_store_every,
 )
 from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.float16 import narrow, widen
 
 POINTS = "0-2 1+2 2-1 1-3"
 """Values of a line of four inputs at the points 0, 1, -1 and infinity."""
@@ -131,11 +133,11 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
         fixed: the kernel.
     """
     element, lanes, size, outputs, points = fixed.element, fixed.lanes, fixed.size, fixed.outputs, POINTS
-    of_any = fixed.without("outputs")
+    of_any, step = fixed.without("outputs"), fixed.stored.bitwidth // 8
 
     def transform(source, runs, panel, strip, about, fixed):
         top, left, height, width = about.top, about.left, about.height, about.width
-        plane, image = height * width * size, about.groups * about.channels * height * width * size
+        plane, image = height * width * step, about.groups * about.channels * height * width * step
         ramp = count_up(types.int32, lanes, 1)
         for channel in range(panel.channels):
             for number in range(runs.shape[0]):
@@ -145,9 +147,9 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
                 first = source + run.image * image + channel * plane
                 for done in range(0, outputs * tiles + 4 - outputs, lanes):
                     at = column + done
-                    place = first + (row * width + at) * size
+                    place = first + (row * width + at) * step
                     if row >= 0 and row + 4 <= height and at >= 0 and at + lanes <= width:
-                        rows = tile_load(place, width * size, element, lanes, 4)
+                        rows = load_inside(place, width * step, of_any)
                     else:
                         rows = load_edge(place, row, at, ramp, about, of_any)
                     tile_store(tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1)
@@ -166,6 +168,22 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
 
 
 @by_type()
+def load_inside(place, apart, fixed):
+    """Four rows of an image, a vector of each, so many bytes apart."""
+    stored, lanes = fixed.stored, fixed.lanes
+
+    def load_rows(place, apart, fixed):
+        return (
+            widen(load(place, stored, lanes)),
+            widen(load(place + apart, stored, lanes)),
+            widen(load(place + 2 * apart, stored, lanes)),
+            widen(load(place + 3 * apart, stored, lanes)),
+        )
+
+    return load_rows
+
+
+@by_type()
 def load_edge(place, row, column, ramp, about, fixed):
     """Four rows of an image, a vector of each, zero outside the image.
 
@@ -177,17 +195,17 @@ def load_edge(place, row, column, ramp, about, fixed):
         about: the call.
         fixed: the kernel.
     """
-    number, lanes, size = np.dtype(str(fixed.element)).type, fixed.lanes, fixed.size
+    stored, lanes, step = fixed.stored, fixed.lanes, fixed.stored.bitwidth // 8
 
     def load_rows(place, row, column, ramp, about, fixed):
         height, width = about.height, about.width
-        zero = splat(number(0), lanes)
+        zero, apart = splat(stored(0), lanes), width * step
         none, some = lanes_between(ramp, 0, 0), lanes_between(ramp, -column, width - column)
         return (
-            load_masked(place, some if 0 <= row < height else none, zero),
-            load_masked(place + width * size, some if 0 <= row + 1 < height else none, zero),
-            load_masked(place + 2 * width * size, some if 0 <= row + 2 < height else none, zero),
-            load_masked(place + 3 * width * size, some if 0 <= row + 3 < height else none, zero),
+            widen(load_masked(place, some if 0 <= row < height else none, zero)),
+            widen(load_masked(place + apart, some if 0 <= row + 1 < height else none, zero)),
+            widen(load_masked(place + 2 * apart, some if 0 <= row + 2 < height else none, zero)),
+            widen(load_masked(place + 3 * apart, some if 0 <= row + 3 < height else none, zero)),
         )
 
     return load_rows
@@ -233,11 +251,11 @@ def write_run(run, lines, plane, bias, about, fixed):
         fixed: the kernel.
     """
     element, lanes, size, outputs = fixed.element, fixed.lanes, fixed.size, fixed.outputs
-    of_any = fixed.without("outputs")
+    of_any, step = fixed.without("outputs"), fixed.stored.bitwidth // 8
 
     def write(run, lines, plane, bias, about, fixed):
         height, width, stride, phases = about.large_height, about.large_width, about.stride_down, about.phases_across
-        image = plane + run.image * about.groups * about.maps * height * width * size
+        image = plane + run.image * about.groups * about.maps * height * width * step
         top, column = about.top + outputs * run.row, about.left + outputs * run.column
         count, place = outputs * run.tiles, outputs * run.position * size
         one, other = about.origins[1, 0], about.origins[1, 1]
@@ -245,11 +263,11 @@ def write_run(run, lines, plane, bias, about, fixed):
         biases, activation = splat_rows(bias, element, lanes, 1), activation_in_lanes(about.activation, lanes)
         for number in range(outputs):
             for phase in range(about.phases_down):
-                step = top + number - about.origins[0, phase]
-                row = step * stride + phase
-                if step < 0 or row >= height:
+                at = top + number - about.origins[0, phase]
+                row = at * stride + phase
+                if at < 0 or row >= height:
                     continue
-                target = Row(image + row * width * size, width)
+                target = Row(image + row * width * step, width)
                 source = lines.address + (phase * phases * outputs + number) * lines.row_bytes + place
                 next_phase = source + outputs * lines.row_bytes
                 if phases == 1 and about.stride_across == 1:
@@ -268,14 +286,15 @@ def write_run(run, lines, plane, bias, about, fixed):
 @by_type()
 def write_phase(row, source, begin, count, biases, activation, fixed):
     """Write `count` neighbours to the row, from column `begin` on: those that it has."""
-    element, lanes, size = fixed.element, fixed.lanes, fixed.size
+    element, lanes, size, stored = fixed.element, fixed.lanes, fixed.size, fixed.stored
+    step = stored.bitwidth // 8
 
     def write(row, source, begin, count, biases, activation, fixed):
-        ramp = count_up(types.int32, lanes, 1)
+        ramp, like = count_up(types.int32, lanes, 1), splat(stored(0), lanes)
         stop = min(row.width, begin + count)
         for done in range(0, count, lanes):
             value = activated(load(source + done * size, element, lanes) + biases, activation)
-            store_between(row.address, value, begin + done, stop, ramp, size)
+            store_between(row.address, narrow(value, like), begin + done, stop, ramp, step)
 
     return write
 
@@ -283,30 +302,31 @@ def write_phase(row, source, begin, count, biases, activation, fixed):
 @by_type()
 def write_pair(row, sources, begin, count, biases, activation, fixed):
     """As `write_phase`, for two phases, `count` neighbours of each, that take turns."""
-    element, lanes, size = fixed.element, fixed.lanes, fixed.size
-    double = 2 * lanes
+    element, lanes, size, stored = fixed.element, fixed.lanes, fixed.size, fixed.stored
+    double, step = 2 * lanes, stored.bitwidth // 8
 
     def write(row, sources, begin, count, biases, activation, fixed):
-        ramp = count_up(types.int32, double, 1)
+        ramp, like = count_up(types.int32, double, 1), splat(stored(0), lanes)
         stop = min(row.width, begin + 2 * count)
         for done in range(0, count, lanes):
             left = activated(load(sources[0] + done * size, element, lanes) + biases, activation)
             right = activated(load(sources[1] + done * size, element, lanes) + biases, activation)
-            store_between(row.address, interleave(left, right), begin + 2 * done, stop, ramp, size)
+            both = interleave(narrow(left, like), narrow(right, like))
+            store_between(row.address, both, begin + 2 * done, stop, ramp, step)
 
     return write
 
 
 @by_type(inline=True)
-def store_between(address, value, column, stop, ramp, size):
+def store_between(address, value, column, stop, ramp, step):
     """Store the lanes of a value that belong to the columns [0, stop); the first lane belongs to `column`."""
     lanes = value.lanes
 
-    def store_some(address, value, column, stop, ramp, size):
+    def store_some(address, value, column, stop, ramp, step):
         if column >= 0 and column + lanes <= stop:
-            store(address + column * size, value)
+            store(address + column * step, value)
         else:
-            store_masked(address + column * size, value, lanes_between(ramp, -column, stop - column))
+            store_masked(address + column * step, value, lanes_between(ramp, -column, stop - column))
 
     return store_some
 
@@ -324,17 +344,18 @@ def scatter(row, phases, column, count, bias, about, fixed):
         about: the call.
         fixed: the kernel.
     """
-    element, size = fixed.element, fixed.size
+    element, size, stored = fixed.element, fixed.size, fixed.stored
+    bytes_of_one = stored.bitwidth // 8
 
     def write(row, phases, column, count, bias, about, fixed):
-        stride = about.stride_across
+        stride, like = about.stride_across, splat(stored(0), 1)
         summand, activation = splat_rows(bias, element, 1, 1), activation_in_lanes(about.activation, 1)
         for phase in range(about.phases_across):
             first = column - about.origins[1, phase]
             source = phases.address + phase * phases.row_bytes - first * size
             for step in range(max(0, first), min(first + count, -(-(row.width - phase) // stride))):
                 value = activated(load(source + step * size, element, 1) + summand, activation)
-                store(row.address + (step * stride + phase) * size, value)
+                store(row.address + (step * stride + phase) * bytes_of_one, narrow(value, like))
 
     return write
 

@@ -23,6 +23,7 @@ class Work:
         dtype: in which sums are formed.
         is_plain: whether x and y are of that type, channels first.
         is_kept: whether what is derived from the weights can be kept.
+        is_channels_last: whether x and y are.
         is_exact: whether every product is formed as it is written, which Winograd's tiles do not.
     """
 
@@ -34,6 +35,7 @@ class Work:
     dtype: np.dtype[Any]
     is_plain: bool
     is_kept: bool
+    is_channels_last: bool = False
     is_exact: bool = False
 
     @property
