@@ -28,6 +28,17 @@ class IndexSpace(StrEnum):
     INFERRED = "inferred"
 
 
+class Target(StrEnum):
+    """What a lowered model is for."""
+
+    OPENVINO = "openvino"
+    TENSORRT = "tensorrt"
+    COREML = "coreml"
+    TFLITE = "tflite"
+    ONNXRUNTIME_WEB = "onnxruntime-web"
+    ANY = "any"
+
+
 class Format(StrEnum):
     """What a file of results can be."""
 

@@ -1,0 +1,81 @@
+"""The runtimes in which a lowered model is checked, as far as they are installed: whole models in, arrays out.
+
+OpenVINO is told to compute in float32: left alone, it takes bfloat16 on CPUs that have it.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+from unpool.dtypes import AnyArray
+from unpool.runtime.graph.serialized import serialize
+
+QUIET = 4  # onnxruntime's level for fatal errors only
+OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}
+
+Run: TypeAlias = Callable[[Mapping[str, AnyArray]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime.
+
+    Attributes:
+        name: and its version.
+        load: takes a model and gives the function that runs it; raises whatever the runtime raises.
+        is_reference: whether it is written to be read, not to be fast.
+        changes: element types for which it computes in another one.
+    """
+
+    name: str
+    load: Callable[[onnx.ModelProto], Run]
+    is_reference: bool = False
+    changes: frozenset[str] = frozenset()
+
+
+def runtimes() -> Iterator[Runtime]:
+    """Those that are installed, onnxruntime first."""
+    yield Runtime(f"onnxruntime {onnxruntime.__version__}", _in_onnxruntime)
+    yield Runtime(f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
+    if find_spec("openvino") is not None:
+        version = str(_openvino().__version__).partition("-")[0]
+        yield Runtime(f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
+
+
+def _in_onnxruntime(model: onnx.ModelProto) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = QUIET
+    content = serialize(model, "the lowered model")
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return lambda feed: list(session.run(None, dict(feed)))
+
+
+def _in_reference(model: onnx.ModelProto) -> Run:
+    evaluator = ReferenceEvaluator(model)
+    return lambda feed: list(evaluator.run(None, dict(feed)))
+
+
+def _in_openvino(model: onnx.ModelProto) -> Run:
+    core = _openvino().Core()
+    compiled = core.compile_model(core.read_model(serialize(model, "the lowered model")), "CPU", OPENVINO)
+    request = compiled.create_infer_request()
+
+    def run(feed: Mapping[str, AnyArray]) -> list[Any]:
+        made = request.infer(dict(feed))
+        return [made[place].copy() for place in range(len(compiled.outputs))]
+
+    return run
+
+
+def _openvino() -> Any:
+    """OpenVINO, which sends an event over the network when it is imported, unless the package that sends is missing."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino

@@ -1,0 +1,40 @@
+"""What is known of a deployment target: which operators it takes, and which forms of an unpooling suit it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target; every fact is from its sources, and none from a guess.
+
+    Attributes:
+        name: the word for it.
+        title: what it is, with the version that the sources describe.
+        operators: of ONNX's own domain, those that it takes.
+        repeats: the form of an unpooling that follows a pool: "broadcast" or "resize", as `placed` takes it.
+        runtime: what it is called among the runtimes that may be installed here; "" if it is none of them.
+        has_indices: whether its MaxPool has the second output.
+        ranks: by operator, how many spatial axes it takes; any number for other operators.
+        otherwise: what becomes of nodes that it does not take; "" where it refuses the model.
+        sources: addresses of the pages that say so.
+    """
+
+    name: str
+    title: str
+    operators: frozenset[str]
+    repeats: str
+    runtime: str = ""
+    has_indices: bool = False
+    ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    otherwise: str = ""
+    sources: tuple[str, ...] = ()
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text.
+
+    >>> sorted(words("Relu Where"))
+    ['Relu', 'Where']
+    """
+    return frozenset(text.split())
