@@ -1,4 +1,4 @@
-"""The work of `unpool lower`: a model for a target into a file, what changed, what is left, and where it was checked."""
+"""The work of `unpool lower`: a model for a target into a file, what changed, and where that was checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -36,7 +36,7 @@ from unpool.runtime.lower.left import left_over
 from unpool.runtime.lower.lowered import Lowered, Part
 from unpool.runtime.lower.probes import probe
 from unpool.runtime.lower.target import Target
-from unpool.runtime.lower.targets import target_named
+from unpool.runtime.lower.targets import target_of
 from unpool.runtime.lower.unpooling import lowered_unpoolings
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import into_model
@@ -56,7 +56,7 @@ USUAL = 17
 
 def lower(
     source: ModelSource,
-    target: str,
+    target: str | Target,
     *,
     compat: str = "spec",
     index_space: str = "auto",
@@ -71,7 +71,8 @@ def lower(
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", or "any" for what all of them run.
+        target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", "any" for what all of them run; or a
+            record of another target.
         compat: how the model is to be read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
         sizes: for names of sizes that the model leaves open, used for the random inputs.
@@ -81,7 +82,7 @@ def lower(
             cannot be checked, or is another in one of the runtimes.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    wanted, meaning = target_named(target), Meaning(compat, index_space)
+    wanted, meaning = target_of(target), Meaning(compat, index_space)
     with reading(source):
         first = load(source)
         draft = _Draft(first, meaning, sizes or {})

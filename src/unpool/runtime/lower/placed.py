@@ -11,8 +11,9 @@ cells of their blocks:
 Where windows overlap, the last one in row-major order wins, as in MaxUnpool. Nothing is computed, values are copied.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,28 +39,27 @@ def placed(writer: Writer, pooling: Pooling, taps: str, values: str, output: str
         repeats: how elements are repeated over their blocks: "broadcast", by axes of size 1, which doubles the number
             of axes; or "resize", by Resize and Tile.
     """
-    large = _blocks(writer, pooling, taps, values, _broadcast if repeats == "broadcast" else _resized)
-    _fitted(writer, pooling, large, output)
+    layers = list(_layers(writer, pooling, taps, values))
+    repeat = _broadcast if repeats == "broadcast" else _resized
+    _fitted(writer, pooling, repeat(writer, pooling, layers), output)
 
 
-Repeat = Callable[[Writer, Pooling, Sequence[tuple[str, str, AnyArray]]], str]
-"""Takes for each shift the taps, the values and the tap of each phase; the last one wins."""
+Layer: TypeAlias = tuple[str, str, AnyArray]
+"""For one shift the taps, the values, and the tap of each phase."""
 
 
-def _blocks(writer: Writer, pooling: Pooling, taps: str, values: str, repeat: Repeat) -> str:
-    """All cells from the first tap of the first window on, in whole blocks."""
+def _layers(writer: Writer, pooling: Pooling, taps: str, values: str) -> Iterator[Layer]:
+    """What each shift puts into the blocks; where several have a value for a cell, the last of them wins."""
     tables = [taps_by_shift(window) for window in pooling.windows]
     around = [len(table) - 1 for table in tables]
     padded_taps = writer.padded(taps, around, around, NO_TAP, pooling.dtype)
     padded_values = writer.padded(values, around, around, 0, pooling.dtype)
-    layers = []
     for shifts in reversed(list(product(*(range(len(table)) for table in tables)))):
         patterns = [table[shift] for table, shift in zip(tables, shifts, strict=True)]
         starts = [most - shift for most, shift in zip(around, shifts, strict=True)]
         ends = [-shift or TO_THE_END for shift in shifts]
         both = [writer.cut(one, starts, ends) if any(around) else one for one in (padded_taps, padded_values)]
-        layers.append((both[0], both[1], _numbered(pooling, patterns)))
-    return repeat(writer, pooling, layers)
+        yield both[0], both[1], _numbered(pooling, patterns)
 
 
 def _numbered(pooling: Pooling, patterns: Sequence[AnyArray]) -> AnyArray:
@@ -72,7 +72,7 @@ def _numbered(pooling: Pooling, patterns: Sequence[AnyArray]) -> AnyArray:
     return np.where(is_covered, number, NEVER).astype(pooling.dtype)
 
 
-def _broadcast(writer: Writer, pooling: Pooling, layers: Sequence[tuple[str, str, AnyArray]]) -> str:
+def _broadcast(writer: Writer, pooling: Pooling, layers: Sequence[Layer]) -> str:
     large = writer.constant(0, "zero", pooling.dtype)
     inner = writer.constant([3 + 2 * axis for axis in range(pooling.rank)], "phases")
     for taps, values, phases in layers:
@@ -94,7 +94,7 @@ def _block_sizes(writer: Writer, pooling: Pooling, values: str) -> str:
     return writer.node("Mul", [writer.node("Shape", [values], "shape"), strides], "large_shape")
 
 
-def _resized(writer: Writer, pooling: Pooling, layers: Sequence[tuple[str, str, AnyArray]]) -> str:
+def _resized(writer: Writer, pooling: Pooling, layers: Sequence[Layer]) -> str:
     large = writer.constant(0, "zero", pooling.dtype)
     tiles = _tiles(writer, pooling, layers[-1][1])
     for taps, values, phases in layers:

@@ -148,12 +148,14 @@ def _together(targets: Iterable[Target]) -> Target:
 TARGETS: Mapping[str, Target] = {one.name: one for one in (*_NAMED, _together(_NAMED))}
 
 
-def target_named(name: str) -> Target:
-    """The target of this name.
+def target_of(target: str | Target) -> Target:
+    """The target of this name, or the target itself.
 
     Raises:
-        UnsupportedError: there is none.
+        UnsupportedError: there is none of this name.
     """
-    if name not in TARGETS:
-        raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {name!r}. Choose one of them.")
-    return TARGETS[name]
+    if isinstance(target, Target):
+        return target
+    if target not in TARGETS:
+        raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {target!r}. Choose one of them.")
+    return TARGETS[target]

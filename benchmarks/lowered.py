@@ -1,0 +1,78 @@
+"""How fast a pool and its unpooling are in other runtimes, in each form in which `unpool lower` can write them.
+
+`python -m benchmarks.lowered` prints the table of docs/lowering.md.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import parser
+
+from unpool.dtypes import AnyArray
+from unpool.runtime.lower.lower import lower
+from unpool.runtime.lower.runtimes import Runtime, runtimes
+from unpool.runtime.lower.targets import OPENVINO
+from unpool.runtime.measure.timing import Effort, measure
+
+CASES = {
+    "SegNet, first level (1,64,360,480) k2 s2": ("1, 64, 360, 480", "kernel_shape = [2, 2], strides = [2, 2]"),
+    "SegNet, last level (1,512,45,60) k2 s2": ("1, 512, 45, 60", "kernel_shape = [2, 2], strides = [2, 2]"),
+    "overlapping (1,64,112,112) k3 s2 p1": (
+        "1, 64, 112, 112",
+        "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]",
+    ),
+    "volume (1,16,64,64,64) k2 s2": ("1, 16, 64, 64, 64", "kernel_shape = [2, 2, 2], strides = [2, 2, 2]"),
+}
+EFFORT = Effort(warmup=2, repetitions=15)
+
+
+def main() -> None:
+    """Print one row per case and runtime: milliseconds, the median of the runs."""
+    print("| case | runtime | as it is | scatter | broadcast | resize |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    for title, (shape, window) in CASES.items():
+        x = np.random.default_rng(1).standard_normal([int(size) for size in shape.split(",")]).astype(np.float32)
+        forms = dict(_forms(shape, window))
+        for runtime in runtimes():
+            if not runtime.is_reference:
+                times = [_time(runtime, model, x) for model in forms.values()]
+                print(f"| {title} | {runtime.name} | {' | '.join(times)} |", flush=True)
+
+
+def _forms(shape: str, window: str) -> Iterator[tuple[str, onnx.ModelProto]]:
+    first = _model(shape, window, "i")
+    yield "as it is", first
+    yield "scatter", lower(_model(shape, window, "j"), "openvino", index_space="output").model
+    for repeats in ("broadcast", "resize"):
+        yield repeats, lower(first, replace(OPENVINO, repeats=repeats)).model
+
+
+def _model(shape: str, window: str, indices: str) -> onnx.ModelProto:
+    """A pool and an unpooling; through Max nobody can tell where the indices `j` come from."""
+    return parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        round_trip (float[{shape}] x) => (float[{shape}] z) {{
+            y, i = MaxPool <{window}> (x)
+            j = Max (i)
+            v = Relu (y)
+            s = Shape (x)
+            z = MaxUnpool <{window}> (v, {indices}, s)
+        }}"""
+    )
+
+
+def _time(runtime: Runtime, model: onnx.ModelProto, x: AnyArray) -> str:
+    feed: Mapping[str, AnyArray] = {"x": x}
+    try:
+        run = runtime.load(model)
+        return f"{measure(lambda: run(feed), EFFORT).median * 1e3:.1f}"
+    except Exception as error:
+        sys.stderr.write(f"{runtime.name}: {error}\n")
+        return "–"
+
+
+if __name__ == "__main__":
+    main()
