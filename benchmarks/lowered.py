@@ -1,11 +1,12 @@
 """How fast a pool and its unpooling are in other runtimes, in each form in which `unpool lower` can write them.
 
-`python -m benchmarks.lowered` prints the table of docs/lowering.md.
+`python -m benchmarks.lowered write FOLDER` writes the models, `time FOLDER` prints the table of docs/lowering.md.
 """
 
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -26,19 +27,35 @@ CASES = {
     ),
     "volume (1,16,64,64,64) k2 s2": ("1, 16, 64, 64, 64", "kernel_shape = [2, 2, 2], strides = [2, 2, 2]"),
 }
+FORMS = ("as it is", "scatter", "broadcast", "resize")
 EFFORT = Effort(warmup=2, repetitions=15)
 
 
-def main() -> None:
-    """Print one row per case and runtime: milliseconds, the median of the runs."""
-    print("| case | runtime | as it is | scatter | broadcast | resize |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for title, (shape, window) in CASES.items():
+def main(verb: str, folder: Path) -> None:
+    """Write the models of all forms into a folder, or time those that are there."""
+    if verb == "write":
+        _write(folder)
+    else:
+        _report(folder)
+
+
+def _write(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (shape, window) in enumerate(CASES.values()):
+        for form, model in _forms(shape, window):
+            onnx.save(model, folder / f"{number}-{form}.onnx")
+
+
+def _report(folder: Path) -> None:
+    """Print one row per case and runtime: milliseconds, the median of the runs and the 80th percentile."""
+    print(f"| case | runtime | {' | '.join(FORMS)} |")
+    print(f"| --- | --- {'| ---: ' * len(FORMS)}|")
+    for number, (title, (shape, _)) in enumerate(CASES.items()):
         x = np.random.default_rng(1).standard_normal([int(size) for size in shape.split(",")]).astype(np.float32)
-        forms = dict(_forms(shape, window))
+        models = [onnx.load(folder / f"{number}-{form}.onnx") for form in FORMS]
         for runtime in runtimes():
             if not runtime.is_reference:
-                times = [_time(runtime, model, x) for model in forms.values()]
+                times = [_time(runtime, model, x) for model in models]
                 print(f"| {title} | {runtime.name} | {' | '.join(times)} |", flush=True)
 
 
@@ -68,11 +85,12 @@ def _time(runtime: Runtime, model: onnx.ModelProto, x: AnyArray) -> str:
     feed: Mapping[str, AnyArray] = {"x": x}
     try:
         run = runtime.load(model)
-        return f"{measure(lambda: run(feed), EFFORT).median * 1e3:.1f}"
+        found = measure(lambda: run(feed), EFFORT)
     except Exception as error:
         sys.stderr.write(f"{runtime.name}: {error}\n")
         return "–"
+    return f"{found.median * 1e3:.1f} ({found.p80 * 1e3:.1f})"
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], Path(sys.argv[2]))

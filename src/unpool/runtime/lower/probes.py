@@ -48,16 +48,18 @@ def probe(part: Part, opset: int, ir_version: int) -> Probe:
     rng = np.random.default_rng(7)
     make = _scattered if part.pooling is None else _followed
     cases = tuple(make(part, opset, rng))
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
-        for name, array in cases[0][0].items()
-    ]
-    element = helper.np_dtype_to_tensor_dtype(part.dtype)
-    output = helper.make_tensor_value_info(part.edit.output, element, [None] * cases[0][1].ndim)
+    inputs = [_declared(name, array) for name, array in cases[0][0].items()]
+    output = _declared(part.edit.output, cases[0][1])
     tensors = [numpy_helper.from_array(array, name) for name, array in part.edit.constants.items()]
     graph = helper.make_graph(part.edit.nodes, "part", inputs, [output], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
     return Probe(label(part.unpooling.node), model, cases, part.dtype)
+
+
+def _declared(name: str, array: AnyArray) -> onnx.ValueInfoProto:
+    """A value of the type and rank of an array; a vector is a shape, whose length is known."""
+    sizes = array.shape if array.ndim == 1 else [None] * array.ndim
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), sizes)
 
 
 def _followed(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tuple[Feed, AnyArray]]:
