@@ -140,7 +140,10 @@ def _fitted(writer: Writer, pooling: Pooling, blocks: str, output: str) -> None:
         missing = [max(0, end - size) for end, size in zip(ends, have, strict=True)]
         long = writer.padded(blocks, none, missing, 0, pooling.dtype)
         is_fit = not any(begins) and all(size <= end for size, end in zip(have, ends, strict=True))
-        writer.node("Identity", [long], output=output) if is_fit else writer.cut(long, begins, ends, output=output)
+        if is_fit:
+            writer.rename(long, output)
+        else:
+            writer.cut(long, begins, ends, output=output)
         return
     longest = zip(pooling.windows, shifts, pooling.ends, strict=True)
     most = [max(0, window.reach - 1 - (count - 1) * window.stride - end) for window, count, end in longest]

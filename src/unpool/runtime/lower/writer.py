@@ -38,6 +38,12 @@ class Writer:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}->{name}", **given))
         return name
 
+    def rename(self, value: str, output: str) -> None:
+        """Call the output of the last node, which must be `value`, by another name."""
+        assert self.nodes[-1].output[0] == value
+        self.nodes[-1].output[0] = output
+        self.nodes[-1].name = f"{self.nodes[-1].op_type}->{output}"
+
     def constant(self, value: Any, stem: str, dtype: Any = np.int64) -> str:
         """A constant; equal constants are written once."""
         array = np.asarray(value, dtype)
