@@ -4,6 +4,7 @@ Indices count in the (N, C, D1..Dk) tensor and have its shape in both domains, s
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import onnx
 
@@ -67,7 +68,7 @@ def _plain(operator: str, *parameters: str) -> Callable[[Writer, Activation, str
     """An activation that is one operator with the parameters as attributes."""
 
     def write(writer: Writer, activation: Activation, value: str, _: object) -> str:
-        given = dict(zip(parameters, activation.params, strict=True))
+        given: dict[str, Any] = dict(zip(parameters, activation.params, strict=True))
         return writer.node(operator, [value], "activated", **given)
 
     return write

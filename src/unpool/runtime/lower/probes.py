@@ -98,7 +98,7 @@ def _unpooled(part: Part, opset: int, x: AnyArray, indices: AnyArray, shape: Seq
     given = attributes(part.unpooling.node)
     spec = resolve.spec("MaxUnpool", given, opset=opset, index_space="output")
     assert isinstance(spec, MaxUnpoolSpec)
-    (made,) = functional.run(spec, [x, indices, np.array(shape, np.int64)])
+    made: AnyArray = functional.run(spec, [x, indices, np.array(shape, np.int64)])[0]
     return made
 
 
