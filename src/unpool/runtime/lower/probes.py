@@ -117,6 +117,6 @@ def _numbers(
     shape: Sequence[int], dtype: np.dtype[np.generic], rng: np.random.Generator, *, is_whole: bool
 ) -> AnyArray:
     """Small integers, both zeros among them, or normal numbers."""
-    if not is_whole:
-        return rng.standard_normal(shape).astype(dtype)
-    return (rng.integers(-2, 3, shape) * rng.choice([-1.0, 1.0], shape)).astype(dtype)
+    drawn = rng.integers(-2, 3, shape) * rng.choice([-1.0, 1.0], shape) if is_whole else rng.standard_normal(shape)
+    array: AnyArray = drawn.astype(dtype)
+    return array
