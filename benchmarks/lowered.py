@@ -63,8 +63,8 @@ def _forms(shape: str, window: str) -> Iterator[tuple[str, onnx.ModelProto]]:
     first = _model(shape, window, "i")
     yield "as it is", first
     yield "scatter", lower(_model(shape, window, "j"), "openvino", index_space="output").model
-    for repeats in ("broadcast", "resize"):
-        yield repeats, lower(first, replace(OPENVINO, repeats=repeats)).model
+    for form, doubled in (("broadcast", 3), ("resize", 0)):
+        yield form, lower(first, replace(OPENVINO, doubled=doubled)).model
 
 
 def _model(shape: str, window: str, indices: str) -> onnx.ModelProto:

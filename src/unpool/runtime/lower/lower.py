@@ -149,7 +149,7 @@ class _Draft:
         opened = self._open()
         flow = SizeFlow(opened.graph, opened.inference.types)
         space = "output" if self._meaning == Meaning("ort") else self._meaning.index_space
-        found = list(lowered_unpoolings(flow, names_beside(opened.graph), target.repeats, space))
+        found = list(lowered_unpoolings(flow, names_beside(opened.graph), target.doubled, space))
         into_model(self.model, [edit for edit, _ in found])
         self.changes += [edit.change for edit, _ in found]
         return [part for _, part in found]

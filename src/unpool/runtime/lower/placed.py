@@ -23,14 +23,11 @@ from unpool.runtime.lower.chosen import NO_TAP
 from unpool.runtime.lower.pooling import Pooling
 from unpool.runtime.lower.writer import TO_THE_END, Writer
 
-MOST_DOUBLED = 2
-"""Spatial axes for which broadcasting is measured to be faster; runtimes are slow with more than six axes in all."""
-
 NEVER = -2
 """The tap with which a window covers a cell that it does not cover: no window has chosen it."""
 
 
-def placed(writer: Writer, pooling: Pooling, taps: str, values: str, output: str, repeats: str) -> None:
+def placed(writer: Writer, pooling: Pooling, taps: str, values: str, output: str, *, doubles: bool) -> None:
     """Write the values into the cells that the taps say, and +0 into all others.
 
     Args:
@@ -39,11 +36,11 @@ def placed(writer: Writer, pooling: Pooling, taps: str, values: str, output: str
         taps: as `chosen_taps` writes them.
         values: (N, C, d1..dk), of the type of x.
         output: name of the result, (N, C, D1..Dk).
-        repeats: how elements are repeated over their blocks: "broadcast", by axes of size 1, which doubles the number
-            of axes, up to `MOST_DOUBLED` of them; or "resize", by Resize and Tile.
+        doubles: whether elements are repeated over their blocks by broadcasting along axes of their own, which doubles
+            the number of spatial axes; if not, by Resize and Tile.
     """
     layers = list(_layers(writer, pooling, taps, values))
-    repeat = _broadcast if repeats == "broadcast" and pooling.rank <= MOST_DOUBLED else _resized
+    repeat = _broadcast if doubles else _resized
     _fitted(writer, pooling, repeat(writer, pooling, layers), output)
 
 

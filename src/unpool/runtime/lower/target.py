@@ -12,7 +12,8 @@ class Target:
         name: the word for it.
         title: what it is, with the version that the sources describe.
         operators: of ONNX's own domain, those that it takes.
-        repeats: the form of an unpooling that follows a pool: "broadcast" or "resize", as `placed` takes it.
+        doubled: up to so many spatial axes, an unpooling that follows a pool is written with twice as many axes, see
+            `placed`; it is the faster form where it was measured, docs/lowering.md.
         runtime: what it is called among the runtimes that may be installed here; "" if it is none of them.
         has_indices: whether its MaxPool has the second output.
         ranks: by operator, how many spatial axes it takes; any number for other operators.
@@ -23,7 +24,7 @@ class Target:
     name: str
     title: str
     operators: frozenset[str]
-    repeats: str
+    doubled: int = 0
     runtime: str = ""
     has_indices: bool = False
     ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -31,7 +31,7 @@ OPENVINO = Target(
         Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
         """
     ),
-    repeats="broadcast",
+    doubled=2,
     runtime="OpenVINO",
     has_indices=True,
     sources=(f"{_GITHUB}/openvinotoolkit/openvino/blob/b2cfecf8/src/frontends/onnx/docs/supported_ops.md",),
@@ -55,7 +55,6 @@ TENSORRT = Target(
         Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
         """
     ),
-    repeats="resize",
     ranks={"MaxPool": (2, 3), "AveragePool": (2, 3)},
     sources=(f"{_GITHUB}/onnx/onnx-tensorrt/blob/6d0ab7be/docs/operators.md",),
 )
@@ -72,7 +71,6 @@ COREML = Target(
         Unsqueeze
         """
     ),
-    repeats="resize",
     ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2)},
     otherwise="onnxruntime's CPU provider runs them",
     sources=(
@@ -102,7 +100,6 @@ TFLITE = Target(
         Unsqueeze Upsample Where Xor
         """
     ),
-    repeats="resize",
     sources=(
         f"{_GITHUB}/PINTO0309/onnx2tf/blob/001faec8/README.md",
         f"{_GITHUB}/PINTO0309/onnx2tf/blob/116bff9b/onnx2tf/ops/MaxUnpool.py",
@@ -123,7 +120,6 @@ ONNXRUNTIME_WEB = Target(
         Sigmoid Sin Sinh Slice Softmax Split Sqrt Squeeze Sub Tan Tanh ThresholdedRelu Tile Transpose Unsqueeze Where
         """
     ),
-    repeats="resize",
     ranks={"Conv": (1, 2), "ConvTranspose": (1, 2)},
     otherwise="onnxruntime's CPU provider runs them",
     sources=(f"{_GITHUB}/microsoft/onnxruntime/blob/51f61772/js/web/docs/webgpu-operators.md",),
@@ -139,7 +135,6 @@ def _together(targets: Iterable[Target]) -> Target:
         name="any",
         title=f"all of {', '.join(one.name for one in targets)}",
         operators=frozenset.intersection(*(one.operators for one in alone)),
-        repeats="resize",
         ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2), "ConvTranspose": (1, 2)},
         sources=tuple(source for one in targets for source in one.sources),
     )

@@ -34,14 +34,14 @@ EXACT = {"float16": 2048, "bfloat16": 256}
 
 
 def lowered_unpoolings(
-    flow: SizeFlow, names: FreshNames, repeats: str, index_space: str
+    flow: SizeFlow, names: FreshNames, doubled: int, index_space: str
 ) -> Iterator[tuple[Edit, Part]]:
     """An edit for every MaxUnpool of the graph, with what it takes to check it.
 
     Args:
         flow: sizes in the graph, all of whose nodes are in ONNX's own domain.
         names: for the new values.
-        repeats: as `placed` takes it.
+        doubled: up to so many spatial axes are doubled, see `placed`.
         index_space: in which tensor indices count: "auto", "output" or "inferred".
 
     Raises:
@@ -54,7 +54,8 @@ def lowered_unpoolings(
             dtype = _scatter(flow, one, writer, index_space)
             after = "ScatterElements into zeros"
         else:
-            placed(writer, pooling, chosen_taps(writer, pooling), one.node.input[0], one.node.output[0], repeats)
+            taps = chosen_taps(writer, pooling)
+            placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
             dtype = pooling.dtype
             after = f"the choice of {label(_pool_of(one))}, found by comparing"
         change = Change(label(one.node), one.spec.row.label, after)
