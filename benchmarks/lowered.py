@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,10 +82,8 @@ def _model(shape: str, window: str, indices: str) -> onnx.ModelProto:
 
 
 def _time(runtime: Runtime, model: onnx.ModelProto, x: AnyArray) -> str:
-    feed: Mapping[str, AnyArray] = {"x": x}
     try:
-        run = runtime.load(model)
-        found = measure(lambda: run(feed), EFFORT)
+        found = measure(runtime.prepare(model, {"x": x}), EFFORT)
     except Exception as error:
         sys.stderr.write(f"{runtime.name}: {error}\n")
         return "–"

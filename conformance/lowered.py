@@ -52,7 +52,7 @@ def _run(model: onnx.ModelProto, feed: dict[str, Any], target: str) -> Counter[s
     found: Counter[str] = Counter()
     for runtime in runtimes():
         if not runtime.is_reference:
-            got = runtime.load(lowered)(feed)
+            got = runtime.prepare(lowered, feed)()
             is_equal = all(np.array_equal(one, other) for one, other in zip(expected, got, strict=True))
             found[f"{runtime.name} {'equal' if is_equal else 'DIFFERS'}"] += 1
     return found

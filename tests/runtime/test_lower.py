@@ -86,7 +86,7 @@ def assert_runs_alone(model, feed, expected):
     for runtime in installed():
         if runtime.is_reference:
             continue
-        got = runtime.load(model)(feed)
+        got = runtime.prepare(model, feed)()
         for one, other in zip(expected, got, strict=True):
             assert bits(one) == bits(other), runtime.name
 
@@ -146,7 +146,7 @@ def test_the_channels_last_domain_becomes_onnx():
     done = lower(model, "onnxruntime-web")
     assert {node.domain for node in done.model.graph.node} == {""}
     (expected,) = unpool.InferenceSession(model, exact=True).run(None, feed)
-    (got,) = installed()[0].load(done.model)(feed)
+    (got,) = installed()[0].prepare(done.model, feed)()
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 

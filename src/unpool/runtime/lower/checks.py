@@ -73,9 +73,9 @@ def _check(
         return Check(runtime.name, f"it computes {narrow[0]} in another type")
     try:
         for one in probes:
-            run = runtime.load(one.model)
             for feed, wanted in one.cases:
-                _require_equal(f"{runtime.name}: {one.node}", wanted, run(feed)[0], is_exact=True)
+                (got,) = runtime.prepare(one.model, feed)()
+                _require_equal(f"{runtime.name}: {one.node}", wanted, got, is_exact=True)
         _check_whole(runtime, lowered, expected)
     except UnpoolError:
         raise
@@ -88,9 +88,9 @@ def _check_whole(runtime: Runtime, lowered: onnx.ModelProto, expected: Sequence[
     operators = {node.op_type for node in with_inner(lowered.graph.node)}
     if runtime.is_reference and operators & SLOW:
         return
-    run = runtime.load(lowered)
     for feed, wanted in expected:
-        for value, one, other in zip(lowered.graph.output, wanted, run(feed), strict=True):
+        got = runtime.prepare(lowered, feed)()
+        for value, one, other in zip(lowered.graph.output, wanted, got, strict=True):
             _require_equal(f"{runtime.name}: {value.name}", one, other, is_exact=operators <= MOVING)
 
 

@@ -6,6 +6,7 @@ OpenVINO is told to compute in float32: left alone, it takes bfloat16 on CPUs th
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
@@ -18,8 +19,10 @@ from unpool.runtime.graph.serialized import serialize
 
 QUIET = 4  # onnxruntime's level for fatal errors only
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}
+TELEMETRY = "openvino_telemetry"
 
-Run: TypeAlias = Callable[[Mapping[str, AnyArray]], list[Any]]
+Feed: TypeAlias = Mapping[str, AnyArray]
+Call: TypeAlias = Callable[[], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,13 @@ class Runtime:
 
     Attributes:
         name: and its version.
-        load: takes a model and gives the function that runs it; raises whatever the runtime raises.
+        prepare: takes a model and a feed, and gives the call that runs it; both raise whatever the runtime raises.
         is_reference: whether it is written to be read, not to be fast.
         changes: element types for which it computes in another one.
     """
 
     name: str
-    load: Callable[[onnx.ModelProto], Run]
+    prepare: Callable[[onnx.ModelProto, Feed], Call]
     is_reference: bool = False
     changes: frozenset[str] = frozenset()
 
@@ -48,34 +51,43 @@ def runtimes() -> Iterator[Runtime]:
         yield Runtime(f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
 
 
-def _in_onnxruntime(model: onnx.ModelProto) -> Run:
+def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
     content = serialize(model, "the lowered model")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return lambda feed: list(session.run(None, dict(feed)))
+    return lambda: list(session.run(None, dict(feed)))
 
 
-def _in_reference(model: onnx.ModelProto) -> Run:
+def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
     evaluator = ReferenceEvaluator(model)
-    return lambda feed: list(evaluator.run(None, dict(feed)))
+    return lambda: list(evaluator.run(None, dict(feed)))
 
 
-def _in_openvino(model: onnx.ModelProto) -> Run:
+def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
+    """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
     core = _openvino().Core()
-    compiled = core.compile_model(core.read_model(serialize(model, "the lowered model")), "CPU", OPENVINO)
+    fixed = core.read_model(serialize(model, "the lowered model"))
+    fixed.reshape({name: list(array.shape) for name, array in feed.items()})
+    compiled = core.compile_model(fixed, "CPU", OPENVINO)
     request = compiled.create_infer_request()
 
-    def run(feed: Mapping[str, AnyArray]) -> list[Any]:
+    def run() -> list[Any]:
         made = request.infer(dict(feed))
         return [made[place].copy() for place in range(len(compiled.outputs))]
 
     return run
 
 
+@cache
 def _openvino() -> Any:
-    """OpenVINO, which sends an event over the network when it is imported, unless the package that sends is missing."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    import openvino
-
+    """OpenVINO; it sends an event over the network when it is imported, unless the package that sends is missing."""
+    is_first = "openvino" not in sys.modules and TELEMETRY not in sys.modules
+    if is_first:
+        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
+    try:
+        import openvino
+    finally:
+        if is_first:
+            del sys.modules[TELEMETRY]
     return openvino
