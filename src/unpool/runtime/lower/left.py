@@ -31,6 +31,8 @@ def _oddities(node: onnx.NodeProto, target: Target) -> Iterator[str]:
         yield f"{target.name} takes {' or '.join(map(str, ranks))} spatial axes, it has {rank}"
     if node.op_type == "MaxPool" and len(node.output) > 1 and not target.has_indices:
         yield f"{target.name} has no Indices"
+    if node.op_type == "MaxPool" and given.get("ceil_mode") and not target.drops_windows:
+        yield f"{target.name} keeps a last window that begins in the padding, which ONNX drops; fix the sizes"
     if node.op_type in ("MaxPool", "ConvTranspose") and given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b""):
         yield f"auto_pad={given['auto_pad'].decode()} depends on a size that is open"
     if given.get("output_shape") is not None and node.op_type == "ConvTranspose":

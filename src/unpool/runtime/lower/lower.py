@@ -19,6 +19,7 @@ import onnx
 from onnx import helper
 
 from unpool.errors import UnsupportedError
+from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.fresh_names import names_beside
@@ -42,8 +43,8 @@ from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import into_model
 from unpool.runtime.passes.raising import raise_all
 from unpool.runtime.rewrite.canonicalise import explicit_form
-from unpool.runtime.rewrite.forms import Form
-from unpool.runtime.rewrite.open_model import EditableModel, open_model
+from unpool.runtime.rewrite.forms import Form, explicit
+from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.replace import change, put_forms
 from unpool.runtime.rewrite.upgrade import upgrade
 
@@ -181,9 +182,15 @@ class _Draft:
 
 
 def _form_or_none(opened: EditableModel, place: int) -> Form | None:
-    """The new form of a node of ours; None if it stays, as it must where its pads depend on a size that is open."""
+    """The new form of a node of ours; None if it stays, as it must where its pads depend on a size that is open.
+
+    A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops.
+    """
+    resolved = opened.inference.ours[place]
     try:
-        return explicit_form(opened, opened.inference.ours[place])
+        if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
+            return explicit(windowed_node(opened, resolved), resolved.spec.row)
+        return explicit_form(opened, resolved)
     except UnsupportedError:
         return None
 

@@ -66,7 +66,7 @@ def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
 
 def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
-    core = _openvino().Core()
+    core = _core()
     fixed = core.read_model(serialize(model, "the lowered model"))
     fixed.reshape({name: list(array.shape) for name, array in feed.items()})
     compiled = core.compile_model(fixed, "CPU", OPENVINO)
@@ -77,6 +77,11 @@ def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
         return [made[place].copy() for place in range(len(compiled.outputs))]
 
     return run
+
+
+@cache
+def _core() -> Any:
+    return _openvino().Core()
 
 
 @cache

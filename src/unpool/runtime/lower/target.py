@@ -16,6 +16,7 @@ class Target:
             `placed`; it is the faster form where it was measured, docs/lowering.md.
         runtime: what it is called among the runtimes that may be installed here; "" if it is none of them.
         has_indices: whether its MaxPool has the second output.
+        drops_windows: whether its MaxPool with ceil_mode drops a window that begins in the padding, as ONNX does.
         ranks: by operator, how many spatial axes it takes; any number for other operators.
         otherwise: what becomes of nodes that it does not take; "" where it refuses the model.
         sources: addresses of the pages that say so.
@@ -27,6 +28,7 @@ class Target:
     doubled: int = 0
     runtime: str = ""
     has_indices: bool = False
+    drops_windows: bool = True
     ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     otherwise: str = ""
     sources: tuple[str, ...] = ()

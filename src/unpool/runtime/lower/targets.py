@@ -34,6 +34,7 @@ OPENVINO = Target(
     doubled=2,
     runtime="OpenVINO",
     has_indices=True,
+    drops_windows=False,
     sources=(f"{_GITHUB}/openvinotoolkit/openvino/blob/b2cfecf8/src/frontends/onnx/docs/supported_ops.md",),
 )
 
