@@ -159,9 +159,13 @@ class _Draft:
         """Take the Indices away from every MaxPool of which nobody reads them."""
         needed = {value.name for value in self.model.graph.output}
         needed.update(name for node in self.model.graph.node for name in reads(node))
+        dropped = set()
         for node in self.model.graph.node:
             if is_ours(node) and node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1] not in needed:
-                del node.output[1]
+                dropped.add(node.output.pop(1))
+        known = [value for value in self.model.graph.value_info if value.name not in dropped]
+        del self.model.graph.value_info[:]
+        self.model.graph.value_info.extend(known)
 
     def _open(self) -> EditableModel:
         opened = open_model(self.model, self._meaning)

@@ -73,6 +73,7 @@ COREML = Target(
         """
     ),
     ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2)},
+    runtime="onnxruntime",
     otherwise="onnxruntime's CPU provider runs them",
     sources=(
         f"{_GITHUB}/microsoft/onnxruntime/blob/04f568d8/tools/ci_build/github/apple/coreml_supported_mlprogram_ops.md",
@@ -122,6 +123,7 @@ ONNXRUNTIME_WEB = Target(
         """
     ),
     ranks={"Conv": (1, 2), "ConvTranspose": (1, 2)},
+    runtime="onnxruntime",
     otherwise="onnxruntime's CPU provider runs them",
     sources=(f"{_GITHUB}/microsoft/onnxruntime/blob/51f61772/js/web/docs/webgpu-operators.md",),
 )
