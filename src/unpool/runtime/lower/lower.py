@@ -67,8 +67,8 @@ def lower(
 
     A MaxUnpool of the indices of a MaxPool in the same model becomes a comparison of elements with the largest of their
     window, which needs no indices; any other becomes a ScatterElements. The pads of MaxPool and ConvTranspose are
-    written out. A model below opset 13 is upgraded to it. The result is run in unpool, onnxruntime, onnx's
-    ReferenceEvaluator and OpenVINO, as far as they are installed. Model-local functions are inlined.
+    written out. A model below opset 13 is upgraded to it. The result is run in onnxruntime, onnx's ReferenceEvaluator
+    and OpenVINO, as far as they are installed, and compared with the first model. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
