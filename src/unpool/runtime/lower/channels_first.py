@@ -3,7 +3,7 @@
 Indices count in the (N, C, D1..Dk) tensor and have its shape in both domains, so they stay as they are.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -18,7 +18,7 @@ from unpool.runtime.passes.edits import Edit
 
 
 def channels_first_edits(
-    nodes: Iterator[ResolvedNode], names: FreshNames, dtypes: Mapping[str, object]
+    nodes: Iterable[ResolvedNode], names: FreshNames, dtypes: Mapping[str, object]
 ) -> Iterator[Edit]:
     """An edit for every node of the channels-last domain.
 

@@ -127,7 +127,7 @@ class _Draft:
         """Write nodes of the channels-last domain as ONNX's own."""
         opened = self._open()
         dtypes = {name: shapes.dtype(type_) for name, type_ in opened.inference.types.items()}
-        edits = list(channels_first_edits(iter(opened.inference.ours), names_beside(opened.graph), dtypes))
+        edits = list(channels_first_edits(opened.inference.ours, names_beside(opened.graph), dtypes))
         if not edits:
             return
         into_model(self.model, edits)
