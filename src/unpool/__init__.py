@@ -24,6 +24,11 @@ from unpool.functional import (
 from unpool.names import find as _find
 
 if TYPE_CHECKING:
+    from unpool.runtime.lint.lint import lint as check
+    from unpool.runtime.lower.lower import lower
+    from unpool.runtime.rewrite.canonicalise import canonicalise
+    from unpool.runtime.rewrite.fix import fix
+    from unpool.runtime.rewrite.upgrade import upgrade
     from unpool.runtime.session.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -39,12 +44,17 @@ __all__ = [
     "ShapeError",
     "UnpoolError",
     "UnsupportedError",
+    "canonicalise",
+    "check",
     "conv_transpose",
+    "fix",
+    "lower",
     "max_pool",
     "max_unpool",
     "prepare_conv_transpose",
     "to_onnx_indices",
     "to_torch_indices",
+    "upgrade",
 ]
 
 

@@ -231,6 +231,26 @@ def growing_walk(axis: Axis) -> Walk:
     return Walk(tap, other, np.where(remainder % common == 0, np.maximum(0, count), 0), tap_step, -back)
 
 
+def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
+    """The taps with which windows cover the cells of a large axis that is cut into blocks of one stride.
+
+    Cell `block * stride + phase`, counted from the first tap of the first window, is covered by tap `[shift, phase]` of
+    small position `block - shift`, for
+
+        phase + shift * stride = tap * dilation
+
+    Returns:
+        (shifts, stride) int64, as many shifts as a window reaches over blocks; -1 where no tap covers the cell.
+
+    >>> taps_by_shift(Window(3, 2)).tolist(), taps_by_shift(Window(2, 2, 2)).tolist()
+    ([[0, 1], [2, -1]], [[0, -1], [1, -1]])
+    """
+    shifts = -(-window.reach // window.stride)
+    cell = np.arange(shifts * window.stride, dtype=np.int64).reshape(shifts, window.stride)
+    tap = cell // window.dilation
+    return np.where((cell % window.dilation == 0) & (tap < window.size), tap, -1)
+
+
 def met_taps(axis: Axis) -> tuple[int, int]:
     """The first tap that falls on data at any position, and the one after the last; equal where none does.
 

@@ -1,4 +1,4 @@
-"""Names that a script written for onnxruntime takes from the module, so that `import unpool as ort` is enough.
+"""Names that are looked up in `unpool`: those of onnxruntime, so that `import unpool as ort` is enough, and commands.
 
 They are looked up on first use, for they need onnx and onnxruntime, which `import unpool` must not load.
 """
@@ -78,6 +78,15 @@ OURS = {
 }
 """Names that mean something else here, each with the module that has it, and its name there."""
 
+COMMANDS = {
+    "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
+    "check": ("unpool.runtime.lint.lint", "lint"),
+    "fix": ("unpool.runtime.rewrite.fix", "fix"),
+    "lower": ("unpool.runtime.lower.lower", "lower"),
+    "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
+}
+"""The commands of `unpool` as functions."""
+
 
 def find(name: str) -> Any:
     """The value of a name.
@@ -86,8 +95,9 @@ def find(name: str) -> Any:
         AttributeError: nobody has it, or this release of onnxruntime does not.
         ModuleNotFoundError: it needs packages that are not installed.
     """
-    if name in OURS:
-        module, own_name = OURS[name]
+    known = OURS.get(name) or COMMANDS.get(name)
+    if known:
+        module, own_name = known
         return getattr(import_module(module), own_name)
     if name in OF_ONNXRUNTIME:
         import_module("unpool.runtime")

@@ -42,7 +42,7 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lint",
+        "onnx_backend", "measure", "rewrite", "lower", "lint",
     ),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
@@ -159,11 +159,16 @@ def test_public_names_are_pinned():
         "ShapeError",
         "UnpoolError",
         "UnsupportedError",
+        "canonicalise",
+        "check",
         "conv_transpose",
+        "fix",
+        "lower",
         "max_pool",
         "max_unpool",
         "prepare_conv_transpose",
         "to_onnx_indices",
         "to_torch_indices",
+        "upgrade",
     ]
     assert all(hasattr(unpool, name) for name in unpool.__all__)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from unpool.runtime.lint.finding import Finding
 
 WIDE = 200
-TITLES = ("node", "rule", "what is wrong", "who is affected", "repair")
 
 
 def check_file(path: Path, sizes: Mapping[str, int]) -> "tuple[Finding, ...]":
@@ -26,13 +25,15 @@ def check_file(path: Path, sizes: Mapping[str, int]) -> "tuple[Finding, ...]":
 
 def print_findings(findings: "Sequence[Finding]", path: Path) -> None:
     """Print a table for people, or one line when there is nothing to say."""
+    from unpool.runtime.lint.finding import TITLES
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
     if findings:
         table = Table(*TITLES, box=SIMPLE_HEAD, show_lines=True)
         for one in findings:
-            table.add_row(*map(Text, (one.node, one.rule, one.problem, one.affected, one.repair)))
+            table.add_row(*map(Text, one.row))
         console.print(table)
     console.print(Text(f"{path}: {summary(len(findings))}"), soft_wrap=True)
 

@@ -31,8 +31,7 @@ def fix_file(
 
 def report(done: "Fixed", output: Path | None, data: Sequence[Path], is_dry: bool) -> list[str]:
     """A line per change, one per node that had to stay, and one about the file."""
-    lines = [f"{one.node}: {one.before} -> {one.after}" for one in done.changes]
-    lines += [f"{one.node}: left as it is: {one.why}" for one in done.left]
+    lines = list(map(str, (*done.changes, *done.left)))
     count = len(done.changes)
     words = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else "nothing to change"
     if not count and output is not None and not is_dry:

@@ -35,6 +35,17 @@ class Provider(StrEnum):
     OPENVINO = "openvino"
 
 
+class Target(StrEnum):
+    """What a lowered model is for."""
+
+    OPENVINO = "openvino"
+    TENSORRT = "tensorrt"
+    COREML = "coreml"
+    TFLITE = "tflite"
+    ONNXRUNTIME_WEB = "onnxruntime-web"
+    ANY = "any"
+
+
 class Format(StrEnum):
     """What a file of results can be."""
 

@@ -54,7 +54,7 @@ def sizes_of(options: Sequence[str]) -> dict[str, int]:
 
 def report(done: "Written", output: Path) -> list[str]:
     """One line per changed node, and one about the files."""
-    lines = [f"{one.node}: {one.before} -> {one.after}" for one in done.changes]
+    lines = list(map(str, done.changes))
     count = "no node" if not lines else "1 node" if len(lines) == 1 else f"{len(lines)} nodes"
     return [*lines, f"{output}{data_words(done.data)}: {count} changed, equal results on random inputs"]
 

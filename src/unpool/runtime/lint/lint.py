@@ -23,7 +23,7 @@ from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import label
 from unpool.runtime.graph.scopes import scopes
 from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.lint.finding import Finding
+from unpool.runtime.lint.finding import Finding, Findings
 from unpool.runtime.lint.indices import INDEX_RULES
 from unpool.runtime.lint.padding import padding_findings
 from unpool.runtime.passes.raising import raise_all
@@ -33,7 +33,7 @@ from unpool.runtime.rewrite.repair_indices import Unpooling, unpoolings
 FIX = "unpool fix"
 
 
-def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
+def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Findings:
     """What is wrong with a model, node by node, as far as it can be told from the model alone.
 
     Args:
@@ -45,7 +45,7 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> tupl
     """
     with reading(source):
         editable, meaning = _open(_with_sizes(load(source), sizes or {}))
-        return tuple(_findings(editable, meaning))
+        return Findings(_findings(editable, meaning))
 
 
 def _open(model: onnx.ModelProto) -> tuple[EditableModel, Meaning]:

@@ -10,3 +10,6 @@ class Change:
     node: str
     before: str
     after: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.before} -> {self.after}"

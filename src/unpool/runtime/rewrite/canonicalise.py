@@ -48,7 +48,7 @@ def canonicalise(
     meaning = Meaning(compat, index_space)
     with reading(source):
         editable = open_model(source, meaning)
-        forms = [_form(editable, resolved) for resolved in editable.inference.ours]
+        forms = [explicit_form(editable, resolved) for resolved in editable.inference.ours]
         put_forms(editable.model, forms)
         verify(load(source), editable.model, meaning, sizes or {})
         changes = [
@@ -59,7 +59,12 @@ def canonicalise(
         return Rewritten(editable.model, tuple(one for one in changes if one is not None))
 
 
-def _form(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
+def explicit_form(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
+    """How a node is written with explicit pads; None for a MaxUnpool, which has no others.
+
+    Raises:
+        UnsupportedError: it cannot be written so; the message says why.
+    """
     if isinstance(resolved.spec, MaxUnpoolSpec):
         return None
     write = explicit if _is_implicit(resolved.spec) else in_row

@@ -43,11 +43,14 @@ from unpool.runtime.session.loaded import load_as_written
 
 @dataclass(frozen=True)
 class Fixed:
-    """A model put right, what is different in it, and which nodes could not be put right."""
+    """A model put right, what is different in it, and which nodes could not be put right; `print` shows both."""
 
     model: onnx.ModelProto
     changes: tuple[Change, ...]
     left: tuple[NotRepaired, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.changes, *self.left))) or "nothing to change"
 
 
 def fix(

@@ -71,6 +71,9 @@ class NotRepaired:
     node: str
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.node}: left as it is: {self.why}"
+
 
 def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
     """The MaxUnpool nodes of a graph, those inside bodies left out."""

@@ -23,10 +23,13 @@ OLD_PAD = "paddings"  # its name in version 1
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A model that computes what it did before, and what is different in it."""
+    """A model that computes what it did before, and what is different in it; `print` shows the changes."""
 
     model: onnx.ModelProto
     changes: tuple[Change, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.changes)) or "no node changed"
 
 
 def put_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:

@@ -1,0 +1,125 @@
+"""Lowers many models and runs the results in other runtimes alone: `python -m conformance.lowered [COUNT]`.
+
+Random round trips in one, two and three dimensions, and the networks of the tests with whole numbers as weights, so
+that sums are exact and every runtime has to give the bits of unpool. Prints one line per kind of model.
+"""
+
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+import unpool
+from tests.support import models, networks
+from unpool.errors import UnsupportedError
+from unpool.runtime.lower.runtimes import runtimes
+from unpool.runtime.lower.targets import TARGETS
+
+BITS = 24  # of a float32: sums of whole numbers below 2**24 are exact
+
+
+def main(count: int) -> None:
+    """Lower `count` round trips for two targets each, then the networks for all targets."""
+    rng = np.random.default_rng(20)
+    found: Counter[str] = Counter()
+    for _ in range(count):
+        model, x = _round_trip(rng)
+        for target in ("openvino", "any"):
+            found += _run(model, {"x": x}, target)
+    say(f"{count} round trips, two targets each: {_words(found)}")
+    for name in ("SegNet", "ENet"):
+        for is_open in (False, True):
+            model, x = _network(name, is_open=is_open)
+            found = Counter()
+            for target in TARGETS:
+                found += _run(model, {"x": x}, target)
+            say(f"{name}, {'open' if is_open else 'fixed'} sizes, {len(TARGETS)} targets: {_words(found)}")
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _run(model: onnx.ModelProto, feed: dict[str, Any], target: str) -> Counter[str]:
+    """How often each runtime gives the bits of unpool."""
+    expected = unpool.InferenceSession(model, exact=True).run(None, feed)
+    try:
+        lowered = unpool.lower(model, target, index_space="output").model
+    except UnsupportedError as error:
+        say(f"refused for {target}: {error}")
+        return Counter({"refused": 1})
+    assert "MaxUnpool" not in {node.op_type for node in lowered.graph.node}
+    found: Counter[str] = Counter()
+    for runtime in runtimes():
+        if not runtime.is_reference:
+            got = runtime.prepare(lowered, feed)()
+            is_equal = all(np.array_equal(one, other) for one, other in zip(expected, got, strict=True))
+            found[f"{runtime.name} {'equal' if is_equal else 'DIFFERS'}"] += 1
+    return found
+
+
+def _round_trip(rng: np.random.Generator) -> tuple[onnx.ModelProto, Any]:
+    """A pool with a random window, values of its own for every window, and an unpooling to the size of x."""
+    rank = int(rng.integers(1, 4))
+    window, stride, dilation = (rng.integers(1, most, rank) for most in (4, 4, 3))
+    reach = (window - 1) * dilation + 1
+    pads = [rng.integers(0, size) for _ in range(2) for size in window]
+    shape = [2, 3, *(reach + rng.integers(0, 6, rank))]
+    is_open = bool(rng.integers(2))
+    sizes = ", ".join(f"d{axis}" if is_open and axis > 1 else str(size) for axis, size in enumerate(shape))
+    plain = f"kernel_shape = {window.tolist()}, strides = {stride.tolist()}, pads = {[int(one) for one in pads]}"
+    pool = f"{plain}, dilations = {dilation.tolist()}, ceil_mode = {rng.integers(2)}"
+    dims = ", ".join(f"e{axis}" for axis in range(rank + 2))
+    model = models.model(
+        f"""round_trip (float[{sizes}] x) => (float[{dims}] z) {{
+            y, i = MaxPool <{pool}> (x)
+            v = CumSum (y, last)
+            s = Shape (x)
+            z = MaxUnpool <{plain}> (v, i, s)
+        }}""",
+        last=np.int64(rank + 1),
+    )
+    return model, rng.integers(-2, 3, shape).astype(np.float32)
+
+
+def _network(name: str, *, is_open: bool) -> tuple[onnx.ModelProto, Any]:
+    """A network with sparse whole weights, and an input for which all of its sums are exact."""
+    network, example = networks.build(name)
+    for module in network.modules():
+        if isinstance(module, networks.CONVOLUTIONS):
+            _make_sparse(module.weight.data)
+            if module.bias is not None:
+                module.bias.data.round_()
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eps = 0.0
+            module.weight.data.fill_(1)
+            module.bias.data.fill_(0)
+            module.reset_running_stats()
+        if isinstance(module, torch.nn.PReLU):
+            module.weight.data.fill_(0)
+    x = example.mul(2).round()
+    wide = network.double()(x.double())
+    assert wide.abs().max() < 2**BITS
+    assert torch.equal(network.float()(x).double(), wide)
+    sizes = ({axis: f"d{axis}" for axis in (2, 3)},) if is_open else None
+    return networks.export(network, x, dynamic_shapes=sizes), x.numpy()
+
+
+def _make_sparse(weight: torch.Tensor) -> None:
+    """Keep the two largest numbers of every channel, as +1 or -1."""
+    flat = weight.reshape(weight.shape[0], -1)
+    kept = torch.zeros_like(flat).scatter(1, flat.abs().topk(min(2, flat.shape[1])).indices, 1)
+    flat.copy_(kept * flat.sign())
+
+
+def _words(found: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(found.items()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

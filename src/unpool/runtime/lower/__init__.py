@@ -1,0 +1,1 @@
+"""Models written in the operators that a deployment target runs, with the same results."""

@@ -1,0 +1,210 @@
+"""Writes a model in operators that a deployment target runs: without MaxUnpool, Indices or the channels-last domain.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 8, opset_import: ["" : 17]>
+...     shrink_and_grow (float[1, 2, 5] x) => (float[1, 2, 5] z) {
+...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
+...         s = Shape (x)
+...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i, s)
+...     }''')
+>>> for one in lower(model, target="openvino").changes:
+...     print(one.node, "|", one.before, "|", one.after)
+MaxUnpool->z | MaxUnpool-11 | the choice of MaxPool->y, found by comparing
+"""
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import helper
+
+from unpool.errors import UnsupportedError
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import domain, inner_nodes, is_ours, label, reads
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.validity import check_model
+from unpool.runtime.lower.channels_first import channels_first_edits
+from unpool.runtime.lower.checks import checked
+from unpool.runtime.lower.left import left_over
+from unpool.runtime.lower.lowered import Lowered, Part
+from unpool.runtime.lower.probes import probe
+from unpool.runtime.lower.target import Target
+from unpool.runtime.lower.targets import target_of
+from unpool.runtime.lower.unpooling import lowered_unpoolings
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import into_model
+from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.rewrite.canonicalise import explicit_form
+from unpool.runtime.rewrite.forms import Form, explicit
+from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
+from unpool.runtime.rewrite.replace import change, put_forms
+from unpool.runtime.rewrite.upgrade import upgrade
+
+OLDEST = 13
+"""The first opset in which all operators of the new forms take their numbers as inputs."""
+
+USUAL = 17
+"""The opset of ONNX's own operators in a model that imports none of them."""
+
+
+def lower(
+    source: ModelSource,
+    target: str | Target,
+    *,
+    compat: str = "spec",
+    index_space: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+) -> Lowered:
+    """The model in operators that the target runs, with the same results, bit for bit where no other node rounds.
+
+    A MaxUnpool of the indices of a MaxPool in the same model becomes a comparison of elements with the largest of their
+    window, which needs no indices; any other becomes a ScatterElements. The pads of MaxPool and ConvTranspose are
+    written out. A model below opset 13 is upgraded to it. The result is run in onnxruntime, onnx's ReferenceEvaluator
+    and OpenVINO, as far as they are installed, and compared with the first model. Model-local functions are inlined.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", "any" for what all of them run; or a
+            record of another target.
+        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        index_space: in which tensor MaxUnpool's indices count where that is not certain.
+        sizes: for names of sizes that the model leaves open, used for the random inputs.
+
+    Raises:
+        UnsupportedError: there is no such target; a MaxUnpool is inside a body, or cannot be written so; or the result
+            cannot be checked, or is another in one of the runtimes.
+        UnpoolError: the model cannot be read, or breaks a contract.
+    """
+    wanted, meaning = target_of(target), Meaning(compat, index_space)
+    with reading(source):
+        first = load(source)
+        draft = _Draft(first, meaning, sizes or {})
+        draft.put_explicit_pads()
+        draft.put_channels_first()
+        draft.raise_nodes()
+        parts = draft.lower_unpoolings(wanted)
+        draft.drop_indices()
+        check_model(draft.model)
+        opset = next(one.version for one in draft.model.opset_import if one.domain == "")
+        probes = [probe(part, opset, draft.model.ir_version) for part in parts]
+        checks = checked(first, draft.model, probes, meaning, sizes or {})
+        lowered = Lowered(draft.model, wanted, tuple(draft.changes), tuple(left_over(draft.model, wanted)), checks)
+        _require_run(lowered)
+        return lowered
+
+
+class _Draft:
+    """The model as it is after the steps so far."""
+
+    def __init__(self, first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
+        self._meaning = meaning
+        self.changes: list[Change] = []
+        self.model = first
+        opsets = {one.domain: one.version for one in first.opset_import}
+        if opsets.get("", opsets.get("ai.onnx", OLDEST)) < OLDEST:
+            newer = upgrade(first, OLDEST, compat=meaning.compat, index_space=meaning.index_space, sizes=sizes)
+            self.model, self.changes = newer.model, list(newer.changes)
+        self._refuse_inner()
+
+    def put_explicit_pads(self) -> None:
+        """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
+        opened = self._open()
+        forms = [_form_or_none(opened, place) for place in range(len(opened.inference.ours))]
+        put_forms(self.model, forms)
+        pairs = zip(opened.inference.ours, forms, strict=True)
+        found = [change(one, one.spec.row, form) for one, form in pairs if form is not None]
+        self.changes += [one for one in found if one is not None]
+
+    def put_channels_first(self) -> None:
+        """Write nodes of the channels-last domain as ONNX's own."""
+        opened = self._open()
+        dtypes = {name: shapes.dtype(type_) for name, type_ in opened.inference.types.items()}
+        edits = list(channels_first_edits(opened.inference.ours, names_beside(opened.graph), dtypes))
+        if not edits:
+            return
+        into_model(self.model, edits)
+        kept = [one for one in self.model.opset_import if one.domain in {node.domain for node in self.model.graph.node}]
+        if not any(one.domain == "" for one in kept):
+            kept.append(helper.make_opsetid("", USUAL))
+        del self.model.opset_import[:]
+        self.model.opset_import.extend(kept)
+        self.changes += [edit.change for edit in edits]
+
+    def raise_nodes(self) -> None:
+        """Replace decomposed unpoolings by MaxUnpool, so that they are lowered as such."""
+        opened = self._open()
+        for edits in raise_all(opened.graph, opened.inference.types, self._infer).rounds:
+            into_model(self.model, edits)
+            self.changes += [edit.change for edit in edits]
+
+    def lower_unpoolings(self, target: Target) -> list[Part]:
+        """Replace every MaxUnpool."""
+        opened = self._open()
+        flow = SizeFlow(opened.graph, opened.inference.types)
+        space = "output" if self._meaning == Meaning("ort") else self._meaning.index_space
+        found = list(lowered_unpoolings(flow, names_beside(opened.graph), target.doubled, space))
+        into_model(self.model, [edit for edit, _ in found])
+        self.changes += [edit.change for edit, _ in found]
+        return [part for _, part in found]
+
+    def drop_indices(self) -> None:
+        """Take the Indices away from every MaxPool of which nobody reads them."""
+        needed = {value.name for value in self.model.graph.output}
+        needed.update(name for node in self.model.graph.node for name in reads(node))
+        dropped = set()
+        for node in self.model.graph.node:
+            if is_ours(node) and node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1] not in needed:
+                dropped.add(node.output.pop(1))
+        known = [value for value in self.model.graph.value_info if value.name not in dropped]
+        del self.model.graph.value_info[:]
+        self.model.graph.value_info.extend(known)
+
+    def _open(self) -> EditableModel:
+        opened = open_model(self.model, self._meaning)
+        self.model = opened.model
+        return opened
+
+    def _infer(self, graph: Graph) -> Types:
+        return infer(graph, self._meaning).types
+
+    def _refuse_inner(self) -> None:
+        for holder in self.model.graph.node:
+            for node in inner_nodes(holder):
+                if is_ours(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
+                    raise UnsupportedError(
+                        f"{node.op_type} node {label(node)!r}: expected it outside of the bodies of If, Loop and Scan, "
+                        f"got it in {holder.op_type} node {label(holder)!r}. Move it out."
+                    )
+
+
+def _form_or_none(opened: EditableModel, place: int) -> Form | None:
+    """The new form of a node of ours; None if it stays, as it must where its pads depend on a size that is open.
+
+    A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops.
+    """
+    resolved = opened.inference.ours[place]
+    try:
+        if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
+            return explicit(windowed_node(opened, resolved), resolved.spec.row)
+        return explicit_form(opened, resolved)
+    except UnsupportedError:
+        return None
+
+
+def _require_run(lowered: Lowered) -> None:
+    """Refuse a model that the target's own runtime, or every runtime, refuses."""
+    run = [one for one in lowered.checks if not one.refusal]
+    for one in lowered.checks:
+        is_own = lowered.target.runtime and one.runtime.startswith(lowered.target.runtime)
+        if one.refusal and (is_own or not run):
+            raise UnsupportedError(
+                f"the lowered model: expected {one.runtime} to run it, got: {one.refusal}. Keep the first model."
+            )

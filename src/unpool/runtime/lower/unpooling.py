@@ -1,0 +1,129 @@
+"""Chooses for every MaxUnpool of a graph the form in which it is lowered, and makes the edit that puts it there.
+
+Where its indices are those of a MaxPool of the same graph and count in its output, it follows the choice of that pool
+(`chosen`, `placed`); all other indices are scattered (`scattered`).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from unpool.errors import UnsupportedError
+from unpool.operators import max_pool, resolve
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.size_flow import SizeFlow, numbers
+from unpool.runtime.lower.chosen import chosen_taps
+from unpool.runtime.lower.lowered import Part
+from unpool.runtime.lower.placed import placed
+from unpool.runtime.lower.pooling import Pooling
+from unpool.runtime.lower.scattered import inferred_shape, scattered
+from unpool.runtime.lower.writer import Writer
+from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.edits import Edit
+from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
+
+MOST_TAPS = 64
+"""Taps of a window at most; each costs two nodes, so that a scatter is better for more."""
+
+EXACT = {"float16": 2048, "bfloat16": 256}
+"""The type holds every integer up to here; others hold all numbers of taps."""
+
+
+def lowered_unpoolings(
+    flow: SizeFlow, names: FreshNames, doubled: int, index_space: str
+) -> Iterator[tuple[Edit, Part]]:
+    """An edit for every MaxUnpool of the graph, with what it takes to check it.
+
+    Args:
+        flow: sizes in the graph, all of whose nodes are in ONNX's own domain.
+        names: for the new values.
+        doubled: up to so many spatial axes are doubled, see `placed`.
+        index_space: in which tensor indices count: "auto", "output" or "inferred".
+
+    Raises:
+        UnsupportedError: it is not known where the indices of a MaxUnpool count.
+    """
+    for one in unpoolings(flow):
+        pooling = _followed(flow, one, index_space)
+        writer = Writer(names, one.node.output[0])
+        if pooling is None:
+            dtype = _scatter(flow, one, writer, index_space)
+            after = "ScatterElements into zeros"
+        else:
+            taps = chosen_taps(writer, pooling)
+            placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
+            dtype = pooling.dtype
+            after = f"the choice of {label(_pool_of(one))}, found by comparing"
+        change = Change(label(one.node), one.spec.row.label, after)
+        edit = Edit(one.node.output[0], tuple(writer.nodes), writer.constants, change)
+        yield edit, Part(one, pooling, edit, dtype)
+
+
+def _followed(flow: SizeFlow, one: Unpooling, index_space: str) -> Pooling | None:
+    """The pool whose choice the MaxUnpool follows; None if that is not certain, or too much to write."""
+    source = one.source
+    if source is None or source.pool is None or not source.is_whole or source.is_plane or not one.large:
+        return None
+    if index_space == "inferred" and one.inferred != numbers(one.large):
+        return None
+    known = _dtype(flow, source.pool.input[0])
+    is_same_type = known is not None and known == _dtype(flow, one.node.input[0])
+    if not is_same_type or not counts_in(flow, one, one.large):
+        return None
+    pooling = _pooling(flow, source.pool)
+    if pooling is None or pooling.tap_count > min(MOST_TAPS, EXACT.get(pooling.dtype.name, MOST_TAPS)):
+        return None
+    return pooling
+
+
+def _pool_of(one: Unpooling) -> onnx.NodeProto:
+    assert one.source is not None
+    assert one.source.pool is not None
+    return one.source.pool
+
+
+def _pooling(flow: SizeFlow, pool: onnx.NodeProto) -> Pooling | None:
+    spec = resolve.spec("MaxPool", attributes(pool), opset=flow.graph.opsets[""])
+    assert isinstance(spec, MaxPoolSpec)
+    dtype = _dtype(flow, pool.input[0])
+    if spec.padding != "NOTSET" or dtype is None:
+        return None
+    large = numbers((flow.dims(pool.input[0]) or ())[2:]) or None
+    small = None if large is None else tuple(max_pool.axis(spec, axis, size).small for axis, size in enumerate(large))
+    begins, ends = zip(*spec.pads, strict=True)
+    return Pooling(pool.input[0], pool.output[0], spec.windows, begins, ends, spec.ceil, large, small, dtype)
+
+
+def _scatter(flow: SizeFlow, one: Unpooling, writer: Writer, index_space: str) -> np.dtype[np.generic]:
+    node, spec = one.node, one.spec
+    dtype = _dtype(flow, node.input[0])
+    if dtype is None:
+        raise UnsupportedError(
+            f"{spec.row.operator} node {label(node)!r}: needs an X of known type, got an unknown one. Infer its shapes."
+        )
+    if len(node.input) > 2 and node.input[2]:
+        _require_certain_space(one, index_space)
+        shape = node.input[2]
+    else:
+        shape = inferred_shape(writer, spec, node.input[0], one.inferred)
+    scattered(writer, node, shape, dtype)
+    return dtype
+
+
+def _require_certain_space(one: Unpooling, index_space: str) -> None:
+    """Refuse a MaxUnpool of which only the values of its indices say where they count."""
+    asked = numbers(one.asked or (None,))
+    if index_space == "output" or (asked is not None and asked == one.inferred):
+        return
+    raise UnsupportedError(
+        f"{one.spec.row.label} node {label(one.node)!r}: its indices may count in output_shape or in the shape that "
+        f"its attributes give, and a scatter has to know. Add index_space='output', or run unpool fix first."
+    )
+
+
+def _dtype(flow: SizeFlow, name: str) -> np.dtype[np.generic] | None:
+    return shapes.dtype(flow.types.get(name))

@@ -1,0 +1,244 @@
+"""Models lowered for other runtimes: they run there alone, and give the bits that unpool and the oracle give."""
+
+import json
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from typer.testing import CliRunner
+
+import unpool
+from tests import oracle
+from tests.cases import decomposed
+from tests.support import models
+from unpool.cli.app import app
+from unpool.cli.exits import OK, UNSUPPORTED, USAGE
+from unpool.cli.option_values import Target as TargetWord
+from unpool.errors import UnsupportedError
+from unpool.runtime.lower import chosen
+from unpool.runtime.lower.lower import lower
+from unpool.runtime.lower.runtimes import runtimes
+from unpool.runtime.lower.targets import TARGETS
+
+POOLS = {
+    "side by side, odd sizes": ((2, 3, 7, 9), "kernel_shape = [2, 2], strides = [2, 2]"),
+    "overlapping, padded, ceil": (
+        (1, 2, 8, 7),
+        "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 0, 1, 1], ceil_mode = 1",
+    ),
+    "every cell in nine windows": ((1, 2, 5, 6), "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"),
+    "gaps between windows": ((1, 2, 8, 10), "kernel_shape = [2, 1], strides = [3, 2]"),
+    "1-D, dilated": ((2, 3, 11), "kernel_shape = [3], strides = [2], dilations = [2], pads = [1, 2]"),
+    "3-D": ((1, 2, 5, 6, 7), "kernel_shape = [3, 2, 2], strides = [2, 2, 2], pads = [1, 0, 0, 1, 0, 0]"),
+}
+FORMS = {"broadcast": "openvino", "resize": "any"}
+
+
+def round_trip(name, *, is_open=False, opset=17):
+    """A pool, sums along a row so that every window has a value of its own, and an unpooling to the size of x."""
+    shape, window = POOLS[name]
+    sizes = ", ".join(f"d{axis}" if is_open and axis > 1 else str(size) for axis, size in enumerate(shape))
+    unpool_window = ", ".join(part for part in window.split(", ") if "dilations" not in part and "ceil" not in part)
+    dims = ", ".join(f"e{axis}" for axis in range(len(shape)))
+    return models.model(
+        f"""round_trip (float[{sizes}] x) => (float[{dims}] z) {{
+            y, i = MaxPool <{window}> (x)
+            v = CumSum (y, last)
+            s = Shape (x)
+            z = MaxUnpool <{unpool_window}> (v, i, s)
+        }}""",
+        opset=opset,
+        last=np.int64(len(shape) - 1),
+    )
+
+
+def whole_numbers(shape, seed=0):
+    """Small integers, both zeros among them: many are equal, and sums of them are exact."""
+    rng = np.random.default_rng((seed, *shape))
+    return (rng.integers(-2, 3, shape) * rng.choice([-1.0, 1.0], shape)).astype(np.float32)
+
+
+def by_oracle(name, x):
+    """What the round trip of `x` gives by the slow loops."""
+    attributes = helper_attributes(POOLS[name][1])
+    y, i = oracle.max_pool(x, return_indices=True, **attributes)
+    kept = {key: value for key, value in attributes.items() if key in ("kernel_shape", "strides", "pads")}
+    v = np.cumsum(y, axis=-1, dtype=np.float32)
+    return oracle.max_unpool(v, i, np.array(x.shape), index_space="output", **kept)
+
+
+def helper_attributes(text):
+    """Attributes of a node in ONNX's text form as Python values."""
+    node = onnx.parser.parse_node(f"y = MaxPool <{text}> (x)")
+    return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+
+
+@cache
+def installed():
+    """The runtimes in which lowered models are run."""
+    return tuple(runtimes())
+
+
+def assert_runs_alone(model, feed, expected):
+    """Onnxruntime and OpenVINO give the expected outputs, bit for bit but for the sign of zeros."""
+    for runtime in installed():
+        if runtime.is_reference:
+            continue
+        got = runtime.prepare(model, feed)()
+        for one, other in zip(expected, got, strict=True):
+            assert bits(one) == bits(other), runtime.name
+
+
+def bits(array):
+    """Type, shape and bits, but for the sign of zeros, which onnxruntime's Where and MaxPool do not keep."""
+    return array.dtype, array.shape, np.where(array == 0, np.zeros_like(array), array).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "is_open"),
+    [(name, form, (at + of) % 2 == 1) for at, name in enumerate(POOLS) for of, form in enumerate(FORMS)],
+)
+def test_round_trips_give_the_bits_of_the_oracle(name, form, is_open):
+    """Ties, overlapping windows, odd sizes, padding and gaps: equal to the slow loops in onnxruntime and OpenVINO."""
+    x = whole_numbers(POOLS[name][0])
+    expected = by_oracle(name, x)
+    done = lower(round_trip(name, is_open=is_open), FORMS[form])
+    operators = {node.op_type for node in done.model.graph.node}
+    assert not operators & {"MaxUnpool", "ScatterElements"}
+    assert ("Resize" in operators) == ((form == "resize" or name == "3-D") and "strides" in POOLS[name][1])
+    assert [len(node.output) for node in done.model.graph.node if node.op_type == "MaxPool"] == [1]
+    assert_runs_alone(done.model, {"x": x}, [expected])
+
+
+def exact(model):
+    """The model with small integers as weights, so that convolutions give the same bits wherever they run."""
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype.kind == "f":
+            whole = np.ones_like(array) if tensor.name.endswith("v") else np.clip(np.round(array), -2, 2)
+            tensor.CopyFrom(numpy_helper.from_array(whole, tensor.name))
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            node.attribute.append(helper.make_attribute("epsilon", 0.0))
+    return model
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_segnet_runs_alone_bit_for_bit(target):
+    """Convolutions, two pools, two unpoolings, a skip and a ConvTranspose: the bits of unpool in other runtimes."""
+    model = exact(models.segnet(opset=11))
+    feed = {"image": whole_numbers((1, 3, 12, 10))}
+    expected = unpool.InferenceSession(model, exact=True).run(None, feed)
+    done = unpool.lower(model, target)
+    assert next(one.version for one in done.model.opset_import if one.domain == "") == 13
+    assert all(not one.refusal for one in done.checks)
+    assert_runs_alone(done.model, feed, expected)
+    strangers = {node.op_type for node in done.model.graph.node} - TARGETS[target].operators
+    assert bool(strangers) == bool(done.left) == (target == "coreml")
+
+
+def test_the_channels_last_domain_becomes_onnx():
+    """NHWC nodes become ONNX's own between Transposes, with their activation behind them."""
+    model = exact(models.nhwc())
+    feed = {"x": whole_numbers((1, 2, 6, 6))}
+    done = lower(model, "onnxruntime-web")
+    assert {node.domain for node in done.model.graph.node} == {""}
+    (expected,) = unpool.InferenceSession(model, exact=True).run(None, feed)
+    (got,) = installed()[0].prepare(done.model, feed)()
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_decomposed_unpooling_is_raised_first():
+    """The ScatterND of torch's exporter and its second pool are gone, too."""
+    done = lower(decomposed.by_hand(), "tensorrt")
+    operators = [node.op_type for node in done.model.graph.node]
+    assert operators.count("MaxPool") == 1
+    assert "ScatterND" not in operators
+
+
+def foreign(space="", opset=17):
+    """A MaxUnpool whose indices are an input of the model."""
+    return models.model(
+        f"""foreign (float[1, 2, 3, 3] x, int64[1, 2, 3, 3] i) => (float[1, 2, a, b] z) {{
+            z = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (x, i{space})
+        }}""",
+        opset=opset,
+        **({"shape": np.int64([1, 2, 7, 6])} if space else {}),
+    )
+
+
+def test_indices_from_outside_are_scattered():
+    """Without a pool there is nothing to compare with: the flat scatter gives the bits of MaxUnpool."""
+    done = lower(foreign(), "openvino")
+    assert "ScatterElements" in {node.op_type for node in done.model.graph.node}
+    x, i = models.random(1, 2, 3, 3), np.random.default_rng(1).permutation(72)[:18].reshape(1, 2, 3, 3)
+    expected = oracle.max_unpool(x, i, kernel_shape=[2, 2], strides=[2, 2])
+    assert_runs_alone(done.model, {"x": x, "i": i}, [expected])
+
+
+def test_a_scatter_has_to_know_where_indices_count():
+    """With an output_shape of its own it is refused, until index_space says what is meant."""
+    with pytest.raises(UnsupportedError, match="Add index_space='output'"):
+        lower(foreign(", shape"), "openvino")
+    assert lower(foreign(", shape"), "openvino", index_space="output").changes
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_a_wrong_tie_is_noticed(monkeypatch, order):
+    """The check before writing fails if the last of equal elements were taken instead of the first."""
+    if order == "last":
+        monkeypatch.setattr(chosen, "reversed", list, raising=False)
+        with pytest.raises(UnsupportedError, match="expected the bits"):
+            lower(round_trip("side by side, odd sizes"), "any")
+    else:
+        lower(round_trip("side by side, odd sizes"), "any")
+
+
+def test_bodies_and_unknown_targets_are_refused():
+    """What cannot be lowered says so before any work is done."""
+    inner = models.model(
+        """inner (bool c, float[1, 1, 4] x, int64[1, 1, 2] i, float[1, 1, 2] v) => (float[1, 1, 4] y) {
+            y = If (c) <
+                then_branch = yes () => (float[1, 1, 4] a) { a = MaxUnpool <kernel_shape = [2], strides = [2]> (v, i) },
+                else_branch = no () => (float[1, 1, 4] b) { b = Identity (x) }
+            >
+        }"""
+    )
+    with pytest.raises(UnsupportedError, match="Move it out"):
+        lower(inner, "any")
+    with pytest.raises(UnsupportedError, match="expected a target of openvino"):
+        lower(inner, "caffe")
+
+
+def test_the_command_knows_the_targets():
+    """The words of --for are those of the table, each with a source."""
+    assert [word.value for word in TargetWord] == list(TARGETS)
+    assert all(one.sources and "https://" in one.sources[0] for one in TARGETS.values())
+
+
+def test_the_command_writes_and_reports(tmp_path):
+    """It writes a new file, says what changed and where it was checked, and never replaces its input unasked."""
+    path, output = tmp_path / "trip.onnx", tmp_path / "lowered.onnx"
+    onnx.save(round_trip("side by side, odd sizes"), path)
+    before = path.read_bytes()
+    refused = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(path)])
+    assert refused.exit_code == USAGE
+    done = CliRunner().invoke(app, ["lower", str(path), "--for", "openvino", "-o", str(output)])
+    assert done.exit_code == OK
+    assert done.stdout.splitlines()[0] == "MaxUnpool->z: MaxUnpool-11 -> the choice of MaxPool->y, found by comparing"
+    assert "onnxruntime" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"{output}: 1 change, for OpenVINO")
+    assert path.read_bytes() == before
+    told = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(output), "--json"])
+    assert json.loads(told.stdout)["changes"][0]["node"] == "MaxUnpool->z"
+
+
+def test_the_command_writes_nothing_when_it_refuses(tmp_path):
+    """Exit code 4, one line, no file."""
+    path, output = tmp_path / "foreign.onnx", tmp_path / "lowered.onnx"
+    onnx.save(foreign(", shape"), path)
+    done = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(output)])
+    assert done.exit_code == UNSUPPORTED
+    assert not output.exists()
