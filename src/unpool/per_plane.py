@@ -5,14 +5,20 @@ channels-last order; results come in the order of `indices`, those of `max_unpoo
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
-from unpool.memory import allocate
+from unpool.execute import KEPT
+from unpool.memory import RECYCLED_FROM, allocate, check
 from unpool.operators.tensors import index_type, text
+
+_COLLECTING, _SUMMING = ("max_unpool_backward",), ("max_pool_backward",)
 
 
 def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads: int | None = None) -> AnyArray:
@@ -36,7 +42,7 @@ def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads
     >>> max_unpool(np.float32([[[1, 2]]]), np.array([[[3, 0]]]), (5,))
     array([[[2., 0., 0., 1., 0.]]], dtype=float32)
     """
-    return _spread("max_unpool", x, indices, spatial, Layout.of(x), sums=False, threads=threads)
+    return _call("max_unpool", x, indices, spatial, _is_channels_last(x))(x, indices, threads)
 
 
 def max_pool_backward(
@@ -64,7 +70,7 @@ def max_pool_backward(
     >>> max_pool_backward(np.float32([[[1, 2]]]), np.array([[[3, 3]]]), (5,))
     array([[[0., 0., 0., 3., 0.]]], dtype=float32)
     """
-    return _spread("max_pool_backward", grad, indices, spatial, Layout.of(indices), sums=True, threads=threads)
+    return _call("max_pool_backward", grad, indices, spatial, _is_channels_last(indices))(grad, indices, threads)
 
 
 def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None = None) -> AnyArray:
@@ -87,46 +93,8 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
     >>> max_unpool_backward(np.float32([[[0, 5, 7]]]), np.array([[[2, 1]]]))
     array([[[7., 5.]]], dtype=float32)
     """
-    from unpool.kernels.cpu.max_unpool.per_plane import collect
-
-    storage = _storage("max_unpool_backward", grad, indices)
-    if grad.shape[:2] != indices.shape[:2] or grad.ndim != indices.ndim or grad.ndim < 3:
-        raise ShapeError(
-            f"max_unpool_backward: grad and indices need one rank, N and C, got {text(grad.shape)} and "
-            f"{text(indices.shape)}. Pass the gradient of what the unpooling returned."
-        )
-    layout = Layout.of(indices)
-    found = allocate(layout.memory_shape(indices.shape), storage.dtype, "max_unpool_backward")
-    source, target = layout.fold(grad).view(storage.bits), layout.fold_memory(found).view(storage.bits)
-    wrong = collect(source, layout.fold(indices), target, target.shape[2], threads)
-    _check_places("max_unpool_backward", layout, indices, wrong, math.prod(grad.shape[2:]))
-    return layout.unfold(found)
-
-
-def _spread(
-    where: str,
-    x: AnyArray,
-    indices: AnyArray,
-    spatial: tuple[int, ...],
-    layout: "Layout",
-    sums: bool,
-    threads: int | None,
-) -> AnyArray:
-    from unpool.kernels.cpu.max_unpool.per_plane import spread
-
-    storage = _storage(where, x, indices)
-    if x.shape != indices.shape or x.ndim != len(spatial) + 2:
-        raise ShapeError(
-            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {text(x.shape)} and "
-            f"{text(indices.shape)}. Pass the indices of the same pool."
-        )
-    held = storage.compute if sums else storage.bits
-    values = layout.fold(x).astype(held, copy=False) if sums else layout.fold(x).view(held)
-    y = allocate(layout.memory_shape((*x.shape[:2], *spatial)), held, where)
-    total = layout.fold_memory(y)
-    wrong = spread(values, layout.fold(indices), total, total.shape[2], sums, threads)
-    _check_places(where, layout, indices, wrong, math.prod(spatial))
-    return layout.unfold(y.astype(storage.dtype, copy=False) if sums else y.view(storage.dtype))
+    call = _call("max_unpool_backward", grad, indices, grad.shape[2:], _is_channels_last(indices))
+    return call(grad, indices, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,45 +103,109 @@ class Layout:
 
     channels_last: bool
 
-    @classmethod
-    def of(cls, x: AnyArray) -> "Layout":
-        """The layout of an array; row-major for one that is in neither order, which then costs a copy."""
-        return cls(not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous)
-
     def memory_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """(N, C, D1..Dk) in the order of memory."""
         return (shape[0], *shape[2:], shape[1]) if self.channels_last else shape
 
-    def fold(self, x: AnyArray) -> AnyArray:
-        """(N, C, D1..Dk) as C-contiguous (outer, places, lanes)."""
-        return self.fold_memory(np.require(np.moveaxis(x, 1, -1) if self.channels_last else x, None, ["C", "A"]))
+    def outer_and_lanes(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """How (N, C, D1..Dk) is folded to (outer, places, lanes): planes with one lane, or images with C of them."""
+        return (shape[0], shape[1]) if self.channels_last else (shape[0] * shape[1], 1)
 
-    def fold_memory(self, x: AnyArray) -> AnyArray:
-        """An array in the order of memory as (outer, places, lanes)."""
-        if self.channels_last:
-            return x.reshape(x.shape[0], math.prod(x.shape[1:-1]), x.shape[-1])
-        return x.reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]), 1)
+    def in_memory(self, x: AnyArray) -> AnyArray:
+        """(N, C, D1..Dk) C-contiguous in the order of memory; a copy of an array in another order."""
+        lying = np.moveaxis(x, 1, -1) if self.channels_last else x
+        flags = lying.flags
+        return lying if flags.c_contiguous and flags.aligned else np.require(lying, None, ["C", "A"])
 
     def unfold(self, x: AnyArray) -> AnyArray:
         """An array in the order of memory as (N, C, D1..Dk)."""
         return np.moveaxis(x, -1, 1) if self.channels_last else x
 
 
-def _storage(where: str, x: AnyArray, indices: AnyArray) -> StorageType:
-    index_type(where, "indices", indices.dtype)
-    storage = storage_type(x.dtype, f"{where}: values")
+class _Call:
+    """What a function of this file does with arrays of some shapes and types."""
+
+    def __init__(
+        self,
+        where: str,
+        x: tuple[tuple[int, ...], np.dtype[Any]],
+        indices: tuple[tuple[int, ...], np.dtype[Any]],
+        spatial: tuple[int, ...],
+        is_channels_last: bool,
+    ) -> None:
+        """Check them; `x` and `indices` are shapes and types."""
+        from unpool.kernels.cpu.max_unpool import per_plane as kernels
+
+        (shape, dtype), (small, index_dtype) = x, indices
+        storage, collects, sums = _storage(where, dtype, index_dtype), where in _COLLECTING, where in _SUMMING
+        _check_shapes(where, shape, small, spatial, collects=collects)
+        result = small if collects else (*shape[:2], *spatial)
+        self._where, self._plane = where, math.prod(spatial)
+        self._layout = layout = Layout(is_channels_last)
+        self._dtype, self._held = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
+        self._is_wider = self._held.itemsize > self._dtype.itemsize
+        self._new = _memory(layout.memory_shape(result), self._held, where)
+        folded = *layout.outer_and_lanes(small), math.prod(small[:2]) * self._plane + math.prod(small)
+        self._write = kernels.collect(*folded) if collects else kernels.spread(*folded, sums)
+
+    def __call__(self, x: AnyArray, indices: AnyArray, threads: int | None) -> AnyArray:
+        layout = self._layout
+        values, places, y = layout.in_memory(x), layout.in_memory(indices), self._new()
+        held = values.astype(self._held) if self._is_wider else values.view(self._held)
+        wrong = self._write(held, places, y, threads)
+        if wrong >= 0:
+            raise _outside(self._where, layout, indices, wrong, self._plane)
+        return layout.unfold(y.astype(self._dtype) if self._is_wider else y.view(self._dtype))
+
+
+def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], is_last: bool) -> _Call:
+    return _known(where, (x.shape, x.dtype), (indices.shape, indices.dtype), spatial, is_last)
+
+
+def _is_channels_last(x: AnyArray) -> bool:
+    """Whether an array is in this order; one that is in neither counts as row-major, and costs a copy."""
+    return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
+
+
+_known = lru_cache(maxsize=KEPT)(_Call)
+
+
+def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:
+    """What makes uninitialised memory."""
+    if check(shape, dtype, where) < RECYCLED_FROM:
+        return partial(np.empty, shape, dtype)
+    return partial(allocate, shape, dtype, where)
+
+
+def _check_shapes(
+    where: str, x: tuple[int, ...], indices: tuple[int, ...], spatial: tuple[int, ...], *, collects: bool
+) -> None:
+    if collects and (x[:2] != indices[:2] or len(x) != len(indices) or len(x) < 3):
+        raise ShapeError(
+            f"{where}: grad and indices need one rank, N and C, got {text(x)} and {text(indices)}. "
+            "Pass the gradient of what the unpooling returned."
+        )
+    if not collects and (x != indices or len(x) != len(spatial) + 2):
+        raise ShapeError(
+            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {text(x)} and "
+            f"{text(indices)}. Pass the indices of the same pool."
+        )
+
+
+def _storage(where: str, x: np.dtype[Any], indices: np.dtype[Any]) -> StorageType:
+    index_type(where, "indices", indices)
+    storage = storage_type(x, f"{where}: values")
     if not storage.is_float:
         raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
     return storage
 
 
-def _check_places(where: str, layout: Layout, indices: AnyArray, wrong: int, plane: int) -> None:
-    """Raise for the element of `indices`, counted in the order of memory, that a kernel refused."""
-    if wrong >= 0:
-        place = np.unravel_index(wrong, layout.memory_shape(indices.shape))
-        order = (0, len(place) - 1, *range(1, len(place) - 1)) if layout.channels_last else range(len(place))
-        found = tuple(int(place[axis]) for axis in order)
-        raise IndicesError(
-            f"{where}: indices need values from 0 to {plane - 1} in their own plane, got {int(indices[found])} at "
-            f"{list(found)}. Pass the indices of the same pool."
-        )
+def _outside(where: str, layout: Layout, indices: AnyArray, wrong: int, plane: int) -> IndicesError:
+    """The error for the element of `indices`, counted in the order of memory, that a kernel refused."""
+    place = np.unravel_index(wrong, layout.memory_shape(indices.shape))
+    order = (0, len(place) - 1, *range(1, len(place) - 1)) if layout.channels_last else range(len(place))
+    found = tuple(int(place[axis]) for axis in order)
+    return IndicesError(
+        f"{where}: indices need values from 0 to {plane - 1} in their own plane, got {int(indices[found])} at "
+        f"{list(found)}. Pass the indices of the same pool."
+    )

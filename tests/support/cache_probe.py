@@ -79,10 +79,10 @@ def backward() -> None:
     """What indices inside their planes spread and collect."""
     grad, indices = np.ones((2, 3, 1), np.float32), np.array([0, 1, 5, 2, 2, -1]).reshape(2, 3, 1)
     y = np.empty((2, 6, 1), np.float32)
-    assert per_plane.spread(grad, indices, y, 1, True, 1) == -1
+    assert per_plane.spread(len(y), 1, y.size, True)(grad, indices, y, 1) == -1
     assert y.ravel().tolist() == [1, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0]
     collected = np.empty_like(grad)
-    assert per_plane.collect(y, indices, collected, 1, 1) == -1
+    assert per_plane.collect(len(y), 1, y.size)(y, indices, collected, 1) == -1
     assert collected.ravel().tolist() == [1, 1, 1, 2, 2, 0]
 
 

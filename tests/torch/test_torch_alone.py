@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from unpool.torch import private as private_names
 from unpool.torch.exporting.dynamic_shapes import inputs_of
-from unpool.torch.private import FORWARD_MODE, WITHOUT, WITHOUT_ATTRIBUTE, private, private_attribute
+from unpool.torch.private import DIRECT_CALLS, FORWARD_MODE, WITHOUT, WITHOUT_ATTRIBUTE, private, private_attribute
 
 TRAINS = """
 import torch, unpool.torch
@@ -173,9 +173,16 @@ def test_operators_miss_private_names_one_at_a_time():
     assert done.returncode == 0, done.stderr
 
 
+def test_direct_calls_are_missed_one_at_a_time():
+    """Where torch lacks a name that direct calls need, operators train and push tangents through the dispatcher."""
+    done = run(given(uses=[TRAINS, TANGENTS], refused={}, names=DIRECT_CALLS) + WITHOUT_NAMES + OPERATORS)
+    assert [refused_without(name) for name in DIRECT_CALLS] == [{}] * len(DIRECT_CALLS)
+    assert done.returncode == 0, done.stderr
+
+
 def test_private_names_are_missed_one_at_a_time():
     """Where torch lacks one other private name, what asks for it works, or is refused as `private.py` says."""
-    names = [name for name in (*WITHOUT, *WITHOUT_ATTRIBUTE) if name not in FORWARD_MODE]
+    names = [name for name in (*WITHOUT, *WITHOUT_ATTRIBUTE) if name not in (*FORWARD_MODE, *DIRECT_CALLS)]
     cases = {name: refused_without(name) for name in names}
     done = run(given(uses=[TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], cases=cases) + WITHOUT_NAMES + ONE_BY_ONE)
     assert done.returncode == 0, done.stderr

@@ -22,6 +22,15 @@ FORWARD_MODE = (
 )
 """What operators need for derivatives in forward mode, all of them or none."""
 
+DIRECT_CALLS = (
+    "torch._C.DispatchKey",
+    "torch._C.DispatchKeySet",
+    "torch._C._dispatch_keys",
+    "torch._C._dispatch_tls_local_include_set",
+    "torch.autograd._profiler_enabled",
+)
+"""What it takes, beside the names for forward mode, to call operators without the dispatcher, all of them or none."""
+
 REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 """The module of torch that keeps the symbolics of its exporter with dynamo=False."""
 
@@ -42,6 +51,7 @@ LEGACY_EXPORT = (
 
 WITHOUT = {
     **dict.fromkeys(FORWARD_MODE, "operators are registered as torch.library does it, and forward mode is refused"),
+    **dict.fromkeys(DIRECT_CALLS, "every call goes through the dispatcher, which takes microseconds longer"),
     **dict.fromkeys(LEGACY_EXPORT, "an export with dynamo=False is refused"),
     "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that an export with dynamo=False "
     "traces, so there is nothing to switch off",

@@ -27,17 +27,23 @@ class TensorIndicesError(IndicesError, ArgumentError):
     """An element of an indices tensor points outside its plane."""
 
 
-def per_axis(where: str, name: str, value: Ints, rank: int) -> list[int]:
+def per_axis(where: str, name: str, value: Ints, rank: int) -> tuple[int, ...]:
     """An int, or a sequence of one or of `rank` ints, as `rank` ints."""
-    values: list[Any] = [value] if isinstance(value, (int, torch.SymInt)) else list(value)
+    if type(value) is int:
+        return (value,) * rank
+    values: tuple[Any, ...] = (value,) if isinstance(value, (int, torch.SymInt)) else tuple(value)
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
-        raise ArgumentError(f"{where}: {name} needs an int or {rank} ints, got {values}. Give one per spatial axis.")
+        raise ArgumentError(
+            f"{where}: {name} needs an int or {rank} ints, got {list(values)}. Give one per spatial axis."
+        )
     return values
 
 
-def window_lists(where: str, kernel_size: Ints, stride: Ints | None, rank: int) -> tuple[list[int], list[int]]:
+def window_sizes(
+    where: str, kernel_size: Ints, stride: Ints | None, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Window size and stride per spatial axis; None or an empty list for the stride means the window's size."""
     kernel = per_axis(where, "kernel_size", kernel_size, rank)
     if stride is None or (isinstance(stride, Sequence) and len(stride) == 0):

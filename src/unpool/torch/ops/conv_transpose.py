@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
 from unpool.torch.ops.arguments import Ints, batched, per_axis
 from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
+from unpool.torch.ops.registered import is_direct
+from unpool.torch.ops.registered.conv_transpose import conv_transpose
 
 
 def conv_transpose1d(
@@ -131,30 +132,26 @@ def conv_transpose3d(
 def _conv_transpose(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
 ) -> Tensor:
-    where = f"conv_transpose{rank}d"
-    if has_torch_function_variadic(x, weight, bias):
-        *before, dilation = settings
-        asked: tuple[Any, ...] = (x, weight, bias, *before, groups, dilation)
-        y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, weight, bias), *asked)
-        return y
-    if torch.onnx.is_in_onnx_export():
-        *others, dilation = settings
-        return torch_function(where)(x, weight, bias, *others, groups, dilation)  # type: ignore[no-any-return]
-    check_tangents(where, x, weight, bias)
+    where, is_alone = f"conv_transpose{rank}d", is_direct(x, weight, bias)
+    stride, padding, output_padding, dilation = settings
+    if not is_alone:
+        asked: tuple[Any, ...] = (x, weight, bias, stride, padding, output_padding, groups, dilation)
+        if has_torch_function_variadic(x, weight, bias):
+            y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, weight, bias), *asked)
+            return y
+        if torch.onnx.is_in_onnx_export():
+            return torch_function(where)(*asked)  # type: ignore[no-any-return]
+        check_tangents(where, x, weight, bias)
     batch, is_unbatched = batched(where, in_autocast_type(x), rank)
-    names = ("stride", "padding", "output_padding", "dilation")
-    stride, padding, output_padding, dilations = (
-        per_axis(where, name, value, rank) for name, value in zip(names, settings, strict=True)
-    )
-    y = torch.ops.unpool.conv_transpose(
+    y = (conv_transpose.direct if is_alone else torch.ops.unpool.conv_transpose)(
         batch,
         in_autocast_type(weight),
         None if bias is None else in_autocast_type(bias),
-        stride,
-        padding,
-        output_padding,
+        per_axis(where, "stride", stride, rank),
+        per_axis(where, "padding", padding, rank),
+        per_axis(where, "output_padding", output_padding, rank),
         groups,
-        dilations,
+        per_axis(where, "dilation", dilation, rank),
     )
     return y.squeeze(0) if is_unbatched else y
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
-from unpool.torch.ops.arguments import Ints, batched, per_axis, window_lists
+from unpool.torch.ops.arguments import Ints, batched, per_axis, window_sizes
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
+from unpool.torch.ops.registered import is_direct
+from unpool.torch.ops.registered.max_pool import max_pool, max_pool_with_indices
 
 
 def max_pool1d(
@@ -123,28 +124,27 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
-    where = f"max_pool{rank}d"
-    padding, dilation = padding_and_dilation
-    if has_torch_function_unary(x):
-        asked: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-        return handle_torch_function(_FUNCTIONS[rank], (x,), x, *asked)
-    if torch.onnx.is_in_onnx_export():
-        return torch_function(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    check_tangents(where, x)
+    where, (padding, dilation), is_alone = f"max_pool{rank}d", padding_and_dilation, is_direct(x)
+    if not is_alone:
+        if has_torch_function_unary(x):
+            asked: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+            return handle_torch_function(_FUNCTIONS[rank], (x,), x, *asked)
+        if torch.onnx.is_in_onnx_export():
+            return torch_function(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+        check_tangents(where, x)
     x = in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
-    kernel, step = window_lists(where, kernel_size, stride, rank)
     settings = (
-        kernel,
-        step,
+        *window_sizes(where, kernel_size, stride, rank),
         per_axis(where, "padding", padding, rank),
         per_axis(where, "dilation", dilation, rank),
         ceil_mode,
     )
     if not return_indices and not (torch.is_grad_enabled() and x.requires_grad):
-        y = torch.ops.unpool.max_pool(batch, *settings)
+        y = (max_pool.direct if is_alone else torch.ops.unpool.max_pool)(batch, *settings)
         return y.squeeze(0) if is_unbatched else y
-    y, indices = torch.ops.unpool.max_pool_with_indices(batch, *settings)
+    pool = max_pool_with_indices.direct if is_alone else torch.ops.unpool.max_pool_with_indices
+    y, indices = pool(batch, *settings)
     if is_unbatched:
         y, indices = y.squeeze(0), indices.squeeze(0)
     return (y, indices) if return_indices else y

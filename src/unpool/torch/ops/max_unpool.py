@@ -1,6 +1,7 @@
 """Max unpooling on tensors, with torch.nn.functional's signatures, answers and gradients."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -8,9 +9,10 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.geometry import Window
-from unpool.torch.ops import registered  # noqa: F401 - makes torch.ops.unpool
-from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, window_lists
+from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, window_sizes
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
+from unpool.torch.ops.registered import is_direct
+from unpool.torch.ops.registered.max_unpool import max_unpool
 
 
 def max_unpool1d(
@@ -130,22 +132,39 @@ def _max_unpool(
     padding: Ints,
     output_size: Sequence[int] | None,
 ) -> Tensor:
-    where = f"max_unpool{rank}d"
-    if has_torch_function_variadic(x, indices):
-        asked: tuple[Any, ...] = (kernel_size, stride, padding, output_size)
-        y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, indices), x, indices, *asked)
-        return y
-    if torch.onnx.is_in_onnx_export():
-        return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
-    check_tangents(where, x)
+    where, is_alone = f"max_unpool{rank}d", is_direct(x, indices)
+    if not is_alone:
+        if has_torch_function_variadic(x, indices):
+            asked: tuple[Any, ...] = (kernel_size, stride, padding, output_size)
+            y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, indices), x, indices, *asked)
+            return y
+        if torch.onnx.is_in_onnx_export():
+            return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
+        check_tangents(where, x)
     batch, is_unbatched = batched(where, in_full_precision(x), rank)
-    lists = window_lists(where, kernel_size, stride, rank)
-    windows = [Window(*each) for each in zip(*lists, strict=True)]
+    windows = window_sizes(where, kernel_size, stride, rank)
     pads = per_axis(where, "padding", padding, rank)
-    size = unpooled_sizes(where, batch.shape[2:], windows, pads, output_size)
+    asked_size = None if output_size is None else tuple(output_size)
+    size = (_known_sizes if is_alone else _sizes)(where, batch.shape[2:], windows, pads, asked_size)
     places = indices.unsqueeze(0) if is_unbatched else indices
-    y = torch.ops.unpool.max_unpool(batch, places, size)
+    y = (max_unpool.direct if is_alone else torch.ops.unpool.max_unpool)(batch, places, size)
     return y.squeeze(0) if is_unbatched else y
+
+
+def _sizes(
+    where: str,
+    small: tuple[int, ...],
+    windows: tuple[tuple[int, ...], tuple[int, ...]],
+    padding: tuple[int, ...],
+    output_size: tuple[int, ...] | None,
+) -> tuple[int, ...]:
+    """Spatial sizes of the result."""
+    return tuple(
+        unpooled_sizes(where, small, [Window(*each) for each in zip(*windows, strict=True)], padding, output_size)
+    )
+
+
+_known_sizes = lru_cache(maxsize=256)(_sizes)
 
 
 _FUNCTIONS: dict[int, Any] = {1: max_unpool1d, 2: max_unpool2d, 3: max_unpool3d}

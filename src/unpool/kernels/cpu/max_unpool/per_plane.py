@@ -9,8 +9,8 @@ that what was checked is what is used, even where someone else writes to the ind
 """
 
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,54 +20,48 @@ from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 
+Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
+"""Writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1."""
+
 _BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
 _AHEAD = 4096  # bytes between what is read and what is asked for
 
 
-def spread(x, indices, y, lanes: int, sums: bool, threads: int | None) -> int:
-    """Write to `y` zeros, and element p of `x` at indices[p] of its own plane.
+def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
+    """What writes to y zeros, and element p of x at indices[p] of its own plane.
+
+    It takes x, C-contiguous (outer, places, lanes); indices, C-contiguous int64, as many as x, a place of the plane in
+    y, with sums also -1, which leaves an element out; y, of the type of x, C-contiguous (outer, large places, lanes),
+    of which every element is written; and how many threads there may be, None for all cores. Results do not depend on
+    that.
 
     Args:
-        x: C-contiguous (outer, places, lanes).
-        indices: C-contiguous int64, as many as x; a place of the plane in y; with sums also -1, which
-            leaves an element out.
-        y: C-contiguous (outer, large places, lanes), type of x; every element is written.
-        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
+        outer: planes, or images of channels-last arrays.
+        lanes: C for channels-last arrays; otherwise 1.
+        work: elements of x and y together.
         sums: whether elements with one index are added up, in the order of x; otherwise the last one stays.
-        threads: at most so many; None for all cores. Results do not depend on it.
-
-    Returns:
-        The flat position of the first index outside its plane, or -1.
     """
-    return _run(_spread, x, indices, y, lanes, threads, sums)
+    return _writer(_spread(), outer, lanes, work, sums)
 
 
-def collect(x, indices, y, lanes: int, threads: int | None) -> int:
-    """Write to element p of `y` what `x` holds at indices[p] of its own plane.
+def collect(outer: int, lanes: int, work: int) -> Write:
+    """What writes to element p of y what x holds at indices[p] of its own plane.
 
-    Args:
-        x: C-contiguous (outer, large places, lanes).
-        indices: C-contiguous int64, as many as y; a place of the plane in x, or -1, which gives 0.
-        y: C-contiguous (outer, places, lanes), type of x; every element is written.
-        lanes: C for channels-last arrays; otherwise 1, and the planes are `outer`.
-        threads: at most so many; None for all cores.
-
-    Returns:
-        The flat position of the first index outside its plane, or -1.
+    It takes x, C-contiguous (outer, large places, lanes); indices, C-contiguous int64, as many as y, a place of the
+    plane in x, or -1, which gives 0; y, C-contiguous (outer, places, lanes), of which every element is written; and
+    threads, as above. Arguments are those of `spread`.
     """
-    return _run(_collect, x, indices, y, lanes, threads)
+    return _writer(_collect(), outer, lanes, work)
 
 
-def _run(kernel: Callable[[], Any], x, indices, y, lanes: int, threads: int | None, *modes: Any) -> int:
-    launch = _launch(kernel, y.dtype, len(y), lanes, x.size + y.size, *modes)
-    parts = launch.on((), threads, readonly(x), readonly(indices), y.reshape(-1))
-    return next((part for part in parts if part >= 0), -1)
+def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *modes: Any) -> Write:
+    launch = Launch(kernel, outer * -(-lanes // _BLOCK), work, outer, lanes, *modes)
 
+    def write(x, indices, y, threads):
+        parts = launch.on((), threads, readonly(x), readonly(indices), y.reshape(-1))
+        return parts[0] if len(parts) == 1 else next((part for part in parts if part >= 0), -1)
 
-@lru_cache(maxsize=64)
-def _launch(kernel: Callable[[], Any], _: np.dtype[Any], outer: int, lanes: int, work: int, *modes: Any) -> Launch:
-    """For arrays of one type."""
-    return Launch(kernel(), outer * -(-lanes // _BLOCK), work, outer, lanes, *modes)
+    return write
 
 
 @cache

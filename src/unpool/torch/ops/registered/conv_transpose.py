@@ -1,11 +1,10 @@
-"""The operator unpool::conv_transpose. Its gradient is torch's own, so that it has gradients of any order."""
+"""The operator unpool::conv_transpose. Its gradients are made of torch's own operators, and so have gradients too."""
 
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from unpool.geometry import Window
@@ -13,6 +12,7 @@ from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
 from unpool.torch.ops.registered import tensors
+from unpool.torch.ops.registered.conv_gradients import gradients
 from unpool.torch.ops.registered.register import operator
 from unpool.torch.ops.registered.vmap_rules import grouped
 
@@ -56,17 +56,18 @@ def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, 
         raise ArgumentError(f"{where}: bias needs the shape [{maps}], got {list(bias.shape)}. Give one per output map.")
 
 
-@lru_cache(maxsize=256)
-def _spec(domain: str, lists: tuple[tuple[int, ...], ...], groups: int) -> Spec:
-    stride, padding, output_padding, dilation = lists
+def _spec(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Spec:
+    """What the arguments mean, once they are known to be right."""
+    _shape(x, weight, bias, *settings)
+    stride, padding, output_padding, groups, dilation = settings
     attributes = {
         "strides": stride,
-        "pads": padding * 2,
+        "pads": (*padding, *padding),
         "output_padding": output_padding,
         "dilations": dilation,
         "group": groups,
     }
-    return resolve.spec("ConvTranspose", attributes, domain=domain)
+    return resolve.spec("ConvTranspose", attributes, domain=tensors.domain_of(x))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
@@ -76,13 +77,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     return x, weight
 
 
-def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _gradient(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 8
     x, weight = ctx.saved_tensors
-    stride, padding, output_padding, groups, dilation = ctx.settings
     wanted = [*ctx.needs_input_grad[:2], ctx.bias_sizes is not None and ctx.needs_input_grad[2]]
-    found = torch.ops.aten.convolution_backward.default(
-        grad, x, weight, ctx.bias_sizes, stride, padding, dilation, True, output_padding, groups, wanted
-    )
+    found = gradients(grad, x, weight, ctx.settings, ctx.bias_sizes, wanted)
     return *found, None, None, None, None, None
 
 
@@ -113,8 +113,7 @@ def conv_transpose(
     dilation: Sequence[int],
 ) -> Tensor:
     """Transposed convolution of a batched tensor; 16-bit types are summed in float32."""
-    _shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
-    if tensors.is_channels_last(weight) and not tensors.is_channels_last(x):
+    if tensors.has_channels_last(weight) and x.dim() == weight.dim() and not tensors.has_channels_last(x):
         x = tensors.channels_last(x)  # as torch does
-    lists = (tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation))
-    return tensors.run(_spec(tensors.domain_of(x), lists, groups), [x, weight, bias])[0]
+    settings = stride, padding, output_padding, groups, dilation
+    return tensors.run(_spec, settings, (x, weight, bias))[0]

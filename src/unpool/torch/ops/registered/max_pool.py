@@ -5,7 +5,6 @@ that covers only padding gives minus infinity or the smallest integer, has index
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -53,24 +52,24 @@ def _sizes(
 
 def _pool(x: Tensor, settings: tuple[Any, ...], outputs: int) -> tuple[Tensor, ...]:
     """The largest elements, and their indices if two outputs are wanted or the kernels do not have the type."""
-    _sizes(x, *settings)
     if x.dtype not in _NATIVE:
+        _sizes(x, *settings)
         return _pool_integers(x, *settings)
-    *lists, ceil_mode = settings
-    return tensors.run(_spec(tensors.domain_of(x), tuple(map(tuple, lists)), ceil_mode), [x], outputs=outputs)
+    return tensors.run(_spec, settings, (x,), outputs)
 
 
-@lru_cache(maxsize=256)
-def _spec(domain: str, lists: tuple[tuple[int, ...], ...], ceil_mode: bool) -> Spec:
-    kernel_size, stride, padding, dilation = lists
+def _spec(x: Tensor, *settings: Any) -> Spec:
+    """What the arguments mean, once they are known to be right."""
+    _sizes(x, *settings)
+    kernel_size, stride, padding, dilation, ceil_mode = settings
     attributes = {
         "kernel_shape": kernel_size,
         "strides": stride,
-        "pads": padding * 2,
+        "pads": (*padding, *padding),
         "dilations": dilation,
         "ceil_mode": int(ceil_mode),
     }
-    return resolve.spec("MaxPool", attributes, domain=domain)
+    return resolve.spec("MaxPool", attributes, domain=tensors.domain_of(x))
 
 
 def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
@@ -168,7 +167,7 @@ def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Ten
 
     16-bit floats are summed in float32; torch converts them, because it does so several times faster than NumPy.
     """
-    wide = grad.float() if grad.dtype.itemsize == 2 else grad
-    arrays = tensors.view("grad", wide), tensors.view("indices", indices)
-    found = per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads())
-    return tensors.laid_out(tensors.tensor(found, grad).to(grad.dtype), indices)
+    is_narrow = grad.dtype.itemsize == 2
+    arrays = tensors.view(grad.float() if is_narrow else grad), tensors.view(indices)
+    found = tensors.tensor(per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads()))
+    return tensors.laid_out(found.to(grad.dtype) if is_narrow else found, indices)

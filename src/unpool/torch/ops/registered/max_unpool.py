@@ -4,6 +4,7 @@ Indices count inside their own (n, c) plane of the output; of equal ones the las
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -36,6 +37,21 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
             "Pass the indices of the same pool."
         )
     return [*x.shape[:2], *output_size]
+
+
+@lru_cache(maxsize=256)
+def _check(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    indices_shape: tuple[int, ...],
+    indices_dtype: torch.dtype,
+    output_size: tuple[int, ...],
+) -> None:
+    """As `_shape`, asked once for tensors of the same shapes and types."""
+    x, indices = (
+        torch.empty(size, dtype=kind, device="meta") for size, kind in ((shape, dtype), (indices_shape, indices_dtype))
+    )
+    _shape(x, indices, output_size)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
@@ -71,11 +87,12 @@ def _backward_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any)
 @operator(_unpool_fake, _keep, _unpool_gradient, _unpool_tangent)
 def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
     """Planes of zeros of a spatial size, with every element of a batched tensor where its index points."""
-    _shape(x, indices, output_size)
-    arrays = tensors.view("input", x), tensors.view("indices", indices)
+    size = tuple(output_size)
+    _check(x.shape, x.dtype, indices.shape, indices.dtype, size)
+    arrays = tensors.view(x), tensors.view(indices)
     try:
-        y = per_plane.max_unpool(*arrays, tuple(output_size), torch.get_num_threads())
-        return tensors.laid_out(tensors.tensor(y, x), x)
+        y = per_plane.max_unpool(*arrays, size, torch.get_num_threads())
+        return tensors.laid_out(tensors.tensor(y), x)
     except IndicesError:
         check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
         raise
@@ -84,6 +101,6 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 @operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """The elements of `grad` to which the indices point, in the shape of the indices."""
-    arrays = tensors.view("grad", grad), tensors.view("indices", indices)
+    arrays = tensors.view(grad), tensors.view(indices)
     found = per_plane.max_unpool_backward(*arrays, torch.get_num_threads())
-    return tensors.laid_out(tensors.tensor(found, grad), indices)
+    return tensors.laid_out(tensors.tensor(found), indices)

@@ -14,8 +14,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.library import Library, infer_schema, register_autograd, register_fake, register_vmap
 
+from unpool.torch.ops.registered.direct import HAS_DIRECT_CALLS, Operator, may_have_tangents
 from unpool.torch.ops.registered.vmap_rules import folded
-from unpool.torch.private import FORWARD_MODE, private, private_attribute
+from unpool.torch.private import FORWARD_MODE, private
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -35,7 +36,7 @@ HAS_FORWARD_MODE = all(private(name) is not None for name in FORWARD_MODE)
 
 def operator(
     fake: Function, keep: Function, gradient: Function, tangent: Function, batch: Function = folded
-) -> Function:
+) -> Callable[[Function], Operator]:
     """Decorates a function that computes new tensors on the CPU; its annotations become the schema.
 
     Args:
@@ -51,7 +52,7 @@ def operator(
         The decorator; what it makes of the function is the operator unpool::NAME, to be called with all arguments.
     """
 
-    def decorate(kernel: Function) -> Any:
+    def decorate(kernel: Function) -> Operator:
         name = kernel.__name__
         _LIBRARY.define(name + infer_schema(kernel, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
         _LIBRARY.impl(name, torch.compiler.disable(kernel), "CPU")  # type: ignore[no-untyped-call]
@@ -62,9 +63,32 @@ def operator(
             _LIBRARY.impl(name, _differentiable(overload, keep, gradient, tangent), "Autograd", with_keyset=True)
         else:
             register_autograd(f"unpool::{name}", gradient, setup_context=_saving(keep), lib=_LIBRARY)
-        return overload
+        return Operator(overload, kernel, _recorded(kernel, keep, gradient) if HAS_DIRECT_CALLS else overload)
 
     return decorate
+
+
+def _recorded(kernel: Function, keep: Function, gradient: Function) -> Function:
+    """The function with which `Operator.direct` calls a kernel whose gradient may be asked for."""
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            output = kernel(*inputs)
+            ctx.save_for_backward(*keep(ctx, inputs, output))
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return gradient(ctx, *grads)
+
+    return _single_level(Recorded)
+
+
+def _single_level(function: type[torch.autograd.Function]) -> Function:
+    """`apply` without what transforms of `torch.func` need: whoever calls it has looked whether there are any."""
+    record: Function = super(torch.autograd.Function, function).apply  # Function's own starts anew
+    return record
 
 
 def _saving(keep: Function) -> Function:
@@ -110,7 +134,7 @@ def _differentiable(overload: Any, keep: Function, gradient: Function, tangent: 
             with _restored(ctx.modes):
                 return tangent(ctx, primals, *tangents[:-2])
 
-    record: Any = super(torch.autograd.Function, Recorded).apply  # Function's own starts anew
+    record = _single_level(Recorded)
 
     def run(keyset: Any, *inputs: Any) -> Any:
         if _is_transforming():
@@ -135,9 +159,3 @@ def _restored(modes: tuple[bool, bool] | None) -> AbstractContextManager[None]:
 def _modes(gradients: bool, tangents: bool) -> Iterator[None]:
     with torch.set_grad_enabled(gradients), _set_forward(tangents):
         yield
-
-
-def may_have_tangents() -> bool:
-    """Whether the caller is inside forward mode, where tensors can carry tangents."""
-    level = private_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
-    return level is None or level >= 0

@@ -4,17 +4,22 @@ Both share their memory where a tensor is row-major or channels-last without gap
 Results have the memory format of the input, as those of torch's own operators have.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from unpool import functional
-from unpool.arrays import like, to_numpy
 from unpool.dtypes import AnyArray
+from unpool.execute import KEPT, prepare
+from unpool.kept import when_dropped
+from unpool.memory import out_of_memory
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
 
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -24,12 +29,19 @@ def is_channels_last(x: torch.Tensor) -> bool:
     Its strides then grow from the channels over the last spatial axis to the batch; there may be gaps. Axes of one
     element can have any stride: they count as torch counts them.
     """
-    if x.dim() not in _FORMATS:
-        return False
-    strides, sizes, least = x.stride(), x.shape, 0
+    return x.dim() in _FORMATS and _grow_from_channels(x.shape, x.stride())
+
+
+def has_channels_last(x: torch.Tensor) -> bool:
+    """As `is_channels_last`, for tensors that are really there, whose strides are numbers: remembers the answer."""
+    return x.dim() in _FORMATS and _remembered(x.shape, x.stride())
+
+
+def _grow_from_channels(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     if strides[1] == 0:
         return False
-    for axis in (1, *range(x.dim() - 1, 1, -1), 0):
+    least = 0
+    for axis in (1, *range(len(sizes) - 1, 1, -1), 0):
         step, size = strides[axis], sizes[axis]
         if step < least or size == 0 or (axis == 0 and least == strides[1]):
             return False
@@ -37,9 +49,12 @@ def is_channels_last(x: torch.Tensor) -> bool:
     return True
 
 
+_remembered = lru_cache(maxsize=KEPT)(_grow_from_channels)
+
+
 def domain_of(x: torch.Tensor) -> str:
     """The domain whose operators take a tensor without a copy: channels-last, or row-major where both would do."""
-    return contract.NHWC if is_channels_last(x) and not x.is_contiguous() else ""
+    return "" if x.is_contiguous() or not has_channels_last(x) else contract.NHWC
 
 
 def empty(
@@ -67,38 +82,96 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
     return dense if dense.stride() == tuple(strides) else dense.as_strided(dense.shape, strides)
 
 
-def view(name: str, x: torch.Tensor) -> AnyArray:
+def view(x: torch.Tensor) -> AnyArray:
     """The memory of a batched tensor as an array of the same shape."""
     dense = x.detach()
     if not dense.is_contiguous():
-        dense = channels_last(dense) if is_channels_last(x) else dense.contiguous()
-    return to_numpy(dense, name)
+        dense = channels_last(dense) if has_channels_last(x) else dense.contiguous()
+    return array(dense)
 
 
 def laid_out(y: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """A result in the memory format of `model`."""
-    return channels_last(y) if is_channels_last(model) and y.numel() else y
+    return channels_last(y) if has_channels_last(model) and y.numel() else y
 
 
-def tensor(x: AnyArray, model: torch.Tensor) -> torch.Tensor:
+def array(x: torch.Tensor) -> AnyArray:
+    """A tensor without gradient as an array that shares its memory."""
+    found: AnyArray = x.numpy() if x.dtype != torch.bfloat16 else x.view(torch.int16).numpy().view(_BFLOAT16)
+    return found
+
+
+def tensor(x: AnyArray) -> torch.Tensor:
     """An array as a tensor that shares its memory."""
-    shared: torch.Tensor = like(x, model)
-    return shared
+    if x.dtype == _BFLOAT16:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
 
 
-def run(spec: Spec, inputs: Sequence[torch.Tensor | None], *, outputs: int = 1) -> tuple[torch.Tensor, ...]:
-    """Run a resolved operator with as many threads as torch.get_num_threads() says.
+def run(
+    resolve: Callable[..., Spec], settings: tuple[Any, ...], inputs: Sequence[torch.Tensor | None], outputs: int = 1
+) -> tuple[torch.Tensor, ...]:
+    """Run an operator with as many threads as torch.get_num_threads() says.
 
-    The first input and output have the layout that the spec names. Of several NaN in a window the last is found, and
-    indices count inside their own plane.
+    Of several NaN in a window the last is found, and indices count inside their own plane.
+
+    Args:
+        resolve: checks (*inputs, *settings), and returns what they mean; asked once for the same settings, shapes,
+            strides and types.
+        settings: the same in every call that means the same.
+        inputs: on the CPU; None for one that is left out.
+        outputs: how many are wanted.
+
+    Returns:
+        The outputs, of which the first has the memory format of the first input.
     """
-    x = inputs[0]
-    assert x is not None, "the first input is never optional"
-    first = to_numpy(x.detach(), "input")
-    others = [None if each is None else to_numpy(each.detach(), "input") for each in inputs[1:]]
-    arrays = [np.moveaxis(first, 1, -1) if spec.row.is_channels_last else first, *others]
-    threads = torch.get_num_threads()
-    results = functional.run(spec, arrays, outputs=outputs, threads=threads, nan_last=True, per_plane=True)
-    first_result = tensor(results[0], x)
-    y = first_result.movedim(-1, 1) if spec.row.is_channels_last else laid_out(first_result, x)
-    return y, *(tensor(each, x) for each in results[1:])
+    key = (
+        resolve, outputs, *map(_hashable, settings),
+        *[None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs],
+    )  # fmt: skip
+    try:
+        call = _known.get(key)
+        if call is None:
+            call = _Call(resolve(*inputs, *settings), inputs, outputs)
+            if len(_known) >= KEPT:
+                _known.clear()
+            _known[key] = call
+        return call(inputs)
+    except MemoryError as cause:
+        raise out_of_memory("unpool.torch", inputs, cause) from cause
+
+
+def _hashable(setting: Any) -> Any:
+    return tuple(setting) if isinstance(setting, list) else setting
+
+
+class _Call:
+    """A resolved operator for tensors of the same shapes, strides and types."""
+
+    def __init__(self, spec: Spec, inputs: Sequence[torch.Tensor | None], outputs: int) -> None:
+        x = inputs[0]
+        assert x is not None, "the first input is never optional"
+        self.order = (0, *range(2, x.dim()), 1) if spec.row.is_channels_last else None
+        self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
+        self.targets = (None,) * outputs
+        self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        self.is_laid_out = self.order is None and has_channels_last(self.model)
+        self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
+
+    def __call__(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
+        first, *others = map(tensor, found)
+        if self.order:
+            return first.permute(self.back), *others
+        return laid_out(first, self.model) if self.is_laid_out else first, *others
+
+    def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
+        """The inputs as the kernels take them."""
+        arrays = [None if each is None else array(each.detach()) for each in inputs]
+        if self.order:
+            arrays[0] = arrays[0].transpose(self.order)  # type: ignore[union-attr]  # never optional
+        return arrays
+
+
+_known: dict[Any, _Call] = {}
+when_dropped.append(_known.clear)

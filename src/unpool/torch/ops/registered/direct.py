@@ -1,0 +1,91 @@
+"""Calls that do without PyTorch's dispatcher where it would only record a gradient and run our kernel.
+
+Both of these are Python: on the way there the dispatcher turns all arguments into its own types and back, twice, which
+takes longer than a small call computes. It is needed wherever anything else looks at a call: transforms of
+`torch.func`, torch.compile, tracers, modes, profilers, tangents, subclasses of tensors, and other devices.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
+
+from unpool.torch.private import DIRECT_CALLS, FORWARD_MODE, private, private_attribute
+
+_keys = private("torch._C._dispatch_keys")
+_included = private("torch._C._dispatch_tls_local_include_set")
+_is_profiling = private("torch.autograd._profiler_enabled")
+_key, _key_set = private("torch._C.DispatchKey"), private("torch._C.DispatchKeySet")
+_any_requires_grad = private("torch._C._any_requires_grad")
+
+HAS_DIRECT_CALLS = all(private(name) is not None for name in (*FORWARD_MODE, *DIRECT_CALLS))
+"""Whether operators can be called without the dispatcher."""
+
+
+def is_direct(*tensors: Tensor | None) -> bool:
+    """Whether nothing but autograd and the kernel on the CPU would see a call on these tensors."""
+    if not HAS_DIRECT_CALLS or torch.compiler.is_compiling() or has_torch_function(tensors):
+        return False
+    if _included().raw_repr() not in _plain_threads() or may_have_tangents() or _is_profiling():
+        return False
+    plain = _plain_tensors()
+    for each in tensors:  # noqa: SIM110 - a generator takes three times as long
+        if each is not None and _keys(each).raw_repr() not in plain:
+            return False
+    return True
+
+
+def may_have_tangents() -> bool:
+    """Whether the caller is inside forward mode, where tensors can carry tangents."""
+    level = private_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
+    return level is None or level >= 0
+
+
+@cache
+def _plain_threads() -> frozenset[int]:
+    """What the dispatcher looks at for every call in a thread where nothing is switched on, and in inference mode."""
+    always = _key_set(_key.BackendSelect)
+    return frozenset(((always | _key_set(_key.ADInplaceOrView)).raw_repr(), always.raw_repr()))
+
+
+@cache
+def _plain_tensors() -> frozenset[int]:
+    """What it looks at for tensors on the CPU; first asked for in a plain thread, where tensors are made as always."""
+    found = set()
+    for is_inference in (False, True):
+        with torch.inference_mode(is_inference):
+            found.add(_keys(torch.empty(0, device="cpu")).raw_repr())
+    return frozenset(found)
+
+
+class Operator:
+    """An operator unpool::NAME, called with all arguments by position, tensors first.
+
+    Attributes:
+        overload: calls it through the dispatcher.
+        kernel: computes it.
+        record: calls the kernel, and records what the gradient needs.
+        tensors: number of its arguments that are tensors.
+    """
+
+    def __init__(self, overload: Any, kernel: Callable[..., Any], record: Callable[..., Any]) -> None:
+        """As attributes."""
+        self.overload = overload
+        self.kernel = kernel
+        self.record = record
+        annotations = [each.annotation for each in inspect.signature(kernel).parameters.values()]
+        self.tensors = sum(each in (Tensor, Tensor | None) for each in annotations)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The shorter way that there is."""
+        return self.direct(*inputs) if is_direct(*inputs[: self.tensors]) else self.overload(*inputs)
+
+    def direct(self, *inputs: Any) -> Any:
+        """Without the dispatcher, where `is_direct` allows it: recorded if a gradient may be asked for."""
+        is_recorded = torch.is_grad_enabled() and _any_requires_grad(*inputs)
+        return self.record(*inputs) if is_recorded else self.kernel(*inputs)
