@@ -5,7 +5,7 @@ every value in it is that of the whole value less a whole number of elements, an
 divides by a stride (ceil_mode, auto_pad, sizes that a stride cuts short) is the same in a tile and in the image.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -92,10 +92,10 @@ def parts(axis: AxisGeometry, length: int) -> Iterator[AxisPart]:
     """The cells along one axis, each `length` elements of the image, which is a multiple of the total stride."""
     for first in range(0, axis.size, length):
         is_last = first + length >= axis.size
-        kept = {name: _cell(axis, name, Span(first, first + length), is_last) for name in axis.outputs}
-        kept = {name: span for name, span in kept.items() if span.first < span.stop}
+        cells = {name: _cell(axis, name, Span(first, first + length), is_last) for name in axis.outputs}
+        kept = {name: span for name, span in cells.items() if span.first < span.stop}
         if kept:
-            yield _around(axis, kept)
+            yield _around(axis, cells, kept)
 
 
 def _cell(axis: AxisGeometry, name: str, cell: Span, is_last: bool) -> Span:
@@ -104,9 +104,10 @@ def _cell(axis: AxisGeometry, name: str, cell: Span, is_last: bool) -> Span:
     return Span(min(size, int(cell.first / step)), size if is_last else min(size, int(cell.stop / step)))
 
 
-def _around(axis: AxisGeometry, kept: Mapping[str, Span]) -> AxisPart:
-    """The smallest tile that has all that the kept elements depend on."""
-    spans = needs(axis.edges, axis.sizes, kept)
+def _around(axis: AxisGeometry, cells: Mapping[str, Span], kept: Mapping[str, Span]) -> AxisPart:
+    """The smallest tile that has all that the kept elements depend on, and so much that no value in it is empty."""
+    wanted = {name: span if name in kept else Span(span.first - 1, span.first) for name, span in cells.items()}
+    spans = needs(axis.edges, axis.sizes, wanted)
     begin = min(span.first * axis.steps[name] for name, span in spans.items())
     end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in spans.items())
     stride = axis.stride
@@ -120,8 +121,3 @@ def rounded(length: int, stride: int) -> int:
     (480, 32)
     """
     return max(stride, length // stride * stride)
-
-
-def longest(found: Sequence[AxisPart], size: int) -> int:
-    """Elements of the image that the longest tile reads along an axis."""
-    return max(size - part.end - part.begin for part in found)

@@ -45,12 +45,10 @@ class Link:
         >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, mirrored=2).reads(Span(0, 1), 8)
         (Span(first=0, stop=5), Span(first=0, stop=3))
         """
-        first, stop = self.reach(made)
-        if first < 0:
-            first, stop = 0, max(stop, 1 + self.mirrored)
-        if stop > size:
-            first, stop = max(0, min(first, size - 1 - self.mirrored)), size
-        return Span(first, stop)
+        span, least = self.reach(made), 1 + self.mirrored
+        first = max(0, span.first)
+        stop = max(span.stop, first + least)
+        return Span(first, stop) if stop <= size else Span(max(0, min(first, size - least)), size)
 
 
 @dataclass(frozen=True, slots=True)
