@@ -1,5 +1,6 @@
 """Random models that can be tiled exactly. Weights and images are small whole numbers, and every layer is clipped, so
-that sums of float32 are exact in any order, and results can be compared bit for bit."""
+that sums of float32 are exact in any order, and results can be compared bit for bit.
+"""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -7,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 CHANNELS = 2
 LAYERS = (
-    "conv", "same_conv", "strided_conv", "pool", "average", "grow", "unpool", "pad", "crop", "resize", "shuffle", "skip",
+    "conv", "same_conv", "strided_conv", "pool", "average", "grow", "unpool", "pad", "crop", "resize", "shuffle",
+    "skip",
 )  # fmt: skip
 
 

@@ -98,6 +98,20 @@ def run(
             show_default="png for --argmax and --overlay, else npy",
         ),
     ] = None,
+    tile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HxW",
+            help="Run in tiles, with the same results: elements of the first input per tile, or as many as fit.",
+            show_default="the whole image at once",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
+        ),
+    ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -116,6 +130,7 @@ def run(
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
+        from unpool.cli.tiles import tile_options
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
@@ -137,6 +152,7 @@ def run(
             classes=names,
             alpha=alpha,
             form=form,
+            tiles=tile_options(tile, max_memory),
         )
         outcome = run_request(request, console.progress(quiet))
         console.print_outcome(outcome, model, as_json, quiet)

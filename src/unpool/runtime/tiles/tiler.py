@@ -3,20 +3,27 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.record import without_data
+from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.session.prepared import prepared
 from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, extent, parts, rounded
 from unpool.runtime.tiles.images import image_inputs
+from unpool.runtime.tiles.memory import Values, run_bytes
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.tracing import require_alike, trace
 from unpool.runtime.tiles.walk import Axes, Shape, Trace
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
+
+
+WIDEST = 8
+"""Bytes of an element whose type is not known."""
 
 
 class Tiler:
@@ -48,6 +55,7 @@ class Tiler:
         if unknown:
             raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
         graph, self._types, self._meaning = prepared(session)
+        self._nodes = graph.nodes
         chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = without_data(prune(replace(graph, outputs=chosen)))
 
@@ -99,9 +107,24 @@ class Tiler:
         tiled = image_inputs(shapes, self._layout, self._inputs)
         return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
 
-    def trace(self, shapes: Mapping[str, Shape]) -> Trace:
-        """The shapes of all values that depend on the image."""
-        return self._trace(shapes, image_inputs(shapes, self._layout, self._inputs))
+    def run_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Bytes that a run takes at its peak, beside its inputs and what the session takes by itself: a forecast.
+
+        Args:
+            shapes: of all inputs that are fed.
+        """
+        tiled = image_inputs(shapes, self._layout, self._inputs)
+        fields = self._trace(shapes, tiled).fields
+        sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
+        return run_bytes(Values(self._nodes, self.session.plan, sizes))
+
+    def output_bytes(self, tiling: Tiling) -> int:
+        """Bytes of all outputs of the image."""
+        return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
+
+    def _item_bytes(self, name: str) -> int:
+        found = dtype(self._types.get(name))
+        return found.itemsize if found is not None else WIDEST
 
     def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
         return trace(self._graph, self._types, self._meaning, shapes, tiled)

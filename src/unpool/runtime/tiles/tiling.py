@@ -94,6 +94,11 @@ class Tiling:
         along = [{part.begin + part.end: part for part in parts}.values() for parts in self.parts]
         return list(product(*along))
 
+    def largest(self) -> dict[str, Shape]:
+        """The shapes that a tile reads of the inputs that are cut, at most along each axis."""
+        cell = [max(along, key=lambda part: -part.begin - part.end) for along in self.parts]
+        return {name: _shape(self.trace.fields[name], self._spans(name, cell)) for name in self.inputs}
+
     def _tile(self, number: int, cell: Sequence[AxisPart]) -> Tile:
         fields = self.trace.fields
         spans = {name: self._spans(name, cell) for name in (*self.inputs, *self.outputs)}

@@ -60,6 +60,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 
+IN_PLACE = frozenset((*_ELEMENTWISE, *_FIRST))
+"""Operators that may write their output over an input."""
+
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), "pools the whole image"),
