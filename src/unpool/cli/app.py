@@ -163,20 +163,25 @@ def run(
 @app.command()
 def inspect(
     model: ModelPath,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for the memory."),
+    ] = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the inputs, the outputs and the plan of a model: which node runs where, and why."""
+    """Print the inputs, the outputs, the plan of a model, and how it can be tiled: which node runs where, and why."""
     with guard():
         from unpool.cli import console
         from unpool.cli.inspect import describe, print_description
         from unpool.cli.model import SessionOptions
+        from unpool.cli.upgrade import sizes_of
 
         console.set_up_log(verbose)
-        description = describe(model, SessionOptions(compat, index_space, exact))
+        description = describe(model, SessionOptions(compat, index_space, exact), sizes_of(size or ()))
         if as_json:
             console.say_json(description)
         else:

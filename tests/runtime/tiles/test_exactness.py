@@ -179,3 +179,22 @@ def test_arguments_that_do_not_fit_are_refused():
     ):
         with pytest.raises(unpool.UnpoolError, match=re.escape(says)):
             tiles.run(session, feed, tile, **options)
+
+
+def test_indices_that_are_counted_anew_in_planes():
+    """Mod and Add, as torch's exporter writes them for dynamic sizes, give indices of a tile for the tile again."""
+    model = models.model(
+        """planes (float[1, 2, h, w] x) => (float[1, 2, h, w] y) {
+            p, i = MaxPool <kernel_shape = [2, 3], strides = [2, 2]> (x)
+            shape = Shape (x)
+            sizes = Shape <start = 2> (x)
+            plane = ReduceProd <keepdims = 0> (sizes)
+            inside = Mod (i, plane)
+            offsets = Mul (counted, plane)
+            whole = Add (offsets, inside)
+            y = MaxUnpool <kernel_shape = [2, 3], strides = [2, 2]> (p, whole, shape)
+        }""",
+        opset=15,
+        counted=np.arange(2).reshape(1, 2, 1, 1),
+    )
+    assert_same(model, {"x": whole_numbers(1, 2, 22, 31)}, (4, 8))

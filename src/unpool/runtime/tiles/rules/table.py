@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_ours
-from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
+from unpool.runtime.tiles.rules import indices, layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import Walk, refusal
 
 Rule: TypeAlias = Callable[[Walk, onnx.NodeProto], None]
@@ -90,7 +90,7 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
         _measure(walk, node)
     elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
-        raise refusal(node, "computes with indices, which count from the corner of a tile")
+        indices.counted_anew(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_ours(node)):
         RULES[node.op_type](walk, node)
     else:

@@ -15,6 +15,7 @@ from unpool.operators.tensors import FeatureShape
 from unpool.runtime.graph.node_contract import naming, spec_of
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
+from unpool.runtime.tiles.rules.indices import PoolIndices
 from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
 
 _OF_WINDOWS = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode")
@@ -47,17 +48,17 @@ def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
         walk.put(node, node.output[1], outer, sources)
         if not (spec.row.is_channels_last or spec.is_column_major):
             walk.count_in(node.output[1], node.input[0])
-        walk.pools[node.output[1]] = call
+        walk.pools[node.output[1]] = PoolIndices(call)
 
 
 def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
     """MaxUnpool of indices that a MaxPool made for a tensor of the same shape."""
     spec, (x, indices) = spec_of(node, walk.opsets, walk.meaning), node.input[:2]
     assert isinstance(spec, MaxUnpoolSpec)
-    pooled: MaxPoolCall | None = walk.pools.get(indices)
-    if pooled is None or x not in walk.fields:
+    found: PoolIndices | None = walk.pools.get(indices)
+    if found is None or found.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
-    asked = walk.ints(node, 2)
+    pooled, asked = found.call, walk.ints(node, 2)
     spatial = _spatial(node, spec.row, walk.fields[x])
     outer = walk.fields[indices].shape
     with naming(node):
