@@ -48,7 +48,8 @@ INNER = {
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
-        "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting", "run", "overview",
+        "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
+        "run", "overview",
     ),
     "torch/exporting": (
         "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",

@@ -41,7 +41,7 @@ def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str 
 
     Args:
         session: of the model.
-        sizes: for the names of sizes that the model leaves open; others are taken for an image of some hundred elements.
+        sizes: for the names of sizes that the model leaves open; others are taken for an image of ordinary size.
         layout: of the inputs, "NCHW" or "NHWC".
     """
     shapes = {info.name: _shape(info, sizes) for info in session.get_inputs()}
