@@ -62,5 +62,5 @@ def test_inspect_says_how_far_outputs_see(here):
     axis = {"step": "2", "field": 3, "before": 1, "after": 0}
     assert (found["stride"], found["outputs"], found["refusal"]) == ([2, 2], {"y": [axis, axis]}, None)
     assert found["bytes"] > 32 * 64 * 4
-    onnx.save(models.model("pool (float[1, 1, h, w] x) => (y) { y = GlobalMaxPool (x) }"), "g.onnx")
+    onnx.save(models.model("pool (float[1, 1, h, w] x) => (float[1, 1, 1, 1] y) { y = GlobalMaxPool (x) }"), "g.onnx")
     assert "pools the whole image" in invoke("inspect", "g.onnx").stdout

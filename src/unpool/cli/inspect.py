@@ -78,7 +78,7 @@ def tile_lines(tiles: Mapping[str, Any]) -> list[str]:
     """How the model can be tiled, in words.
 
     >>> axis = {"step": "2", "field": 44, "before": 20, "after": 22}
-    >>> found = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": None}
+    >>> found = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}
     >>> for line in tile_lines(found):
     ...     print(line)
     tiles: exact, at multiples of 8
