@@ -117,7 +117,7 @@ class Walk:
         if name in self.fields:
             return self.fields[name].shape
         if name in self._known:
-            return self._known[name].shape
+            return tuple(self._known[name].shape)
         if name in self._constants:
             return tuple(self._constants[name].dims)
         if name in self._sparse:

@@ -88,7 +88,7 @@ def reduce(walk: Walk, node: onnx.NodeProto) -> None:
     field, given = walk.fields[node.input[0]], attributes(node)
     rank = len(field.shape)
     if node.op_type in ("ArgMax", "ArgMin"):
-        axes = [given.get("axis", 0)]
+        axes: Sequence[int] = [given.get("axis", 0)]
     else:
         axes = given.get("axes") or walk.ints(node, 1) or ([] if given.get("noop_with_empty_axes") else range(rank))
     gone = {axis % rank for axis in axes}
