@@ -56,6 +56,8 @@ def first(walk: Walk, node: onnx.NodeProto) -> None:
     field = walk.fields.get(node.input[0])
     if field is None or any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "is parametrised by values of the image")
+    if node.op_type == "BatchNormalization" and attributes(node).get("training_mode"):
+        raise refusal(node, "normalises over the image")
     for name in node.input[1:]:
         walk.use(node, name)
     for name in node.output:
