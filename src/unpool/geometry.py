@@ -55,6 +55,13 @@ class Axis:
     begin: int = 0
 
 
+class Span(NamedTuple):
+    """Positions of one axis, from `first` up to `stop`, which is not one of them; it may begin before the axis."""
+
+    first: int
+    stop: int
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """Every (tap, other position) pair that one axis ties to each of its positions.
@@ -201,6 +208,28 @@ def element_count(sizes: Iterable[int], where: str) -> int:
             f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {shape}. Reduce sizes or strides."
         )
     return count
+
+
+def span_read(small: Span, window: Window, begin: int) -> Span:
+    """Large positions between the first and the last that windows at a span of small positions cover, padding too.
+
+    >>> span_read(Span(2, 4), Window(3, 2), 1)
+    Span(first=3, stop=8)
+    """
+    low = small.first * window.stride - begin
+    return Span(low, low + (small.stop - small.first - 1) * window.stride + window.reach)
+
+
+def span_reaching(large: Span, window: Window, begin: int) -> Span:
+    """Small positions from the first to the last whose windows reach into a span of large positions; maybe none.
+
+    Windows with gaps are taken as without: the span is never too short.
+
+    >>> span_reaching(Span(3, 8), Window(3, 2), 1), span_reaching(Span(2, 3), Window(1, 4), 0)
+    (Span(first=1, stop=5), Span(first=1, stop=1))
+    """
+    first = -((window.reach - 1 - large.first - begin) // window.stride)
+    return Span(first, (large.stop - 1 + begin) // window.stride + 1)
 
 
 def shrinking_walk(axis: Axis) -> Walk:

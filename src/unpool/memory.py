@@ -137,6 +137,11 @@ def limit_recycling(size: int) -> None:
     _kept.trim()
 
 
+def recycled_at_most() -> int:
+    """Bytes of memory without owner that are kept for the next outputs, at most."""
+    return _kept.limit
+
+
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
     """Uninitialised memory for an output.
 

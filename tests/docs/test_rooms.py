@@ -29,6 +29,7 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
     "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
+    "tiles": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "data": set(),
     "forks": set(),
@@ -42,10 +43,14 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "lint",
+        "onnx_backend", "measure", "rewrite", "lower", "lint", "tiles",
     ),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
+    "runtime/tiles": (
+        "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
+        "run", "overview",
+    ),
     "torch/exporting": (
         "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
     ),

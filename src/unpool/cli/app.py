@@ -111,6 +111,20 @@ def run(
             show_default="png for --argmax and --overlay, else npy",
         ),
     ] = None,
+    tile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HxW",
+            help="Run in tiles, with the same results: elements of the first input per tile, or as many as fit.",
+            show_default="the whole image at once",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
+        ),
+    ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -130,6 +144,7 @@ def run(
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
+        from unpool.cli.tiles import tile_options
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
@@ -151,6 +166,7 @@ def run(
             classes=names,
             alpha=alpha,
             form=form,
+            tiles=tile_options(tile, max_memory),
         )
         outcome = run_request(request, console.progress(quiet))
         console.print_outcome(outcome, model, as_json, quiet)
@@ -161,6 +177,10 @@ def run(
 @app.command()
 def inspect(
     model: ModelPath,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for the memory."),
+    ] = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
@@ -168,14 +188,16 @@ def inspect(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the inputs, the outputs and the plan of a model: which node runs where, and why."""
+    """Print the inputs, the outputs, the plan of a model, and how it can be tiled: which node runs where, and why."""
     with guard():
         from unpool.cli import console
         from unpool.cli.inspect import describe, print_description
         from unpool.cli.model import SessionOptions
+        from unpool.cli.upgrade import sizes_of
 
         console.set_up_log(verbose)
-        description = describe(model, SessionOptions(compat, index_space, exact, provider=provider))
+        options = SessionOptions(compat, index_space, exact, provider=provider)
+        description = describe(model, options, sizes_of(size or ()))
         if as_json:
             console.say_json(description)
         else:

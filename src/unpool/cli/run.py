@@ -14,6 +14,7 @@ from unpool.cli.outputs import check_kind, elements, is_folder, targets
 from unpool.cli.render import write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
+from unpool.cli.tiles import run_model
 from unpool.errors import UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
@@ -118,7 +119,8 @@ class _Runner:
         """Run one item into one file."""
         feed = read_feed(item, self.slots, self.request.rule)
         begin = time.perf_counter()
-        outputs = self.session.run(list(self.wanted), dict(feed.arrays))
+        request = self.request
+        outputs = run_model(self.session, feed.arrays, self.wanted, request.tiles, request.rule.layout)
         seconds = time.perf_counter() - begin
         arrays = elements(dict(zip(self.wanted, outputs, strict=True)))
         with files.open(place) as stream:

@@ -7,6 +7,7 @@ from unpool.cli.exits import UsageError
 from unpool.cli.feeds import PixelRule
 from unpool.cli.model import SessionOptions
 from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder, refuse_stdout
+from unpool.cli.tiles import TileOptions
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Request:
     classes: tuple[str, ...] | None = None
     alpha: float = 0.5
     form: str | None = None
+    tiles: TileOptions = field(default_factory=TileOptions)
 
     @property
     def makes_classes(self) -> bool:

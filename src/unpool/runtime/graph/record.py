@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -11,6 +11,7 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.operators.activation import Activation
 from unpool.runtime.graph.nodes import reads
+from unpool.runtime.graph.without_weights import is_large
 
 FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 
@@ -82,6 +83,16 @@ def graph_of(model: onnx.ModelProto) -> Graph:
         opsets={one.domain: one.version for one in model.opset_import},
         ir_version=model.ir_version,
     )
+
+
+def without_data(graph: Graph) -> Graph:
+    """The graph whose large constants have a type and a shape, and no elements."""
+    bare = {name: _bare(tensor) if is_large(tensor) else tensor for name, tensor in graph.constants.items()}
+    return replace(graph, constants=bare)
+
+
+def _bare(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
 def dense(sparse: onnx.SparseTensorProto) -> AnyArray:

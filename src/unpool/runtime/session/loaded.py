@@ -59,7 +59,7 @@ class LoadedModel:
 
     def __init__(self, model: onnx.ModelProto, settings: Settings) -> None:
         self.metadata = metadata_of(model)
-        graph, types = _prepare(model, settings)
+        graph, types = prepare(model, settings)
         self.signature = Signature.of_graph(graph, types)
         loaded_plan = assemble(graph, types, settings)
         self._constant_outputs = _constant_outputs(graph)
@@ -165,7 +165,7 @@ def _default_settings(meaning: Meaning) -> Settings:
     return Settings(meaning, None, piece_options(None, None), piece_options(None, 1), providers_of(None, None))
 
 
-def _prepare(model: onnx.ModelProto, settings: Settings) -> tuple[Graph, Types]:
+def prepare(model: onnx.ModelProto, settings: Settings) -> tuple[Graph, Types]:
     """Check the model and bring it into the form that is planned, with what is known of its values."""
     meaning = settings.meaning
     model = shorten(model)

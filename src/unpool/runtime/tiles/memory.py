@@ -1,0 +1,76 @@
+"""How much memory a run takes, before it runs: from the shapes of all values and the plan.
+
+A piece that onnxruntime runs keeps what it once took, for its next run, so the pieces add up; memory of our outputs is
+used again, so there counts what is alive at the same time, and what is kept of the rest. Elementwise nodes write over
+their input where nobody else reads it. A Conv copies what it gets from another step into its own layout.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from unpool.memory import recycled_at_most
+from unpool.runtime.graph.nodes import reads, writes
+from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.tiles.rules.table import IN_PLACE
+
+BESIDES = 16 << 20
+"""Bytes that a run takes beside its values: buffers of threads and allocators."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a forecast knows: nodes in the order of the plan's positions, and the bytes of every value."""
+
+    nodes: Sequence[onnx.NodeProto]
+    plan: Plan
+    sizes: Mapping[str, int]
+
+    def bytes(self, name: str) -> int:
+        """Bytes of a value; 0 for constants and what the image does not change."""
+        return self.sizes.get(name, 0)
+
+
+def run_bytes(values: Values) -> int:
+    """Bytes that a run takes at its peak, beside the inputs and what the session itself takes."""
+    pieces = sum(_piece_bytes(values, step) for step in values.plan.steps if step.runner != "unpool")
+    return pieces + _own_bytes(values) + BESIDES
+
+
+def _piece_bytes(values: Values, step: Step) -> int:
+    """The most that is alive at once in a piece, its outputs with it."""
+    nodes = [values.nodes[position] for position in step.nodes]
+    last = _last_reads(nodes, step.outputs)
+    alive = peak = 0
+    for place, node in enumerate(nodes):
+        dying = [name for name in reads(node) if last.get(name) == place and name not in step.inputs]
+        made = sum(map(values.bytes, writes(node)))
+        copied = sum(values.bytes(name) for name in node.input[:1] if node.op_type == "Conv" and name in step.inputs)
+        freed = sum(map(values.bytes, dying))
+        reused = min(made, freed) if node.op_type in IN_PLACE else 0
+        peak = max(peak, alive + made - reused + copied)
+        alive += made - freed
+    return peak
+
+
+def _own_bytes(values: Values) -> int:
+    """The most that outputs of our steps take at once, and what is kept of those before for the next run."""
+    steps = values.plan.steps
+    last = {name: place for place, step in enumerate(steps) for name in step.inputs}
+    alive = peak = total = 0
+    held: dict[str, int] = {}
+    for place, step in enumerate(steps):
+        if step.runner == "unpool":
+            held |= {name: values.bytes(name) for name in step.outputs}
+            total += sum(values.bytes(name) for name in step.outputs)
+        alive = sum(held.values())
+        peak = max(peak, alive)
+        held = {name: size for name, size in held.items() if last.get(name, len(steps)) > place}
+    return min(total, peak + recycled_at_most())
+
+
+def _last_reads(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> dict[str, int]:
+    """By value, the last node that reads it; values that leave the piece are never done."""
+    last = {name: place for place, node in enumerate(nodes) for name in reads(node)}
+    return {name: place for name, place in last.items() if name not in outputs}

@@ -1,0 +1,189 @@
+"""Operators that move, cut, pad or regroup axes."""
+
+from math import prod
+
+import onnx
+
+from unpool.geometry import Window
+from unpool.runtime.graph.nodes import attributes
+from unpool.runtime.tiles.links import Link
+from unpool.runtime.tiles.walk import Axes, Field, Shape, Walk, refusal
+
+
+def transpose(walk: Walk, node: onnx.NodeProto) -> None:
+    """Transpose."""
+    field = walk.fields[node.input[0]]
+    order = attributes(node).get("perm", range(len(field.shape))[::-1])
+    _put(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
+
+
+def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
+    """Unsqueeze."""
+    field = walk.fields[node.input[0]]
+    axes = attributes(node).get("axes") or walk.ints(node, 1) or []
+    rank = len(field.shape) + len(axes)
+    added, own = {axis % rank for axis in axes}, zip(field.shape, field.axes, strict=True)
+    _put(walk, node, [(1, None) if place in added else next(own) for place in range(rank)])
+
+
+def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
+    """Squeeze of axes that are not the image's."""
+    field = walk.fields[node.input[0]]
+    given = attributes(node).get("axes") or walk.ints(node, 1)
+    if given is None:
+        raise refusal(node, "drops whatever axes have one element")
+    gone = {axis % len(field.shape) for axis in given}
+    if any(field.axes[axis] is not None for axis in gone):
+        raise refusal(node, "drops a spatial axis of the image")
+    own = enumerate(zip(field.shape, field.axes, strict=True))
+    _put(walk, node, [part for place, part in own if place not in gone])
+
+
+def concat(walk: Walk, node: onnx.NodeProto) -> None:
+    """Concat of channels."""
+    shapes, fields = [walk.shape(name) for name in node.input], [walk.fields.get(name) for name in node.input]
+    own = next(field for field in fields if field is not None)
+    axis = attributes(node).get("axis", 1) % len(own.shape)
+    if own.axes[axis] is not None:
+        raise refusal(node, "joins images along a spatial axis")
+    if any(field is None or field.axes != own.axes for field in fields):
+        raise refusal(node, "joins the image with values that are not tiled, or not alike")
+    total = sum(shape[axis] for shape in shapes if shape is not None)
+    made = Field((*own.shape[:axis], total, *own.shape[axis + 1 :]), own.axes)
+    walk.put(node, node.output[0], made, {name: {} for name in node.input})
+
+
+def split(walk: Walk, node: onnx.NodeProto) -> None:
+    """Split of channels."""
+    field, given = walk.fields[node.input[0]], attributes(node)
+    axis = given.get("axis", 0) % len(field.shape)
+    if field.axes[axis] is not None:
+        raise refusal(node, "cuts the image along a spatial axis")
+    size, count = field.shape[axis], len(node.output)
+    part = -(-size // count)
+    equal = [min(part, size - part * number) for number in range(count)]
+    sizes = given.get("split") or walk.ints(node, 1) or equal
+    for name, length in zip(node.output, sizes, strict=True):
+        made = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
+        walk.put(node, name, made, {node.input[0]: {}})
+
+
+def gather(walk: Walk, node: onnx.NodeProto) -> None:
+    """Gather of channels."""
+    field, shape = walk.fields.get(node.input[0]), walk.shape(node.input[1])
+    if field is None or shape is None or node.input[1] in walk.fields:
+        raise refusal(node, "gathers what elements of the image say")
+    axis = attributes(node).get("axis", 0) % len(field.shape)
+    if field.axes[axis] is not None:
+        raise refusal(node, "gathers positions of the image")
+    walk.use(node, node.input[1])
+    own = list(zip(field.shape, field.axes, strict=True))
+    _put(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
+
+
+def cut(walk: Walk, node: onnx.NodeProto) -> None:
+    """Slice, with constant distances from either end of the image."""
+    field = walk.fields[node.input[0]]
+    shape, links = list(field.shape), [Link()] * len(field.shape)
+    for axis, bounds in _bounds(walk, node, len(shape)).items():
+        chosen = range(shape[axis])[bounds]
+        if field.axes[axis] is not None and (chosen.step < 1 or not chosen):
+            raise refusal(node, "turns the image round, or takes nothing of it")
+        shape[axis], links[axis] = len(chosen), Link(Window(1, max(1, chosen.step)), -chosen.start)
+    walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+
+
+def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
+    """Where a Slice begins and stops, by axis; INT64_MIN as an end that is walked to backwards is before the start."""
+    given = attributes(node)
+    starts, stops = given.get("starts") or walk.ints(node, 1), given.get("ends") or walk.ints(node, 2)
+    if starts is None or stops is None:
+        raise refusal(node, "does not say what it takes")
+    axes = given.get("axes") or walk.ints(node, 3) or range(len(starts))
+    steps = walk.ints(node, 4) or [1] * len(starts)
+    rows = zip(axes, starts, stops, steps, strict=True)
+    return {axis % rank: slice(start, None if stop < -(2**62) else stop, step) for axis, start, stop, step in rows}
+
+
+def pad(walk: Walk, node: onnx.NodeProto) -> None:
+    """Pad with a number, with the elements beside the end, or mirrored."""
+    field, given = walk.fields[node.input[0]], attributes(node)
+    rank, mode = len(field.shape), given.get("mode", b"constant")
+    if mode not in (b"constant", b"edge", b"reflect"):
+        raise refusal(node, "pads one end of the image with elements of the other")
+    pads = given.get("pads") or given.get("paddings") or walk.ints(node, 1) or []
+    axes = walk.ints(node, 3) or range(rank)
+    shape, links = list(field.shape), [Link()] * rank
+    for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
+        mirrored = max(begin, end, 0) if mode == b"reflect" else 0
+        shape[axis] += begin + end
+        links[axis] = Link(begin=begin, mirrored=mirrored)
+    walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+
+
+def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
+    """DepthToSpace and SpaceToDepth: channels become blocks of positions, or the other way round."""
+    field, block = walk.fields[node.input[0]], attributes(node)["blocksize"]
+    if any(axis is not None for axis in field.axes[:2]):
+        raise refusal(node, "takes a spatial axis of the image for channels or batch")
+    grows = node.op_type == "DepthToSpace"
+    outer, spatial = field.shape[:2], field.shape[2:]
+    sizes = [size * block if grows else size // block for size in spatial]
+    channels = outer[1] // block**2 if grows else outer[1] * block**2
+    links = [Link(), Link(), *[Link(Window(block, block), grows=grows)] * len(spatial)]
+    made = Field((outer[0], channels, *sizes), field.axes)
+    walk.put(node, node.output[0], made, {node.input[0]: field.links(links)})
+
+
+def reshape(walk: Walk, node: onnx.NodeProto) -> None:
+    """Reshape and Flatten that leave the spatial axes of the image as they are."""
+    field = walk.fields[node.input[0]]
+    shape = _asked_shape(walk, node, field.shape)
+    places = {prod(shape[:place]): place for place in reversed(range(len(shape))) if shape[place] != 1}
+    axes: list[int | None] = [None] * len(shape)
+    for place, (size, axis) in enumerate(zip(field.shape, field.axes, strict=True)):
+        if axis is None:
+            continue
+        found = places.get(prod(field.shape[:place]))
+        if found is None or shape[found] != size:
+            raise refusal(node, "joins a spatial axis of the image with other axes, or cuts it")
+        axes[found] = axis
+    walk.put(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
+
+
+def _asked_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
+    given = attributes(node)
+    if node.op_type == "Flatten":
+        axis = given.get("axis", 1)
+        return prod(have[:axis]), prod(have[axis:])
+    asked = given.get("shape") or walk.ints(node, 1) or []
+    keeps = not given.get("allowzero")
+    sizes = [have[place] if size == 0 and keeps else size for place, size in enumerate(asked)]
+    rest = prod(size for size in sizes if size != -1)
+    return tuple(prod(have) // max(1, rest) if size == -1 else size for size in sizes)
+
+
+def expand(walk: Walk, node: onnx.NodeProto) -> None:
+    """Expand of axes that are not the image's."""
+    field = walk.fields.get(node.input[0])
+    asked = walk.ints(node, 1) or []
+    if field is None:
+        raise refusal(node, "fills a tensor of the size of the image")
+    rank = max(len(asked), len(field.shape))
+    have, axes = _aligned(field, rank)
+    wanted = (*(1,) * (rank - len(asked)), *asked)
+    shape = tuple(max(pair) for pair in zip(have, wanted, strict=True))
+    if any(axis is not None and size != own for axis, size, own in zip(axes, shape, have, strict=True)):
+        raise refusal(node, "stretches the image")
+    walk.put(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
+
+
+def _aligned(field: Field, rank: int) -> tuple[Shape, Axes]:
+    missing = rank - len(field.shape)
+    return (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
+
+
+def _put(walk: Walk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
+    """Note a value whose elements are those of the image in another order, by (size, spatial axis) of each axis."""
+    made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
+    walk.put(node, node.output[0], made, {node.input[0]: {}})

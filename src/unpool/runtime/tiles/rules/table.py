@@ -1,0 +1,106 @@
+"""Which rule every operator has, and why those that everybody asks about have none."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+
+from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_ours
+from unpool.runtime.tiles.rules import indices, layout, pointwise, resize, windows
+from unpool.runtime.tiles.walk import Walk, refusal
+
+Rule: TypeAlias = Callable[[Walk, onnx.NodeProto], None]
+
+_ELEMENTWISE = (
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
+    "BitwiseOr", "BitwiseXor", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
+    "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu",
+    "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
+    "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
+    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+)  # fmt: skip
+_FIRST = (
+    "BatchNormalization", "Cast", "CastLike", "DequantizeLinear", "Dropout", "LRN", "QuantizeLinear",
+)  # fmt: skip
+_ALONG = (
+    "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "Softmax",
+)  # fmt: skip
+_REDUCING = (
+    "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **dict.fromkeys(_ELEMENTWISE, pointwise.elementwise),
+        **dict.fromkeys(_FIRST, pointwise.first),
+        **dict.fromkeys(_ALONG, pointwise.along_axis),
+        **dict.fromkeys(_REDUCING, pointwise.reduce),
+        "MatMul": pointwise.mat_mul,
+        "TopK": pointwise.top_k,
+        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), windows.conv),
+        **dict.fromkeys(("AveragePool", "LpPool"), windows.pool),
+        "MaxPool": windows.our_max_pool,
+        "MaxUnpool": windows.our_max_unpool,
+        "ConvTranspose": windows.our_conv_transpose,
+        "Concat": layout.concat,
+        **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), layout.depth_to_space),
+        "Expand": layout.expand,
+        "Gather": layout.gather,
+        "Pad": layout.pad,
+        **dict.fromkeys(("Flatten", "Reshape"), layout.reshape),
+        "Slice": layout.cut,
+        "Split": layout.split,
+        "Squeeze": layout.squeeze,
+        "Transpose": layout.transpose,
+        "Unsqueeze": layout.unsqueeze,
+        **dict.fromkeys(("Resize", "Upsample"), resize.resize),
+    }
+)
+
+IN_PLACE = frozenset((*_ELEMENTWISE, *_FIRST))
+"""Operators that may write their output over an input."""
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), "pools the whole image"),
+        **dict.fromkeys(
+            ("GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization"), "normalises over the image"
+        ),
+        **dict.fromkeys(("Attention", "Einsum", "Gemm"), "multiplies positions of the image with each other"),
+        "DynamicQuantizeLinear": "scales by the extremes of the image",
+        **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool"), "reads wherever its other input says"),
+        **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique"), "makes as many elements as it finds"),
+    }
+)
+
+
+def apply(walk: Walk, node: onnx.NodeProto) -> None:
+    """Note what a node makes of its inputs.
+
+    Raises:
+        UnsupportedError: it cannot be tiled exactly; the message says why.
+    """
+    if not walk.is_tiled(node):
+        walk.compute(node)
+    elif has_bodies(node):
+        raise refusal(node, "has a body of its own")
+    elif node.op_type in ("Shape", "Size") and domain(node) == "":
+        _measure(walk, node)
+    elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
+        indices.counted_anew(walk, node)
+    elif node.op_type in RULES and (domain(node) == "" or is_ours(node)):
+        RULES[node.op_type](walk, node)
+    else:
+        raise refusal(node, REASONS.get(node.op_type, "nobody has described to unpool"))
+
+
+def _measure(walk: Walk, node: onnx.NodeProto) -> None:
+    """Shape and Size: the numbers, which depend on the size of the image."""
+    shape = walk.fields[node.input[0]].shape
+    given = attributes(node)
+    chosen = shape[given.get("start", 0) : given.get("end", len(shape))]
+    made = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(chosen, np.int64)
+    walk.know(node.output[0], np.asarray(made), is_sized=True)

@@ -1,0 +1,138 @@
+"""Operators that walk windows over an image, and those that walk back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from unpool.geometry import Axis
+from unpool.operators import conv_transpose, max_pool, max_unpool, resolve
+from unpool.operators.contract import Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
+from unpool.operators.tensors import FeatureShape
+from unpool.runtime.graph.node_contract import naming, spec_of
+from unpool.runtime.graph.nodes import attributes
+from unpool.runtime.tiles.links import Link
+from unpool.runtime.tiles.rules.indices import PoolIndices
+from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
+
+_OF_WINDOWS = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode")
+
+
+def conv(walk: Walk, node: onnx.NodeProto) -> None:
+    """Conv, and with the image and the weights at other places its integer forms."""
+    image, weights = {"QLinearConv": (0, 3)}.get(node.op_type, (0, 1))
+    shape = walk.shape(node.input[weights])
+    if shape is None or any(name in walk.fields for name in node.input[image + 1 :]):
+        raise refusal(node, "has weights that are not the same for every tile")
+    _shrink(walk, node, {"kernel_shape": shape[2:], **_windows(node)}, shape[0])
+
+
+def pool(walk: Walk, node: onnx.NodeProto) -> None:
+    """AveragePool and LpPool."""
+    _shrink(walk, node, _windows(node), None)
+
+
+def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
+    """MaxPool, whose indices count in the tensor that is pooled: in a tile, in that of the tile."""
+    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields[node.input[0]]
+    assert isinstance(spec, MaxPoolSpec)
+    spatial = _spatial(node, spec.row, field)
+    call = max_pool.call(spec, field.shape)
+    sources = {node.input[0]: _links(call.axes, spatial, grows=False)}
+    walk.put(node, node.output[0], _field(spec.row, call.small, spatial), sources)
+    if len(node.output) > 1 and node.output[1]:
+        outer = Field(call.small.in_onnx_order(), (None, None, *spatial))
+        walk.put(node, node.output[1], outer, sources)
+        if not (spec.row.is_channels_last or spec.is_column_major):
+            walk.count_in(node.output[1], node.input[0])
+        walk.pools[node.output[1]] = PoolIndices(call)
+
+
+def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
+    """MaxUnpool of indices that a MaxPool made for a tensor of the same shape."""
+    spec, (x, indices) = spec_of(node, walk.opsets, walk.meaning), node.input[:2]
+    assert isinstance(spec, MaxUnpoolSpec)
+    found: PoolIndices | None = walk.pools.get(indices)
+    if found is None or found.is_plane or x not in walk.fields:
+        raise refusal(node, "takes indices that do not come from a MaxPool")
+    pooled, asked = found.call, walk.ints(node, 2)
+    spatial = _spatial(node, spec.row, walk.fields[x])
+    outer = walk.fields[indices].shape
+    with naming(node):
+        call = max_unpool.call(spec, walk.fields[x].shape, outer, None if asked is None else tuple(asked))
+    _check_count(node, pooled, call)
+    links = _links(pooled.axes, spatial, grows=True)
+    walk.put(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
+
+
+def _check_count(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall) -> None:
+    """Refuse indices that would mean another position in a tile than in the image."""
+    if call.large != pooled.large:
+        raise refusal(node, f"makes {call.large.spatial} of what was pooled from {pooled.large.spatial}")
+    if pooled.spec.is_column_major:
+        raise refusal(node, "takes indices of storage_order 1")
+    if call.index_space == "inferred":
+        raise refusal(node, "counts indices in another shape than that of its output")
+    if call.index_space == "auto" and not all(map(_is_inside, pooled.axes, call.axes)):
+        raise refusal(node, 'decides by its indices where they count; index_space="output" settles that')
+
+
+def _is_inside(pooled: Axis, grown: Axis) -> bool:
+    """Whether the windows of a pool lie in those of an unpooling, so that its indices count in the output for sure."""
+    ends = (grown.window.size - grown.begin, pooled.window.reach - pooled.begin)
+    return grown.window.stride == pooled.window.stride and grown.begin >= pooled.begin and ends[0] >= ends[1]
+
+
+def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
+    """ConvTranspose."""
+    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields.get(node.input[0])
+    assert isinstance(spec, ConvTransposeSpec)
+    shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None
+    if field is None or shape is None or any(name in walk.fields for name in node.input[1:]):
+        raise refusal(node, "has weights that are not the same for every tile")
+    spatial = _spatial(node, spec.row, field)
+    with naming(node):
+        call = conv_transpose.call(spec, field.shape, shape, bias)
+    made = _field(spec.row, call.large, spatial)
+    walk.put(node, node.output[0], made, {node.input[0]: _links(call.axes, spatial, grows=True)})
+
+
+def _shrink(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
+    """An operator whose windows are placed as those of a MaxPool."""
+    with naming(node):
+        spec = resolve.spec("MaxPool", windows)
+    assert isinstance(spec, MaxPoolSpec)
+    field = walk.fields[node.input[0]]
+    spatial = _spatial(node, spec.row, field)
+    with naming(node):
+        call = max_pool.call(spec, field.shape)
+    shape = (call.small.batch, call.small.channels if channels is None else channels, *call.small.spatial)
+    sources = {node.input[0]: _links(call.axes, spatial, grows=False)}
+    walk.put(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
+
+
+def _windows(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node that place its windows; nodes of old versions have no other defaults."""
+    return {name: value for name, value in attributes(node).items() if name in _OF_WINDOWS}
+
+
+def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
+    """Which axes of the image the spatial axes of a feature map are."""
+    axes = field.axes
+    outer = (axes[0], axes[-1]) if row.is_channels_last else axes[:2]
+    if any(axis is not None for axis in outer):
+        raise refusal(node, "takes a spatial axis of the image for channels or batch")
+    return axes[1:-1] if row.is_channels_last else axes[2:]
+
+
+def _field(row: Row, shape: FeatureShape, spatial: Axes) -> Field:
+    axes: Axes = (None, *spatial, None) if row.is_channels_last else (None, None, *spatial)
+    return Field(shape.in_layout(row), axes)
+
+
+def _links(axes: Sequence[Axis], spatial: Axes, *, grows: bool) -> dict[int, Link]:
+    pairs = zip(axes, spatial, strict=True)
+    return {number: Link(axis.window, axis.begin, grows) for axis, number in pairs if number is not None}

@@ -1,0 +1,180 @@
+"""From a session and the shapes of its inputs to the tiles."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING
+
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.record import without_data
+from unpool.runtime.graph.shapes import dtype
+from unpool.runtime.session.prepared import prepared
+from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, extent, parts, rounded
+from unpool.runtime.tiles.images import image_inputs
+from unpool.runtime.tiles.memory import Values, run_bytes
+from unpool.runtime.tiles.tiling import Tiling
+from unpool.runtime.tiles.tracing import require_alike, trace
+from unpool.runtime.tiles.walk import Axes, Shape, Trace
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+
+WIDEST = 8
+"""Bytes of an element whose type is not known."""
+
+
+class Tiler:
+    """Cuts the inputs of a session into tiles whose results, put together, are those of the whole inputs.
+
+    Args:
+        session: that runs the tiles.
+        layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more; or "NHWC".
+        inputs: names of the inputs to cut; by default all of the highest rank.
+        outputs: names of the outputs that are wanted; by default all.
+
+    Raises:
+        UnpoolError: the session has no such output, or its model cannot be read again.
+    """
+
+    def __init__(
+        self,
+        session: "InferenceSession",
+        *,
+        layout: str = "NCHW",
+        inputs: Iterable[str] | None = None,
+        outputs: Iterable[str] | None = None,
+    ) -> None:
+        self.session, self._layout = session, layout
+        names = [value.name for value in session.get_outputs()]
+        self.outputs = tuple(names if outputs is None else outputs)
+        self._inputs = None if inputs is None else tuple(inputs)
+        unknown = set(self.outputs).difference(names)
+        if unknown:
+            raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
+        graph, self._types, self._meaning = prepared(session)
+        self._nodes = graph.nodes
+        chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
+        self._graph = without_data(prune(replace(graph, outputs=chosen)))
+
+    def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int]) -> Tiling:
+        """The tiles of one image.
+
+        Args:
+            shapes: of all inputs that are fed.
+            tile: elements of the first input of which a tile gives the results, by spatial axis; the tile reads a halo
+                around them. They are rounded down to a multiple of the total stride.
+
+        Raises:
+            UnsupportedError: a node does not treat every position of the image alike; the message names it.
+            UnpoolError: no input is an image, or `tile` does not fit it.
+        """
+        tiled = image_inputs(shapes, self._layout, self._inputs)
+        whole = self._trace(shapes, tiled)
+        axes = self._axes(whole, tiled)
+        if len(tile) != len(axes) or min(tile) < 1:
+            raise UnpoolError(
+                f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. Correct them."
+            )
+        found = [tuple(parts(axis, rounded(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
+        given = tuple(name for name in self.outputs if name in whole.fields)
+        fixed = tuple(name for name in self.outputs if name not in whole.fields)
+        tiling = Tiling(axes, tuple(found), whole, tuple(tiled), given, fixed)
+        for cells in tiling.distinct():
+            self._require_alike(whole, axes, shapes, tiled, cells)
+        return tiling
+
+    def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:
+        """By output, how far an element of it sees along each spatial axis.
+
+        Args:
+            shapes: of all inputs that are fed; a large one shows more than a small one, of which all may be border.
+
+        Raises:
+            UnsupportedError: a node does not treat every position of the image alike; the message names it.
+        """
+        tiled = image_inputs(shapes, self._layout, self._inputs)
+        whole = self._trace(shapes, tiled)
+        axes = self._axes(whole, tiled)
+        grown = [AxisPart(0, -axis.stride, {}) for axis in axes]
+        self._require_alike(whole, axes, shapes, tiled, grown)
+        return {name: tuple(extent(axis, name) for axis in axes) for name in self.outputs if name in whole.fields}
+
+    def strides(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
+        """The total stride along each spatial axis, in elements of the first input."""
+        tiled = image_inputs(shapes, self._layout, self._inputs)
+        return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
+
+    def run_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Bytes that a run takes at its peak, beside its inputs and what the session takes by itself: a forecast.
+
+        Args:
+            shapes: of all inputs that are fed.
+        """
+        tiled = image_inputs(shapes, self._layout, self._inputs)
+        fields = self._trace(shapes, tiled).fields
+        sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
+        return run_bytes(Values(self._nodes, self.session.plan, sizes))
+
+    def output_bytes(self, tiling: Tiling) -> int:
+        """Bytes of all outputs of the image."""
+        return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
+
+    def _item_bytes(self, name: str) -> int:
+        found = dtype(self._types.get(name))
+        return found.itemsize if found is not None else WIDEST
+
+    def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
+        return trace(self._graph, self._types, self._meaning, shapes, tiled)
+
+    def _axes(self, whole: Trace, tiled: Mapping[str, Axes]) -> tuple[AxisGeometry, ...]:
+        outputs = tuple(name for name in self.outputs if name in whole.fields)
+        uncounted = [name for name in outputs if name in whole.pooled and name not in whole.counted]
+        if uncounted:
+            raise UnsupportedError(
+                f"tiles: output {uncounted[0]!r}: expected indices in row-major order of an NCHW tensor, got others. "
+                "Choose other outputs."
+            )
+        return tuple(_geometry(whole, number, tuple(tiled), outputs) for number in range(len(whole.edges)))
+
+    def _require_alike(
+        self,
+        whole: Trace,
+        axes: Sequence[AxisGeometry],
+        shapes: Mapping[str, Shape],
+        tiled: Mapping[str, Axes],
+        cells: Sequence[AxisPart],
+    ) -> None:
+        """Refuse a graph that treats a tile in another way than the image."""
+        pairs = list(zip(axes, cells, strict=True))
+        removed = [{name: (part.begin + part.end) / step for name, step in axis.steps.items()} for axis, part in pairs]
+        read = dict(shapes)
+        for name, own in tiled.items():
+            less = [0 if axis is None else int(removed[axis][name]) for axis in own]
+            read[name] = tuple(size - gone for size, gone in zip(shapes[name], less, strict=True))
+        require_alike(whole, self._trace(read, tiled), removed)
+
+
+def _geometry(whole: Trace, number: int, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> AxisGeometry:
+    """One spatial axis of a graph."""
+    sizes = {name: field.sizes()[number] for name, field in whole.fields.items()}
+    steps = {name: _step(whole, number, name, inputs, sizes) for name in sizes}
+    return AxisGeometry(sizes[inputs[0]], sizes, steps, whole.edges[number], inputs, outputs)
+
+
+def _step(whole: Trace, number: int, name: str, inputs: tuple[str, ...], sizes: Mapping[str, int]) -> Fraction:
+    """Elements of the first input per element of a value; by the sizes where no node joins them."""
+    strides, first = whole.strides[number], inputs[0]
+    joined = strides.between(name, first)
+    if joined is not None:
+        return joined
+    other, own = next((other, own) for other in inputs if (own := strides.between(name, other)) is not None)
+    ratio = Fraction(sizes[first], sizes[other])
+    if 1 not in (ratio.numerator, ratio.denominator):
+        raise UnpoolError(
+            f"tiles: expected inputs whose sizes are whole multiples of each other, got {sizes[first]} of {first!r} "
+            f"and {sizes[other]} of {other!r}, which no node joins. Run them one by one."
+        )
+    return own * ratio
