@@ -3,11 +3,8 @@
 OpenVINO is told to compute in float32: left alone, it takes bfloat16 on CPUs that have it.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import onnx
@@ -16,10 +13,10 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.runners import openvino_device
 
 QUIET = 4  # onnxruntime's level for fatal errors only
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}
-TELEMETRY = "openvino_telemetry"
 
 Feed: TypeAlias = Mapping[str, AnyArray]
 Call: TypeAlias = Callable[[], list[Any]]
@@ -46,8 +43,8 @@ def runtimes() -> Iterator[Runtime]:
     """Those that are installed, onnxruntime first."""
     yield Runtime(f"onnxruntime {onnxruntime.__version__}", _in_onnxruntime)
     yield Runtime(f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
-    if find_spec("openvino") is not None:
-        version = str(_openvino().__version__).partition("-")[0]
+    if openvino_device.is_installed():
+        version = str(openvino_device.package().__version__).partition("-")[0]
         yield Runtime(f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
 
 
@@ -66,10 +63,9 @@ def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
 
 def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
-    core = _core()
-    fixed = core.read_model(serialize(model, "the lowered model"))
+    fixed = openvino_device.core().read_model(serialize(model, "the lowered model"))
     fixed.reshape({name: list(array.shape) for name, array in feed.items()})
-    compiled = core.compile_model(fixed, "CPU", OPENVINO)
+    compiled = openvino_device.core().compile_model(fixed, openvino_device.DEVICE, OPENVINO)
     request = compiled.create_infer_request()
 
     def run() -> list[Any]:
@@ -77,22 +73,3 @@ def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
         return [made[place].copy() for place in range(len(compiled.outputs))]
 
     return run
-
-
-@cache
-def _core() -> Any:
-    return _openvino().Core()
-
-
-@cache
-def _openvino() -> Any:
-    """OpenVINO; it sends an event over the network when it is imported, unless the package that sends is missing."""
-    is_first = "openvino" not in sys.modules and TELEMETRY not in sys.modules
-    if is_first:
-        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
-    try:
-        import openvino
-    finally:
-        if is_first:
-            del sys.modules[TELEMETRY]
-    return openvino

@@ -87,7 +87,7 @@ def _recorded(kernel: Function, keep: Function, gradient: Function) -> Function:
 
 def _single_level(function: type[torch.autograd.Function]) -> Function:
     """`apply` without what transforms of `torch.func` need: whoever calls it has looked whether there are any."""
-    record: Function = super(torch.autograd.Function, function).apply  # Function's own starts anew
+    record: Function = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # Function's own starts anew
     return record
 
 
