@@ -34,34 +34,12 @@ README_ROWS = (
 )
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
 
-MANY_CORES = """\
-## Many cores
-
-Calls are cut into jobs for the number of threads that they get, up to 96. That is computed and tested, not measured:
-nothing here ran on more than two cores. `tests/kernels/test_jobs.py` compares, for every call of the tables and 1 to 96
-threads, what the busiest thread computes with the mean, wherever a thread has 200 µs of work, and names the calls in
-which it is above 1.15: 468 of 3141 pairs of a kernel and a number of threads. Most of the 468 are ConvTranspose of few
-positions or one channel, whose jobs cannot be smaller than some tiles (iSTFT has 26 jobs, 2.5 at 65 threads; DCGAN up
-1024 2.0), and Winograd's tiles with more threads than blocks, each of which transforms the inputs of its block again
-(pix2pix up 512, 1.5).
-
-Known, and also not measured on many cores:
-
-- A caller offers its work to one thread after the other, and wakes those that sleep one by one; 5 µs are assumed for
-  each. It wakes only as many as the work is worth, so that after a pause the first call has fewer threads.
-- At the end of a call every thread looks once at every other thread's counter.
-- Threads allocate their working memory for each part of a call, up to 32 MiB; with 96 threads that is up to 3 GiB, and
-  the system's lock on the address space may be contended.
-- Callers that take outputs from the memory that is used again look through one list; while one looks, another may find
-  fewer blocks there and take new memory.
-- One thread computes: indices that name other planes; pools whose windows share so much that they are pooled by
-  doubling; a row of outputs, however long it is; the packing of weights by phases.\
-"""
-SIXTEEN_BITS = (
-    "ConvTranspose in bfloat16, beside PyTorch on an Intel processor: the table in "
-    "[decision 8](decisions/0008-sixteen-bit-products.md), with what AMX would change."
+ELSEWHERE = (
+    "Beside these tables: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
+    "Intel processor, [whole networks](decisions/0007-pieces-sleep-between-nodes.md) on a quiet and on a busy machine, "
+    "and what is known of [many cores](many-cores.md)."
 )
-"""Measured on another machine than these tables."""
+"""What was measured on other machines, or could not be measured."""
 
 
 def speed_page(standings: Standings, page: Path) -> str:
@@ -82,8 +60,7 @@ def speed_page(standings: Standings, page: Path) -> str:
         found = standings.of(suite)
         if found:
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
-    parts.append(MANY_CORES)
-    parts.append(SIXTEEN_BITS)
+    parts.append(ELSEWHERE)
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"

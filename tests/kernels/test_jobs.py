@@ -198,7 +198,7 @@ def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPat
         work = work_of(case)
         way = conv_transpose.ways(work)[0]
         if way == "winograd":
-            assert winograd.launch(work).of(count)._jobs == winograd.cut_of(work, count).jobs.jobs
+            assert winograd.launch(work, work.dtype).of(count)._jobs == winograd.cut_of(work, count).jobs.jobs
         elif way == "phases" and case.shape[-1] <= 64:
             whole = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, 4)
             found, pieces = phases_blocking.shared(whole, work, count)

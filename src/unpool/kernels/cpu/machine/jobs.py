@@ -84,7 +84,7 @@ def finish(cut: Cut, threads: int) -> float:
     """When the busiest thread is done: the cost of its jobs, and of what it prepares for them.
 
     >>> finish(Cut(jobs=8, each=5, total=40, along=4, before=1), 2), finish(Cut(8, 5, 40, 4, 1), 3)
-    (21.0, 17.0)
+    (21, 17)
     """
     most = -(-cut.jobs // threads)
     return min(most * cut.each, cut.total) + _rows_met(most, cut.along) * cut.before
