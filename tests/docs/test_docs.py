@@ -25,6 +25,7 @@ PAGES = [
     "docs/export.md",
     "docs/exported-models.md",
     "docs/lowering.md",
+    "docs/many-cores.md",
     "docs/onnxruntime.md",
     "docs/openvino.md",
     "docs/reliability.md",
