@@ -24,13 +24,13 @@ SINGLE_ROW = 2.0
 SINGLE_ROW_ALIGNED = 1.2
 """The same where every tap has a line of its own, and all rows begin at a whole vector."""
 
-RELOADING = 2
-"""A packed weight that a block of positions reads again, for the first tile of them."""
+RELOADING = 10
+"""A packed weight that every block of positions reads, for the first tile of them: as long as from memory."""
 
 STORING = 10
 """Writing an output, from its sum."""
 
-FILLING = 400
+FILLING = 100
 """Laying out a vector of the line for a job: it may begin and end anywhere, and the line is in memory of its own."""
 
 JOB_PRODUCTS = 1 << 18
