@@ -60,7 +60,7 @@ def fitted(tiler: Tiler, shapes: Mapping[str, Shape], most: int | None) -> Fitte
 
 def _cut(tiler: Tiler, shapes: Mapping[str, Shape], tile: list[int]) -> Fitted:
     tiling = tiler.tiling(shapes, tile)
-    return Fitted(tiling, tiler.run_bytes({**shapes, **tiling.largest()}))
+    return Fitted(tiling, tiler.run_bytes(shapes, tiling.largest()))
 
 
 def _mib(size: int) -> str:

@@ -107,14 +107,15 @@ class Tiler:
         tiled = image_inputs(shapes, self._layout, self._inputs)
         return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
 
-    def run_bytes(self, shapes: Mapping[str, Shape]) -> int:
+    def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Bytes that a run takes at its peak, beside its inputs and what the session takes by itself: a forecast.
 
         Args:
             shapes: of all inputs that are fed.
+            tile: of the inputs that are cut, what the run gets of them; by default all.
         """
         tiled = image_inputs(shapes, self._layout, self._inputs)
-        fields = self._trace(shapes, tiled).fields
+        fields = self._trace({**shapes, **(tile or {})}, tiled).fields
         sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
         return run_bytes(Values(self._nodes, self.session.plan, sizes))
 
