@@ -31,8 +31,8 @@ TURN = 0.01
 FAR = 2.0
 """Times the fastest way, in its first turn, from which on a way gets no other."""
 
-MARGIN = 0.03
-"""A way must be faster than the cheapest one by so much, or that stays."""
+MARGIN = 0.08
+"""A way must be faster than the cheapest one by so much, or that stays: less is lost again between other nodes."""
 
 _log = logging.getLogger("unpool")
 
