@@ -34,7 +34,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="run | pair | rent | steady | report | check"
+        dest="command", required=True, metavar="run | pair | rent | steady | choices | report | check"
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -47,9 +47,10 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     steady.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, {RUNS} by default")
     steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
+    choices = commands.add_parser("choices", help="time every path to each case beside the one that unpool takes")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
-    for command in (measure, pair):
+    for command in (measure, pair, choices):
         command.add_argument(
             "--cases", nargs="+", default=list(SUITES), metavar="PATTERN",
             help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, as 'max_pool/VGG*'; all by default",
@@ -60,7 +61,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, report, check):
+    for command in (measure, pair, rent, steady, choices, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
     for command in (measure, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
@@ -79,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _rent(given)
         if given.command == "steady":
             return _steady(given)
+        if given.command == "choices":
+            return _choices(given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -120,6 +123,13 @@ def _steady(given: argparse.Namespace) -> int:
     from benchmarks.steady import report, steady
 
     print(report(steady(STEADY, given.without, given.threads, given.runs, given.load)))
+    return 0
+
+
+def _choices(given: argparse.Namespace) -> int:
+    from benchmarks.choices import choices, report
+
+    print(report(list(choices(_cases(given), given.threads))))
     return 0
 
 

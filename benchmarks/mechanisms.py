@@ -105,7 +105,7 @@ MECHANISMS = {
     "transposed convolution of points": Mechanism(
         "phases or rows",
         ("conv_transpose/GAN*", "network/DCGAN*"),
-        _replaced(f"{_CPU}.conv_transpose:_are_points", by=_never),
+        _replaced(f"{_CPU}.conv_transpose:_is_points", by=_never),
     ),
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",

@@ -233,6 +233,7 @@ def forced(kernel: Kernel, strip_bytes: int = strips.STRIP_BYTES) -> Iterator[No
         patch.object(rolling, "BAND_BYTES", strip_bytes),
         patch.object(rolling, "LEAST_ROWS", 1),
         patch.object(pools, "FAR_BYTES", strip_bytes),
+        patch.object(pools, "CACHE_BYTES", strip_bytes),
         patch.object(kernels, "is_separable_cheaper", lambda *_: kernel.is_separable),
         patch.object(compare, "is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
         patch.object(strips, "STRIP_BYTES", strip_bytes),

@@ -40,7 +40,7 @@ class PreparedConvTranspose:
         channels, maps = w[0][:2]
         work = Work(
             call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_kept=True,
-            is_channels_last=row.is_channels_last, is_exact=spec.is_exact,
+            is_channels_last=row.is_channels_last, is_exact=spec.is_exact, way=spec.way,
         )  # fmt: skip
         self._grow = Growth(work, dtype, Ending(row.is_channels_last, name, params))
 
@@ -64,6 +64,11 @@ class PreparedConvTranspose:
     def way(self) -> str:
         """How a call with weights that are finite and constant is computed, such as "phases" or "points"."""
         return self._grow.ways(is_kept=True)[0]
+
+    @property
+    def possible_ways(self) -> tuple[str, ...]:
+        """All ways that such a call can go, but for those that are hopeless."""
+        return self._grow.possible
 
     def pack(self, w: AnyArray) -> None:
         """Derive from weights that are unpool's own what calls need, so that the first one finds it ready."""

@@ -9,15 +9,17 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from unpool.dtypes import AnyArray
-from unpool.errors import ModelError
+from unpool.errors import ModelError, UnpoolError
 from unpool.execute import own_weights
+from unpool.execute.tuning import Trial, Tuner
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import type_names
 from unpool.runtime.graph.node_contract import Meaning, spec_of
 from unpool.runtime.graph.nodes import is_ours, label, reads
 from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.serialized import serialize
-from unpool.runtime.graph.shapes import Types, sizes
+from unpool.runtime.graph.shapes import Types, dtype, sizes
 from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
 from unpool.runtime.graph.without_weights import without_weights
 from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
@@ -53,8 +55,14 @@ class Settings:
     """What every step is loaded with.
 
     Attributes:
+        meaning: of the operators of ours.
+        threads: at most so many; None for all cores.
+        options: of pieces of onnxruntime.
+        one_thread: of further ones.
+        providers: of either.
         openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
         raises: whether decomposed unpoolings become MaxUnpool again.
+        tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
     """
 
     meaning: Meaning
@@ -64,6 +72,7 @@ class Settings:
     providers: Providers
     openvino: Mapping[str, str] | None = None
     raises: bool = True
+    tuner: Tuner | None = None
 
     @property
     def turns(self) -> tuple[int, ...]:
@@ -125,11 +134,9 @@ class _Assembly:
         self._graph = graph
         self._types = types
         self._settings = settings
-        self._specs = {
-            position: _spec(graph, node, settings.meaning) for position, node in enumerate(graph.nodes) if is_ours(node)
-        }
         self._shared = shared
         self._constants = _our_constants(graph, shared)
+        self._specs = {position: self._spec(node) for position, node in enumerate(graph.nodes) if is_ours(node)}
         self._known = certain(graph, types)
         self._loaded: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
@@ -137,6 +144,20 @@ class _Assembly:
         self._openvino = None if asked is None else OpenVinoLoader(graph, asked, settings.options, settings.providers)
         self._inner: dict[int, dict[str, LoadedPlan]] = {}
         self._choosing = before_choices(graph) if any(map(has_our_bodies, graph.nodes)) else set()
+
+    def _spec(self, node: onnx.NodeProto) -> Spec:
+        """The spec of a node of ours; with the fastest way, where that is asked for and shapes are known."""
+        spec = _spec(self._graph, node, self._settings.meaning)
+        tuner, x, w = self._settings.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
+        if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
+            return spec
+        known = sizes(x) or (None,)
+        shape = tuple(size for size in known if size is not None)
+        if len(shape) < len(known):
+            return spec
+        with suppress(UnpoolError):  # what is wrong is said when the node runs
+            return tuner.tuned(label(node), Trial(spec, shape, w, self._settings.threads))
+        return spec
 
     def loaded_plan(self) -> LoadedPlan:
         """Plan and load, and do both again as long as onnxruntime refuses something new."""

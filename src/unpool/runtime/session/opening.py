@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.execute.tuning import Tuner
 from unpool.operators.contract import DOMAINS
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief
@@ -71,8 +72,10 @@ def brought(told: Told) -> Brought:
     one.copy.inter_op_num_threads = 1
     for each in (several, one):
         _disable(each, told.disabled_optimizers)
-    providers = told.all_providers
-    settings = Settings(told.meaning, budget, several, one, providers.of_onnxruntime, openvino=providers.openvino)
+    providers, tuner = told.all_providers, Tuner(told.tuning) if told.tuning else None
+    settings = Settings(
+        told.meaning, budget, several, one, providers.of_onnxruntime, openvino=providers.openvino, tuner=tuner
+    )
     return Brought(model, options, settings)
 
 

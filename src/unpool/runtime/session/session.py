@@ -23,7 +23,7 @@ from unpool.runtime.session.opening import require_words
 from unpool.runtime.session.pickled import told_in, words_of
 from unpool.runtime.session.providers import providers_of
 from unpool.runtime.session.runs import Runs
-from unpool.runtime.session.told import Told, lasting, names_of
+from unpool.runtime.session.told import Told, lasting, names_of, tuning_seconds
 from unpool.runtime.session.whole import WholeModel
 
 
@@ -46,6 +46,10 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         exact: whether unpool runs every MaxPool, those without Indices too, and every product of a ConvTranspose or
             Conv is formed as it is written: by default larger ones take fewer products, which are rounded differently.
         threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
+
+        tune: whether the ways to compute each ConvTranspose are timed and the fastest one is taken, rather than the one
+            that should be: for 30 seconds at most, or as many as are given. What was found is kept beside the
+            machine code, for later sessions with `tune`. Other ways round differently; nodes with open sizes stay.
 
     Raises:
         MissingFileError: no such file.
@@ -83,6 +87,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         index_space: str = "auto",
         exact: bool = False,
         threads: int | None = None,
+        tune: bool | float = False,
         enable_fallback: int = 1,
         read_config_from_model: int | None = None,
         disabled_optimizers: Iterable[str] | None = None,
@@ -97,6 +102,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             thread_budget(None, threads),
             None if read_config_from_model is None else int(read_config_from_model) == 1,
             names_of(disabled_optimizers),
+            tuning_seconds(tune),
         )
         self._open(told)
         if self._model.refused:

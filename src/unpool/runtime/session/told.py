@@ -1,5 +1,6 @@
 """What the caller told a session, from which it can be loaded again: with other providers, or in another process."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 import onnx
 import onnxruntime
 
+from unpool.errors import UnpoolError
+from unpool.execute.tuning import SECONDS
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.serialized import content_of
@@ -25,6 +28,7 @@ class Told:
         threads: at most so many; None for all cores.
         reads_config: whether options in the model count; None where the environment decides.
         disabled_optimizers: names of onnxruntime's.
+        tuning: seconds for which ways are timed at most; 0 for not at all.
     """
 
     source: ModelSource
@@ -34,6 +38,7 @@ class Told:
     threads: int | None
     reads_config: bool | None
     disabled_optimizers: frozenset[str]
+    tuning: float = 0.0
 
     @property
     def all_providers(self) -> Providers:
@@ -61,3 +66,16 @@ def lasting(source: ModelSource) -> ModelSource:
 def names_of(optimizers: Iterable[str] | None) -> frozenset[str]:
     """The names of the optimizers that are not wanted."""
     return frozenset(optimizers or ())
+
+
+def tuning_seconds(tune: bool | float) -> float:
+    """For how long ways are timed, by what a session is told: 0 for not at all.
+
+    Raises:
+        UnpoolError: that is no time.
+    """
+    if isinstance(tune, bool):
+        return SECONDS if tune else 0.0
+    if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
+        raise UnpoolError(f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Correct it.")
+    return float(tune)

@@ -14,45 +14,70 @@ condition in `ways`, and a function in `growth.py` that prepares it.
 
 import math
 from functools import lru_cache
-from typing import Literal
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import direct, phases_blocking, winograd
-from unpool.kernels.cpu.conv_transpose.costs import MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS
-from unpool.kernels.cpu.conv_transpose.work import Work
-
-Way = Literal["points", "direct", "winograd", "phases", "rows"]
+from unpool.kernels.cpu.conv_transpose.costs import FAR, MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose.work import Way, Work
 
 
 @lru_cache(maxsize=1024)
 def ways(work: Work) -> tuple[Way, ...]:
     """The ways to compute a call, the best one first; the next ones are for weights or results that are not finite."""
-    if work.group == 1 and work.batch * work.channels and _are_points(work.axes):
+    if _is_points(work):
         return ("points",)
-    found: list[Way] = ["rows"]
     shape = (work.batch, work.channels // work.group, work.maps, work.dtype.itemsize)
-    if _is_tiled(work.axes, *shape, is_kept=work.is_kept):
+    found: list[Way] = ["rows"]
+    can = possible(work)
+    if "phases" in can and _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
-    if not (work.is_channels_last or work.is_exact) and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
+    if "winograd" in can and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "winograd")
-    if work.is_plain and direct.pays(work.axes, *shape[1:]):
+    if "direct" in can and direct.pays(work.axes, *shape[1:]):
+        found.insert(0, "direct")
+    asked: list[Way] = [way for way in can if way == work.way]
+    return (*asked, *(way for way in found if way not in asked))
+
+
+@lru_cache(maxsize=1024)
+def possible(work: Work) -> tuple[Way, ...]:
+    """All ways that a call can take with finite weights; rows only where they may be the fastest."""
+    if _is_points(work):
+        return ("points",)
+    shape = (work.channels // work.group, work.maps, work.dtype.itemsize)
+    if work.batch * math.prod(shape) == 0 or any(axis.small == 0 or axis.large == 0 for axis in work.axes):
+        return ("rows",)
+    found: list[Way] = ["rows"]
+    dense = phases_blocking.blocking(work.axes, *shape).cost if _is_listed(work.axes) else math.inf
+    if dense < math.inf:
+        found = ["phases", "rows"] if _cost_of_rows(work.axes, *shape[:2]) < FAR * dense else ["phases"]
+    is_winograd = not (work.is_channels_last or work.is_exact)
+    if is_winograd and winograd.cost(work.axes, work.batch, *shape, is_kept=True) < math.inf:
+        found.insert(0, "winograd")
+    if work.is_plain and direct.fits(work.axes, shape[0], shape[2]):
         found.insert(0, "direct")
     return tuple(found)
 
 
-def _are_points(axes: tuple[Axis, ...]) -> bool:
-    return all(axis.small == 1 and axis.window.dilation == 1 for axis in axes)
+def _is_points(work: Work) -> bool:
+    is_alone = work.group == 1 and work.batch * work.channels > 0
+    return is_alone and all(axis.small == 1 and axis.window.dilation == 1 for axis in work.axes)
+
+
+def _is_listed(axes: tuple[Axis, ...]) -> bool:
+    """Whether phases and taps are few enough for tables."""
+    taps = math.prod(axis.window.size for axis in axes)
+    return max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) <= MOST_TAPS
 
 
 @lru_cache(maxsize=1024)
 def _is_tiled(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
-    """Compare costs, those of unfilled tiles and of padding counted; more phases or taps than sums are not listed."""
-    if batch * channels * maps == 0 or any(axis.small == 0 or axis.large == 0 for axis in axes):
-        return False
+    """Compare costs, those of unfilled tiles and of padding counted."""
     taps = math.prod(axis.window.size for axis in axes)
-    real = channels * maps * taps * math.prod(axis.small for axis in axes)
-    if max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) > MOST_TAPS:
-        return False
     packing = (PACKING * channels * maps * taps + (0 if is_kept else PACK_CALL)) / batch
-    by_rows = real * (ROWS + ROW_CALL / axes[-1].small)
-    return phases_blocking.blocking(axes, channels, maps, size).cost + packing < by_rows
+    return phases_blocking.blocking(axes, channels, maps, size).cost + packing < _cost_of_rows(axes, channels, maps)
+
+
+def _cost_of_rows(axes: tuple[Axis, ...], channels: int, maps: int) -> float:
+    real = channels * maps * math.prod(axis.window.size * axis.small for axis in axes)
+    return real * (ROWS + ROW_CALL / axes[-1].small)

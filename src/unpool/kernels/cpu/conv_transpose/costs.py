@@ -9,6 +9,9 @@ ROWS = 5
 ROW_CALL = 600
 """What the rows kernel spends on each tap of each row, however short: 10 nanoseconds."""
 
+FAR = 3
+"""Times the cost of the phases, from which on rows are no match for them, however much machines differ."""
+
 LAYING = 3
 """Laying out an element of the line: one load and one store for what is otherwise 1/16 of an instruction."""
 

@@ -81,8 +81,13 @@ MOST_ROWS = 1 << 20
 MOST_PANEL_BYTES = 1 << 23
 """Where all rows between the first and the last that one output row needs are more, this way is not taken."""
 
-MOST_PRODUCTS = 10
+MOST_PRODUCTS = 16
 """Per output, those in unused lanes counted: with more of them it is worth laying out tiles for a dense product."""
+
+MOST_PRODUCTS_OF_FEW = 10
+"""The same for groups of less than FEW_MAPS output channels: what is laid out for a tile of few rows is less."""
+
+FEW_MAPS = 4
 
 MOST_PRODUCTS_ALONE = 25
 """The same for groups of one output channel, which fill no tile."""
@@ -96,7 +101,8 @@ def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
-    return products <= (MOST_PRODUCTS if maps > 1 else MOST_PRODUCTS_ALONE) and fits(axes, channels, size)
+    most = MOST_PRODUCTS_ALONE if maps == 1 else MOST_PRODUCTS_OF_FEW if maps < FEW_MAPS else MOST_PRODUCTS
+    return products <= most and fits(axes, channels, size)
 
 
 def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:

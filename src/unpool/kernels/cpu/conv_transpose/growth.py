@@ -15,11 +15,11 @@ import numpy as np
 from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose import (
-    Way,
     direct,
     phases,
     phases_blocking,
     points,
+    possible,
     rows,
     ways,
     winograd,
@@ -28,7 +28,7 @@ from unpool.kernels.cpu.conv_transpose import (
 from unpool.kernels.cpu.conv_transpose.costs import NARROW_STORE
 from unpool.kernels.cpu.conv_transpose.winograd_mend import Mender
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose.work import Way, Work
 from unpool.kernels.cpu.weights import packings_of
 
 MOST_UNEVEN = 1 / 32
@@ -86,6 +86,11 @@ class Growth:
         if found is None:
             found = self._ways[is_kept] = ways(replace(self._work, is_kept=is_kept))
         return found
+
+    @property
+    def possible(self) -> tuple[Way, ...]:
+        """As `possible`."""
+        return possible(self._work)
 
     def pack(self, w: Any) -> None:
         """Derive from weights that are unpool's own what calls need."""

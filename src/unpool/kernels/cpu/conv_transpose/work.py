@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.threads import VECTORISED
+
+Way = Literal["points", "direct", "winograd", "phases", "rows"]
+"""How a transposed convolution is computed; `__init__.py` tells them apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Work:
         is_kept: whether what is derived from the weights can be kept.
         is_channels_last: whether x and y are.
         is_exact: whether every product is formed as it is written, which Winograd's tiles do not.
+        way: the one to take where the call can, because it was faster when it was timed; None for the cheapest one.
     """
 
     axes: tuple[Axis, ...]
@@ -37,6 +41,7 @@ class Work:
     is_kept: bool
     is_channels_last: bool = False
     is_exact: bool = False
+    way: str | None = None
 
     @property
     def small(self) -> int:

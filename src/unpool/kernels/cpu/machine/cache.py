@@ -117,6 +117,17 @@ def cache_of(function: Callable[..., Any]) -> Any:
     return _where_possible(lambda: _Cache(function))
 
 
+def files_beside(function: Callable[..., Any], name: str) -> Any:
+    """Files of another kind where compiled code of a function would be kept; None where nothing can be.
+
+    Args:
+        function: any of the file that asks.
+        name: of the files.
+    """
+    folder = _where_possible(lambda: _Cache(function).cache_path)
+    return None if folder is None else _Files(folder, name, source_digest())
+
+
 def cached_by_numba(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """A kernel with Numba's own cache, by its public interface; None where nothing can be kept."""
     return _where_possible(lambda: njit(cache=True, **options)(function))

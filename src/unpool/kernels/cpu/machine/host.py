@@ -30,6 +30,13 @@ def vector_bytes() -> int:
 
 
 @cache
+def vector_registers() -> int:
+    """How many vectors registers hold: 16 on x86 without AVX-512, otherwise 32."""
+    is_x86 = binding.get_process_triple().startswith(("x86_64", "i386", "i686"))
+    return 16 if is_x86 and vector_bytes() < 64 else 32
+
+
+@cache
 def source_digest() -> str:
     """A digest over the sources of the kernels, in a folder or an archive, or else of the bytecode that is there.
 

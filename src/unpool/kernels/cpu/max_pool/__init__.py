@@ -46,15 +46,24 @@ def route(pool: Pool) -> Run:
     """The call that writes the largest element of every window to y, and where it was found to indices."""
     if pool.results == 0:
         return Launch(None, 0, 0)
+    return next(iter(kernels(pool).values()))()
+
+
+def kernels(pool: Pool) -> dict[str, Callable[[], Run]]:
+    """What prepares each kernel that can run a call with results, by its name; the one that `route` takes is first."""
     tiling = tiles.tiling(pool.plane)
-    if tiling is not None and tiling.is_disjoint:
-        return tiles.launch(pool, tiling)
     is_shared = doubling.is_worthwhile(pool)
     one_by_one = partial(doubling.launch if is_shared else direct.launch, pool)
+    found: dict[str, Callable[[], Run]] = {}
+    if tiling is not None and tiling.is_disjoint:
+        found["tiles"] = partial(tiles.launch, pool, tiling)
     if rolling.is_possible(pool):
-        return rolling.launch(pool)
+        found["rolling"] = partial(rolling.launch, pool)
     if is_separable_possible(pool) and is_separable_cheaper(pool):
-        return separable.launch(pool, one_by_one)
+        found["separable"] = partial(separable.launch, pool, one_by_one)
     if tiling is not None and not is_shared:
-        return tiles.launch(pool, tiling)
-    return one_by_one(0, pool.outer * pool.plane.rows)
+        found.setdefault("tiles", partial(tiles.launch, pool, tiling))
+    found["doubling" if is_shared else "direct"] = partial(one_by_one, 0, pool.outer * pool.plane.rows)
+    if is_separable_possible(pool):
+        found.setdefault("separable", partial(separable.launch, pool, one_by_one))
+    return found

@@ -20,7 +20,7 @@ from numba import types
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.host import source_digest, vector_registers
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.elements import compared_lanes
 from unpool.kernels.cpu.max_pool.pool import Pool
@@ -82,7 +82,8 @@ class About(NamedTuple):
 def is_possible(pool: Pool) -> bool:
     """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each.
 
-    Small calls do not get a kernel for their window.
+    The maxima of the rows above, and their places, are to fit into registers: where they do not, each row loads and
+    stores them, and pooling axis by axis is faster. Small calls do not get a kernel for their window.
     """
     axes = pool.plane.axes
     if pool.mode.channels_last or len(axes) != 2 or pool.elements.name not in ("float32", "float64", "int16"):
@@ -90,8 +91,10 @@ def is_possible(pool: Pool) -> bool:
     windows = [axis.window for axis in axes]
     stride = windows[0].stride
     most = MOST_TAPS.get(stride, 0)
+    queued = (windows[0].size - 1) * (2 if pool.has_indices else 1)
     return (
         WORTH_A_KERNEL <= pool.size < 2**31
+        and queued <= vector_registers()
         and stride == windows[1].stride
         and all(stride <= window.size <= most and window.dilation == 1 for window in windows)
         and windows[0].size * windows[1].size > stride**2
@@ -110,11 +113,16 @@ def launch(pool: Pool) -> Launch:
         elements=pool.size, height=rows.large, width=columns.large,
         small_height=rows.small, small_width=columns.small, top=rows.begin, left=columns.begin,
         bands=count, band_height=height, outer_places=pool.outer_places,
-        asked_bytes=rows.window.stride * columns.large * element.size // blocks, is_asked_for=pool.is_far,
+        asked_bytes=rows.window.stride * columns.large * element.size // blocks, is_asked_for=_is_asked_for(pool),
         indices_past_cache=is_past, infinity=element.infinity, nan=pool.mode.nan,
     )  # fmt: skip
     kernel = _kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
     return Launch(kernel, pool.outer * count, pool.work, record(about))
+
+
+def _is_asked_for(pool: Pool) -> bool:
+    """Whether x is asked for ahead of time: with indices, of which many bytes are written, a near x comes in time."""
+    return pool.is_far or (pool.is_asked_for and not pool.has_indices)
 
 
 def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:

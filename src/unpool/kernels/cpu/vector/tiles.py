@@ -162,7 +162,10 @@ def tile_add(context, total, value):
 
 @intrinsic
 def tile_store_first(context, total, address, count):
-    """The first `count` elements of a tile, vector after vector; other memory is not touched."""
+    """The first `count` elements of a tile, vector after vector; other memory is not touched.
+
+    Only the last vector, which ends short, takes a mask: without AVX-512 or SVE a masked store is many instructions.
+    """
     vector = total.dtype
     size = bits_of(vector.element) // 8 * vector.lanes
 
@@ -172,10 +175,15 @@ def tile_store_first(context, total, address, count):
         lanes = ir.Constant(ir.VectorType(I64, vector.lanes), list(range(vector.lanes)))
         for part, value in enumerate(values):
             left = builder.sub(arguments[2], I64(part * vector.lanes))
-            mask = builder.icmp_signed("<", lanes, emit_splat(builder, left, vector.lanes))
             place = builder.add(arguments[1], I64(part * size))
             pointer = builder.inttoptr(place, BYTE_POINTER)
-            call_llvm(builder, f"llvm.masked.store.{vector.suffix}.p0", ir.VoidType(), [value, pointer, align, mask])
+            with builder.if_else(builder.icmp_signed(">=", left, I64(vector.lanes))) as (is_whole, is_short):
+                with is_whole:
+                    builder.store(value, builder.inttoptr(place, ir.PointerType(vector.llvm)), align=align.constant)
+                with is_short, builder.if_then(builder.icmp_signed(">", left, I64(0))):
+                    mask = builder.icmp_signed("<", lanes, emit_splat(builder, left, vector.lanes))
+                    given = [value, pointer, align, mask]
+                    call_llvm(builder, f"llvm.masked.store.{vector.suffix}.p0", ir.VoidType(), given)
         return ctx.get_dummy_value()
 
     return types.void(total, address, count), emit
