@@ -96,8 +96,8 @@ def piece_inputs(model):
     """The sizes that each piece states of its inputs."""
     stated = {}
 
-    def noted(graph, step, types):
-        piece = pieces.cut(graph, step, types)
+    def noted(*given):
+        piece = pieces.cut(*given)
         stated.update({one.name: shapes.sizes(one.type) for one in piece.graph.input})
         return piece
 
