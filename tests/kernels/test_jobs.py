@@ -41,28 +41,28 @@ POOLS, UNPOOLS, GROWTHS = (*MAX_POOL, *SIZES, *WINDOWS), MAX_UNPOOL, (*CONV_TRAN
 
 COARSE = {
     "max_unpool/SegNet last unpool, 8 images/float32": 1.17,
-    "max_unpool/SegNet last unpool, 1 image/float32": 1.49,
+    "max_unpool/SegNet last unpool, 1 image/float32": 1.48,
     "conv_transpose/pix2pix up 512/float32": 1.52,
     "conv_transpose/pix2pix up 256/float32": 1.34,
     "conv_transpose/pix2pix up 64/float32": 1.24,
     "conv_transpose/DCGAN up 128, 8 images/float32": 1.30,
+    "conv_transpose/U-Net up 1024/float32": 1.20,
     "conv_transpose/CycleGAN up, 8 images/float32": 1.26,
     "conv_transpose/DeconvNet 64, 8 images/float32": 1.19,
     "conv_transpose/DeconvNet 256/float32": 1.22,
-    "conv_transpose/DCGAN up 1024/float32": 2.03,
-    "conv_transpose/FCN-8s up, 21 classes/float32": 1.20,
-    "conv_transpose/HiFi-GAN vocoder up/float32": 1.42,
-    "conv_transpose/iSTFT/float32": 2.51,
-    "conv_transpose/3-D GAN up/float32": 1.22,
-    "conv_transpose_k4/256 channels, size 32/float32": 1.30,
+    "conv_transpose/DCGAN up 1024/float32": 2.43,
+    "conv_transpose/FCN-8s up, 21 classes/float32": 1.24,
+    "conv_transpose/HiFi-GAN vocoder up/float32": 1.29,
+    "conv_transpose/iSTFT/float32": 3.48,
+    "conv_transpose_k4/256 channels, size 32/float32": 1.29,
     "conv_transpose_k4/256 channels, size 64/float32": 1.34,
-    "conv_transpose_k4/1024 channels, size 8/float32": 2.03,
+    "conv_transpose_k4/1024 channels, size 8/float32": 2.43,
     "conv_transpose_k4/1024 channels, size 32/float32": 1.29,
     "conv_transpose_k4/1024 channels, size 64/float32": 1.23,
 }
 """How uneven shares are at most, where a smaller job would be less than some tiles of products, or where even shares
 would take longer than uneven ones: each job of phases needs its inputs laid out, of Winograd's tiles transformed, and
-each part of a plane all of its indices. With AVX-512; elsewhere tiles are smaller."""
+each part of a plane all of its indices. The larger one of AVX-512 and AVX2."""
 
 
 def name_of(case: Call) -> str:

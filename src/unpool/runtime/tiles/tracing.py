@@ -64,7 +64,7 @@ def require_alike(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Frac
 def _changing(node: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"tiles: {node}: expected a node that treats images of every size alike, got one that {why}. "
-        "Run the image whole, or blend tiles."
+        "Run the image whole."
     )
 
 
