@@ -98,6 +98,10 @@ def test_runs_leave_nothing_behind(kind, net):
 
 
 def taken():
-    """Bytes of the process that lie in memory, and objects that the garbage collector knows."""
+    """Bytes in memory that are of the process alone, and objects that the garbage collector knows.
+
+    Pages of files do not count: the system takes them away and brings them back as it likes.
+    """
     gc.collect()
-    return int(STATUS.read_text().split()[1]) * mmap.PAGESIZE, len(gc.get_objects())
+    resident, shared = map(int, STATUS.read_text().split()[1:3])
+    return (resident - shared) * mmap.PAGESIZE, len(gc.get_objects())
