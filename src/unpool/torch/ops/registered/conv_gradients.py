@@ -4,8 +4,8 @@
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
 Where windows lie side by side, as those of a U-Net do, every element of grad meets one tap: both are products of
-matrices, and grad is read once for both. With stride 1, dX is a transposed convolution itself, by the weight turned
-around. Everything else, and what is traced, is torch's own convolution. All of it can be differentiated again.
+matrices, and grad is read once for both. Everything else, and what is traced, is torch's own convolution. All of it can
+be differentiated again.
 """
 
 import math
