@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.geometry import Axis
+from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, pack_tiles
@@ -57,6 +57,9 @@ PRODUCT_BYTES = 1 << 19
 
 MOST_CHANNELS = 1 << 13
 """With two vectors of positions, the least that a block has, a panel is then 16 MiB."""
+
+LEAST_TERMS = 32
+"""Numbers of x that an output is made of: corners with fewer are seldom even, and mending costs what tiles save."""
 
 _INPUT_COST = 350  # as many products as the transform of one tile of one channel costs
 _OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
@@ -135,6 +138,8 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
         return math.inf
+    if channels * math.prod(_fewest_met(axis) for axis in axes) < LEAST_TERMS:
+        return math.inf
     lanes, rows = vector_bytes() // size, tile_rows()
     blocks = -(-batch * math.prod(tiling.tiles) // (_most_vectors(channels) * lanes))
     positions = max(2 * lanes, -(-batch * math.prod(tiling.tiles) // lanes) * lanes)
@@ -144,6 +149,14 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
     if axes[1].window.stride > 2:
         moved += batch * maps * math.prod(axis.large for axis in axes) * _SCATTER_COST
     return weights * (positions + blocks * _WEIGHT_COST + (0 if is_kept else _PACK_COST)) + moved
+
+
+def _fewest_met(axis: Axis) -> int:
+    """Positions of x that an output at a border meets along an axis, the fewest."""
+    met = np.zeros(axis.large, np.int64)
+    for _, low, high, offset in tap_spans(axis):
+        met[low * axis.window.stride + offset : high * axis.window.stride + offset : axis.window.stride] += 1
+    return int(met[met > 0].min(initial=axis.window.size))
 
 
 @lru_cache(maxsize=1024)
