@@ -1,0 +1,38 @@
+"""The command `unpool inspect`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from unpool.cli.exits import guard
+from unpool.cli.option_values import Compat, IndexSpace, Provider
+from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Verbose
+
+
+def inspect(
+    model: ModelPath,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open, for the memory."),
+    ] = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    exact: Exact = False,
+    provider: ProviderWord = Provider.ONNXRUNTIME,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print the inputs, the outputs, the plan of a model, and how it can be tiled: which node runs where, and why."""
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.inspect import describe, print_description
+        from unpool.cli.model import SessionOptions
+        from unpool.cli.upgrade import sizes_of
+
+        console.set_up_log(verbose)
+        options = SessionOptions(compat, index_space, exact, provider=provider)
+        description = describe(model, options, sizes_of(size or ()))
+        if as_json:
+            console.say_json(description)
+        else:
+            print_description(description)

@@ -1,0 +1,114 @@
+"""The command `unpool run`: its options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpool.cli.exits import UNFIT, guard
+from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, Provider, number, numbers, positive_numbers
+from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
+
+INPUT_HELP = ".npy, .npz, .png, .jpg, .tif, or a folder of these; NAME=PATH for one of several inputs."
+OUTPUT_HELP = ".npy, .npz, .png, .tif, or a folder: one file per input."
+
+
+def run(
+    model: ModelPath,
+    inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
+    output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
+    output_name: Annotated[str | None, typer.Option(metavar="NAME", help="The model's output to write.")] = None,
+    white: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="The pixel value that means white; it is read as 255. With 255, pixels keep their values.",
+            show_default="by the file",
+        ),
+    ] = None,
+    scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Divide after --mean; one, or one per channel.")
+    ] = None,
+    layout: Annotated[
+        Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
+    ] = Layout.NCHW,
+    argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
+    ] = None,
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="Format of the files in an output folder.",
+            show_default="png for --argmax and --overlay, else npy",
+        ),
+    ] = None,
+    tile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HxW",
+            help="Run in tiles, with the same results: elements of the first input per tile, or as many as fit.",
+            show_default="the whole image at once",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
+        ),
+    ] = None,
+    threads: Threads = None,
+    compat: CompatWord = Compat.SPEC,
+    index_space: IndexWord = IndexSpace.AUTO,
+    exact: Exact = False,
+    provider: ProviderWord = Provider.ONNXRUNTIME,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a model on arrays or images and write its outputs.
+
+    Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.cli.feeds import PixelRule
+        from unpool.cli.model import SessionOptions, split_names
+        from unpool.cli.run import run as run_request
+        from unpool.cli.run_options import Request
+        from unpool.cli.tiles import tile_options
+
+        console.set_up_log(verbose)
+        names = None if classes is None else tuple(split_names(classes))
+        request = Request(
+            model=model,
+            inputs=tuple(inputs),
+            output=output,
+            rule=PixelRule(
+                white=None if white is None else positive_numbers("--white", white)[0],
+                scale=None if scale is None else number("--scale", scale),
+                mean=None if mean is None else numbers("--mean", mean),
+                std=None if std is None else positive_numbers("--std", std),
+                layout=layout,
+            ),
+            session=SessionOptions(compat, index_space, exact, threads, provider),
+            wanted=output_name,
+            argmax=argmax,
+            overlay=overlay,
+            classes=names,
+            alpha=alpha,
+            form=form,
+            tiles=tile_options(tile, max_memory),
+        )
+        outcome = run_request(request, console.progress(quiet))
+        console.print_outcome(outcome, model, as_json, quiet)
+    if outcome.failed:
+        raise typer.Exit(UNFIT)
