@@ -66,7 +66,7 @@ class GrowthCase:
 
     def cut(self, *call: Any) -> phases_blocking.Blocking:
         """As `blocking`, but with the line and the tiles of this case."""
-        found = phases_blocking.blockings(*call)
+        found = phases_blocking.blockings(*call, cores=2)
         return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
 
 

@@ -47,13 +47,17 @@ COARSE = {
     "conv_transpose/pix2pix up 64/float32": 1.24,
     "conv_transpose/DCGAN up 128, 8 images/float32": 1.30,
     "conv_transpose/U-Net up 1024/float32": 1.20,
-    "conv_transpose/CycleGAN up, 8 images/float32": 1.26,
+    "conv_transpose/CycleGAN up, 8 images/float32": 1.33,
+    "conv_transpose/U-Net up 256/float32": 1.17,
     "conv_transpose/DeconvNet 64, 8 images/float32": 1.19,
     "conv_transpose/DeconvNet 256/float32": 1.22,
     "conv_transpose/DCGAN up 1024/float32": 2.43,
     "conv_transpose/FCN-8s up, 21 classes/float32": 1.24,
-    "conv_transpose/HiFi-GAN vocoder up/float32": 1.29,
+    "conv_transpose/HiFi-GAN vocoder up/float32": 1.31,
     "conv_transpose/iSTFT/float32": 3.48,
+    "conv_transpose_k2/256 channels, size 64/float32": 1.21,
+    "conv_transpose_k2/1024 channels, size 8/float32": 1.43,
+    "conv_transpose_k2/1024 channels, size 32/float32": 1.19,
     "conv_transpose_k4/256 channels, size 32/float32": 1.29,
     "conv_transpose_k4/256 channels, size 64/float32": 1.34,
     "conv_transpose_k4/1024 channels, size 8/float32": 2.43,
@@ -178,10 +182,11 @@ def growths(work: Work, count: int) -> Iterator[Jobs]:
 
 
 @pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *GROWTHS], ids=name_of)
-def test_shares_are_even(case: Call) -> None:
+def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busiest of 1 to 96 threads has at most EVEN times the mean, where that is worth 200 microseconds."""
     worst = {}
     for count in range(1, MOST + 1):
+        monkeypatch.setattr(phases_blocking, "cores", lambda: count)  # noqa: B023 - called in the same turn
         for number, each in enumerate(kernels(case, count)):
             got = each.shares(count)
             if got.mean() >= WORTH:
@@ -242,7 +247,7 @@ def test_cuts_change_no_bit(work: Callable[[int], list[bytes]], monkeypatch: pyt
     def compute(kernel: Any, first: int, stop: int, *rest: Any) -> list[Any]:
         return [kernel(*rest[-1], part, part + 1) for part in range(first, stop)]
 
-    monkeypatch.setattr(threads, "_cores", lambda: MOST)
+    monkeypatch.setattr(threads, "cores", lambda: MOST)
     monkeypatch.setattr(threads._workers, "compute", compute)
     alone = work(1)
     for count in (3, 16, MOST):

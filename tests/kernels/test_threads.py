@@ -100,7 +100,7 @@ LONG = 1 << 40
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever machine this is, calls get as many threads as they ask for."""
     monkeypatch.setattr(splitter, "available", lambda: 40)
-    monkeypatch.setattr(splitter, "_cores", lambda: 40)
+    monkeypatch.setattr(splitter, "cores", lambda: 40)
 
 
 @compiled()
@@ -269,7 +269,7 @@ def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller who asks for more threads than there are cores gets as many as there are cores."""
     living = fresh(monkeypatch)
     monkeypatch.setattr(splitter, "available", lambda: 3)
-    monkeypatch.setattr(splitter, "_cores", lambda: 3)
+    monkeypatch.setattr(splitter, "cores", lambda: 3)
     for threads in (64, None):
         seen = np.zeros(90, np.int64)
         splitter.split(count, 90, LARGE, threads, seen)

@@ -25,6 +25,7 @@ from unpool.kernels.cpu.conv_transpose.grid import Grid, grid
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts, pieces
+from unpool.kernels.cpu.machine.threads import cores
 
 TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
 """Shapes of a tile: rows, and vectors of positions. Their sums stay in registers, enough of them to hide how long one
@@ -54,21 +55,31 @@ class Blocking:
     cost: float
 
 
-@kept(256)
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
-    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache."""
-    return min(blockings(axes, channels, maps, size), key=lambda each: each.cost)
+    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache.
+
+    Weights are packed for its chunks, so these depend on the machine's cores and not on the threads of a call.
+    """
+    return _cheapest(axes, channels, maps, size, cores())
 
 
-def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> list[Blocking]:
+@kept(256)
+def _cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> Blocking:
+    return min(blockings(axes, channels, maps, size, cores), key=lambda each: each.cost)
+
+
+def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> list[Blocking]:
     """What there is to choose from."""
     lanes = vector_bytes() // size
     plans = [grid(axes), grid(axes, is_spread=True), grid(axes, is_spread=True, whole=lanes)]
-    return [_blocking(plan, channels, maps, lanes, tile) for plan in plans for tile in range(len(TILES))]
+    return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(TILES))]
 
 
-def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Blocking:
-    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much."""
+def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
+    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much.
+
+    A chunk for each core is enough, unless it is very large: all tiles of a chunk share the input in the first cache.
+    """
     rows, vectors = TILES[tile]
     step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
     size = vector_bytes() // lanes
@@ -80,6 +91,7 @@ def _blocking(plan: Grid, channels: int, maps: int, lanes: int, tile: int) -> Bl
         JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step),
         -(-TILES_TOGETHER // min(len(each.phases) for each in plan.classes)),
     )
+    small = max(small, -(-maps // rows) // cores)
     for most in (max(4, fitting // step), 1):
         block = -(-tiles // -(-tiles // most)) * step
         chunk = min(maps, max(1, min(small, room // (size * phases * rows * block))) * rows)

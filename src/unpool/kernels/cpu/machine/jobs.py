@@ -10,6 +10,7 @@ of 30 has seven of them, and EVEN holds for any number of threads. So are rows o
 planes that are put together up to 32 KiB.
 """
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ PIECES = 4
 """Parts of each thread, unless much is prepared for each: a thread that is done early takes over what others have not
 begun."""
 
+_WORTH_ANOTHER_CUT = 1.04  # times as long as with the cut that is over first: costs are no more precise
 _WORTH_EVEN_SHARES = 1.1  # times as long as with the cut that is over first
 _WORTH_A_PIECE = 0.05  # of a thread's time, which it may spend on what it prepares for its parts
 
@@ -72,12 +74,15 @@ def even_parts(units: int, most: int) -> list[int]:
 def choose(cuts: Iterable[Cut], threads: int) -> Cut:
     """The cut that so many threads finish first, of those with even shares if that takes little longer.
 
-    Of cuts that take as long it is the first.
+    Of cuts with even shares that take nearly as long it is the first.
     """
     found = list(cuts)
-    soon = min(finish(cut, threads) for cut in found) * _WORTH_EVEN_SHARES
-    even = [cut for cut in found if finish(cut, threads) <= soon and _share(cut, threads) <= EVEN]
-    return min(even or found, key=lambda cut: finish(cut, threads))
+    soonest = min(finish(cut, threads) for cut in found)
+    even = [cut for cut in found if _share(cut, threads) <= EVEN]
+    soon = min((finish(cut, threads) for cut in even), default=math.inf)
+    if soon > soonest * _WORTH_EVEN_SHARES:
+        return min(found, key=lambda cut: finish(cut, threads))
+    return next(cut for cut in even if finish(cut, threads) <= soon * _WORTH_ANOTHER_CUT)
 
 
 def finish(cut: Cut, threads: int) -> float:

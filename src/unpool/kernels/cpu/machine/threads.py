@@ -232,11 +232,12 @@ def split(
 def useful(work: int, threads: int | None) -> int:
     """How many threads, 1 or more, so much work is worth; the other arguments and the unit are those of `split`."""
     most = work // _WORTH_A_THREAD
-    return max(1, most if most <= 1 else min(most, available() if threads is None else min(threads, _cores())))
+    return max(1, most if most <= 1 else min(most, available() if threads is None else min(threads, cores())))
 
 
 @cache
-def _cores() -> int:
+def cores() -> int:
+    """Cores that were available when this was first asked: no call gets more threads."""
     return available()
 
 
