@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | steady | report | check`.
+"""`python -m benchmarks run | pair | rent | steady | timeline | choices | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -34,7 +34,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="run | pair | rent | steady | choices | report | check"
+        dest="command", required=True, metavar="run | pair | rent | steady | timeline | choices | report | check"
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -47,6 +47,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     steady.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, {RUNS} by default")
     steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
+    timeline = commands.add_parser("timeline", help="show what each step of a network takes, and which threads compute")
+    timeline.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
+    timeline.add_argument("--runs", type=int, default=20, metavar="N", help="20 by default")
     choices = commands.add_parser("choices", help="time every path to each case beside the one that unpool takes")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
@@ -61,7 +64,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, choices, report, check):
+    for command in (measure, pair, rent, steady, timeline, choices, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
     for command in (measure, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
@@ -80,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _rent(given)
         if given.command == "steady":
             return _steady(given)
+        if given.command == "timeline":
+            return _timeline(given)
         if given.command == "choices":
             return _choices(given)
         standings = standings_of(given.results or RESULTS, given.threads)
@@ -123,6 +128,15 @@ def _steady(given: argparse.Namespace) -> int:
     from benchmarks.steady import report, steady
 
     print(report(steady(STEADY, given.without, given.threads, given.runs, given.load)))
+    return 0
+
+
+def _timeline(given: argparse.Namespace) -> int:
+    from benchmarks.timeline import report, timeline
+
+    for case in STEADY:
+        if not given.names or any(name in case.name for name in given.names):
+            print(report(case, timeline(case, given.threads, given.runs), given.threads))
     return 0
 
 
