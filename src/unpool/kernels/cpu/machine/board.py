@@ -29,8 +29,9 @@ from unpool.kernels.cpu.vector import address_of
 IDLE, PARKED, BUSY = 0, 1, 2
 """What a box says; anything else is an address."""
 
-SPIN = 100e-6
-"""Seconds for which a thread that waits keeps its core."""
+SPIN = 200e-6
+"""Seconds for which a thread that waits keeps its core: longer than what a caller does alone between two steps, which
+is Python and, for Winograd's tiles, a look at x."""
 
 NAP = 1 if platform.system() == "Windows" else 30
 """Of a caller, again and again, until workers have ended: milliseconds on Windows, microseconds elsewhere."""
