@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = "examples/notebooks"
 SECONDS = 120
+QUIET = ["--log-level=40"]  # not even a warning that messages on this machine are not encrypted
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -35,7 +36,8 @@ def page(path: Path, source: str) -> tuple[str, dict[str, bytes]]:
         CellExecutionError: a cell fails.
     """
     notebook = nbformat.reads(source, as_version=4)
-    NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(path.parent)}}).execute()
+    place = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=SECONDS, resources=place, extra_arguments=QUIET).execute()
     parts, pictures = [], {}
     for cell in notebook.cells:
         parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")

@@ -13,27 +13,16 @@ from unpool.cli.app import app
 from unpool.operators import contract
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
+OUTSIDE = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "docs/how-it-works.md",
-    "docs/versions.md",
-    "docs/semantics.md",
-    "docs/differences.md",
-    "docs/export.md",
-    "docs/exported-models.md",
-    "docs/lowering.md",
-    "docs/many-cores.md",
-    "docs/onnxruntime.md",
-    "docs/openvino.md",
-    "docs/reliability.md",
-    "docs/speed.md",
     "benchmarks/README.md",
     "examples/coins/README.md",
     "examples/onnxruntime/README.md",
 ]
+PAGES = OUTSIDE + sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 LEAST_BLOCKS = {"README.md": 3, "docs/exported-models.md": 2, "docs/lowering.md": 1}
