@@ -24,6 +24,7 @@ from unpool.functional import (
 from unpool.names import find as _find
 
 if TYPE_CHECKING:
+    from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
     from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -46,6 +47,7 @@ __all__ = [
     "UnsupportedError",
     "canonicalise",
     "check",
+    "compare",
     "conv_transpose",
     "fix",
     "lower",

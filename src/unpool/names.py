@@ -81,6 +81,7 @@ OURS = {
 COMMANDS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
     "check": ("unpool.runtime.lint.lint", "lint"),
+    "compare": ("unpool.runtime.compare.compare", "compare"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
