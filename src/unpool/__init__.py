@@ -24,6 +24,7 @@ from unpool.functional import (
 from unpool.names import find as _find
 
 if TYPE_CHECKING:
+    from unpool.explained.explain import explain
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
@@ -49,6 +50,7 @@ __all__ = [
     "check",
     "compare",
     "conv_transpose",
+    "explain",
     "fix",
     "lower",
     "max_pool",

@@ -18,6 +18,8 @@ PAGES = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "docs/comparing.md",
+    "docs/explaining.md",
     "docs/how-it-works.md",
     "docs/versions.md",
     "docs/semantics.md",
@@ -36,7 +38,13 @@ PAGES = [
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
-LEAST_BLOCKS = {"README.md": 3, "docs/exported-models.md": 2, "docs/lowering.md": 1}
+LEAST_BLOCKS = {
+    "README.md": 3,
+    "docs/comparing.md": 1,
+    "docs/explaining.md": 1,
+    "docs/exported-models.md": 2,
+    "docs/lowering.md": 1,
+}
 WITH_CODE = {page: (ROOT / page).read_text(encoding="utf-8") for page in LEAST_BLOCKS}
 LINK = re.compile(r"\]\(([^)]+)\)")
 

@@ -22,6 +22,7 @@ ALLOWED = {
     "memory": {"errors", "geometry", "dtypes", "allowance"},
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
+    "explained": {"errors", "geometry", "operators", "explained"},
     "kernels": {"control_groups", "geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
@@ -34,8 +35,8 @@ ALLOWED = {
     "data": set(),
     "forks": set(),
     "names": set(),
-    "cli": {"errors", "files", "functional", "warmup", "runtime", "data", "cli"},
-    "": {"errors", "forks", "functional", "names", "runtime"},
+    "cli": {"errors", "explained", "files", "functional", "warmup", "runtime", "data", "cli"},
+    "": {"errors", "explained", "forks", "functional", "names", "runtime"},
 }
 INNER = {
     "kernels/cpu": (
@@ -168,6 +169,7 @@ def test_public_names_are_pinned():
         "check",
         "compare",
         "conv_transpose",
+        "explain",
         "fix",
         "lower",
         "max_pool",

@@ -9,7 +9,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import domain, since_version, writes
+from unpool.runtime.graph.nodes import domain, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.rewrite.open_model import open_model
@@ -41,14 +41,20 @@ class Stepwise:
 
     def exposed(self, count: int | None = None) -> onnx.ModelProto:
         """The model up to its node `count`, all of it by default, with every value that its nodes make as an output."""
+        graph = self.model.graph
         behind = set() if count is None else set(map(_id_of, self.graph.nodes[count:]))
-        made = onnx.ModelProto()
-        made.CopyFrom(self.model)
-        del made.graph.node[:]
-        made.graph.node.extend(node for node in self.model.graph.node if _id_of(node) not in behind)
-        del made.graph.output[:]
-        stated = {value.name: value for value in self.model.graph.output}
+        nodes = [node for node in graph.node if _id_of(node) not in behind]
+        read = {name for node in nodes for name in reads(node)}
+        unread = {tensor.name for tensor in graph.initializer if tensor.name not in read}
+        stated = {value.name: value for value in graph.output}
+        made = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+        made.graph.name = graph.name
+        made.graph.node.extend(nodes)
+        made.graph.initializer.extend(one for one in graph.initializer if one.name not in unread)
+        made.graph.sparse_initializer.extend(graph.sparse_initializer)
+        made.graph.input.extend(value for value in graph.input if value.name not in unread)
         made.graph.output.extend(stated.get(name) or self._declared(name) for name in self.values(count))
+        made.graph.value_info.extend(graph.value_info)
         return made
 
     def _declared(self, name: str) -> onnx.ValueInfoProto:
