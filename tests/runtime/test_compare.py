@@ -304,6 +304,9 @@ def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
     onnx.save(models.old_ir(), tmp_path / "ir3.onnx")
     out, _ = says(OK, tmp_path / "ir3.onnx", "--against", "onnxruntime,openvino,reference,torch", "--all")
     assert sum(line.split()[:1] == ["ConvTranspose->t"] for line in out) == 4
+    np.save(tmp_path / "x.npy", models.random(1, 2, 4))
+    out, _ = says(OK, tmp_path / "ir3.onnx", "-i", tmp_path / "x.npy", "--tolerance", "1e-3", "--ulp", "4")
+    assert out[0].endswith("on x 1x2x4 float32, beside")
 
 
 def test_command_refuses_in_one_line(tmp_path):

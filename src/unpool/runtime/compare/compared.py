@@ -37,7 +37,7 @@ class ComparedValue:
         what = one.kind if self.choices is None else str(self.choices)
         share, largest, relative, ulp, place = [""] * 5
         if one.kind in ("values", "close"):
-            share, place = f"{one.share:.2%}", str(list(one.place))
+            share, place = f"{one.share * 100:.3g}%", str(list(one.place))
         if share and self.choices is None:
             largest, relative, ulp = (
                 f"{one.largest:.3g}",

@@ -114,47 +114,56 @@ def _of_others(expected: Any, got: Any, tolerance: Tolerance) -> Difference:
 
 
 def _of_numbers(expected: AnyArray, got: AnyArray, tolerance: Tolerance) -> Difference:
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    one, other = expected.astype(wide), got.astype(wide)
-    finite = np.isfinite(one) & np.isfinite(other)
-    same = (expected == got) | (np.isnan(one) & np.isnan(other))
-    if same.all():
+    """Only the elements that are not equal are looked at further."""
+    unequal = np.flatnonzero(~((expected == got) | (np.isnan(expected) & np.isnan(got))))
+    if not unequal.size:
         return Difference("equal")
-    apart = np.zeros(one.shape)
-    np.subtract(one, other, out=one, where=finite)
-    np.abs(one, out=apart, where=finite)
-    height = float(np.abs(expected[finite].astype(wide)).max(initial=0.0))
-    largest = min(float(apart.max(initial=0.0)), sys.float_info.max)
-    steps = _steps(expected, got)
-    beyond = ~same & ~(finite & (apart <= tolerance.of(expected.dtype) * height))
-    if steps is not None and tolerance.ulp:
-        beyond &= ~(finite & (steps <= tolerance.ulp))
-    share = float(beyond.mean())
-    lone = ~finite & ~same
-    worst = np.unravel_index(int(lone.argmax() if lone.any() else apart.argmax()), apart.shape)
-    place = tuple(map(int, worst))
+    one, other = expected.reshape(-1)[unequal], got.reshape(-1)[unequal]
+    finite = np.isfinite(one) & np.isfinite(other)
+    apart = _apart(one, other, finite)
+    height = _height(expected)
+    near = finite & (apart <= tolerance.of(expected.dtype) * height)
+    if tolerance.ulp and expected.dtype.name in _BITS:
+        near |= finite & (_steps(one, other) <= tolerance.ulp)
+    share = float((~near).sum() / expected.size)
+    worst = int(apart.argmax() if finite.all() else finite.argmin())
+    has_ulp = expected.dtype.name in _BITS and bool(finite[worst])
+    largest = min(float(apart.max()), sys.float_info.max)
     return Difference(
         kind="values" if share > tolerance.share else "close",
         share=share,
         largest=largest,
         relative=largest / height if height else largest,
-        ulp=None if steps is None or lone.any() else int(steps[place]),
-        place=place,
-        expected=_number(expected[place]),
-        got=_number(got[place]),
+        ulp=int(_steps(one[worst : worst + 1], other[worst : worst + 1])[0]) if has_ulp else None,
+        place=tuple(map(int, np.unravel_index(unequal[worst], expected.shape))),
+        expected=_number(one[worst]),
+        got=_number(other[worst]),
     )
 
 
-def _steps(expected: AnyArray, got: AnyArray) -> NDArray[np.uint64] | None:
-    """How many floats of the type lie from one element to the other; both zeros are one. None for other types."""
-    bits = _BITS.get(expected.dtype.name)
-    if bits is None:
-        return None
-    first, second = (np.ascontiguousarray(one).view(f"u{bits // 8}").astype(np.uint64) for one in (expected, got))
+def _apart(one: AnyArray, other: AnyArray, finite: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Distances of elements; 0 where one of the two is not finite."""
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    distance = np.zeros(one.shape)
+    distance[finite] = np.abs(one[finite].astype(wide) - other[finite].astype(wide))
+    return distance
+
+
+def _height(array: AnyArray) -> float:
+    """The largest finite element, its sign left out."""
+    finite = np.isfinite(array)
+    some = array if finite.all() else array[finite]
+    return float(np.abs(some).max(initial=0))
+
+
+def _steps(one: AnyArray, other: AnyArray) -> NDArray[np.uint64]:
+    """How many floats of the type lie from one element to the other; both zeros are one."""
+    bits = _BITS[one.dtype.name]
+    first, second = (np.ascontiguousarray(each).view(f"u{bits // 8}").astype(np.uint64) for each in (one, other))
     sign = np.uint64(2 ** (bits - 1))
-    one, other = first & ~sign, second & ~sign
-    apart: NDArray[np.uint64] = np.maximum(one, other) - np.minimum(one, other)
-    return np.where((first & sign) == (second & sign), apart, one + other)
+    first_size, second_size = first & ~sign, second & ~sign
+    apart: NDArray[np.uint64] = np.maximum(first_size, second_size) - np.minimum(first_size, second_size)
+    return np.where((first & sign) == (second & sign), apart, first_size + second_size)
 
 
 def _number(value: Any) -> str:
