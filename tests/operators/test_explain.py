@@ -108,6 +108,7 @@ def covered(one):
 
 PLACES = [{"pads": [0, 0]}, {"pads": [1, 0]}, {"pads": [0, 2]}, {"pads": [1, 1], "ceil_mode": 1}, {"ceil_mode": 1}]
 PLACES += [{"auto_pad": mode} for mode in ("SAME_UPPER", "SAME_LOWER", "VALID")]
+PLACES += [{"auto_pad": "VALID", "ceil_mode": 1}]
 
 
 @pytest.mark.parametrize("compat", ["spec", "ort"])

@@ -37,7 +37,7 @@ class Drawn:
     Attributes:
         covers: of the first and the last windows, of all where there are few.
         left_over: large positions that no window covers, as spans (first, stop); the second is not one of them.
-        times: by how many windows each large cell is covered, from the first on, as far as the covers reach.
+        times: by how many windows each large cell is covered.
     """
 
     covers: tuple[Cover, ...]

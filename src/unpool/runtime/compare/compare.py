@@ -117,8 +117,9 @@ def _first_run(model: Stepwise, meaning: Meaning, feed: Feed | None, sizes: Mapp
     loaded = load_as_session(model.model, meaning)
     fed, made = next(runs(loaded, sizes)) if feed is None else (feed, loaded.run(None, feed))
     outputs = dict(zip((value.name for value in model.model.graph.output), made, strict=True))
-    values = load_as_session(model.exposed(), meaning).run(None, fed)
-    return fed, Run(outputs, dict(zip(model.values(), values, strict=True)))
+    names = model.values()
+    values = load_as_session(model.exposed(), meaning).run(None, fed) if names else []
+    return fed, Run(outputs, dict(zip(names, values, strict=True)))
 
 
 def _constants(model: Stepwise) -> dict[str, Any]:
