@@ -16,7 +16,7 @@ from tests.cases import decomposed
 from tests.support import models, models_old
 from unpool.cli.app import app
 from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.compare.choices import Choices, choices
 from unpool.runtime.compare.difference import Tolerance, difference
 
@@ -232,6 +232,13 @@ def test_wrong_requests_are_refused_at_once():
             unpool.compare(model, **words)
     with pytest.raises(UnpoolError, match="tolerance: share is a number from 0 to 1, got 2"):
         Tolerance(share=2)
+
+
+def test_a_model_beyond_two_gibibytes_is_refused(monkeypatch):
+    """Other runtimes take the model from memory, as one message; the error says so, before anything runs."""
+    monkeypatch.setattr("unpool.runtime.graph.serialized.LARGEST_MESSAGE", 100)
+    with pytest.raises(UnsupportedError, match="expected at most 2 GiB, weights included"):
+        unpool.compare(models.only_pool())
 
 
 def test_given_inputs_and_bodies():

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
+from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.boundary import place
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import domain, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.rewrite.open_model import open_model
 
@@ -65,9 +68,15 @@ def stepwise(source: ModelSource, meaning: Meaning) -> Stepwise:
     """Read a model to look at its values.
 
     Raises:
+        UnsupportedError: it is larger than 2 GiB.
         UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
     """
     editable = open_model(source, meaning)
+    if is_too_large(editable.model):
+        raise UnsupportedError(
+            f"{place(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got more. "
+            "Split the model."
+        )
     return Stepwise(editable.model, prune(editable.graph), editable.inference.types)
 
 
