@@ -24,6 +24,8 @@ from unpool.functional import (
 from unpool.names import find as _find
 
 if TYPE_CHECKING:
+    from unpool.explained.explain import explain
+    from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
     from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -46,7 +48,9 @@ __all__ = [
     "UnsupportedError",
     "canonicalise",
     "check",
+    "compare",
     "conv_transpose",
+    "explain",
     "fix",
     "lower",
     "max_pool",

@@ -81,6 +81,8 @@ OURS = {
 COMMANDS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
     "check": ("unpool.runtime.lint.lint", "lint"),
+    "compare": ("unpool.runtime.compare.compare", "compare"),
+    "explain": ("unpool.explained.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),

@@ -22,6 +22,7 @@ ALLOWED = {
     "memory": {"errors", "geometry", "dtypes", "allowance"},
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
+    "explained": {"errors", "geometry", "operators", "explained"},
     "kernels": {"control_groups", "geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
@@ -34,8 +35,8 @@ ALLOWED = {
     "data": set(),
     "forks": set(),
     "names": set(),
-    "cli": {"errors", "files", "functional", "warmup", "runtime", "data", "cli"},
-    "": {"errors", "forks", "functional", "names", "runtime"},
+    "cli": {"errors", "explained", "files", "functional", "warmup", "runtime", "data", "cli"},
+    "": {"errors", "explained", "forks", "functional", "names", "runtime"},
 }
 INNER = {
     "kernels/cpu": (
@@ -43,7 +44,7 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "lint", "tiles",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles",
     ),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
@@ -166,7 +167,9 @@ def test_public_names_are_pinned():
         "UnsupportedError",
         "canonicalise",
         "check",
+        "compare",
         "conv_transpose",
+        "explain",
         "fix",
         "lower",
         "max_pool",

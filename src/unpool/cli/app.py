@@ -7,7 +7,9 @@ import typer
 from unpool.cli.commands.bench import bench
 from unpool.cli.commands.canonicalise import canonicalise
 from unpool.cli.commands.check import check
+from unpool.cli.commands.compare import compare
 from unpool.cli.commands.demo import demo
+from unpool.cli.commands.explain import explain
 from unpool.cli.commands.fix import fix
 from unpool.cli.commands.inspect import inspect
 from unpool.cli.commands.lower import lower
@@ -15,7 +17,7 @@ from unpool.cli.commands.run import run
 from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
 
-COMMANDS = (run, inspect, upgrade, canonicalise, bench, check, fix, lower, demo, warmup)
+COMMANDS = (run, inspect, upgrade, canonicalise, bench, check, compare, explain, fix, lower, demo, warmup)
 
 app = typer.Typer(
     add_completion=False,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
 from unpool.cli.images import read_image
-from unpool.cli.inputs import Item, Source
+from unpool.cli.inputs import Item, Source, collect
 from unpool.cli.model import BFLOAT16, Slot
 from unpool.cli.picture import WHITE, Picture, scaled
 from unpool.errors import FileError, UnpoolError
@@ -94,6 +94,19 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
             arrays[name] = _as_stored(_read_array(source), slot)
         slot.check(arrays[name], str(source))
     return Feed(arrays, first, tuple(dict.fromkeys(notes)))
+
+
+def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
+    """Arrays for the one run that `-i` arguments name; pixels go in as they are.
+
+    Raises:
+        UsageError: they name the inputs of several runs.
+        FileError, ShapeError, UnpoolError: as `read_feed`.
+    """
+    items = collect(inputs, list(slots)).items
+    if len(items) != 1:
+        raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
+    return dict(read_feed(items[0], slots, PixelRule()).arrays)
 
 
 def _notes(picture: Picture, slot: Slot) -> list[str]:
