@@ -83,6 +83,7 @@ COMMANDS = {
     "check": ("unpool.runtime.lint.lint", "lint"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
+    "plan": ("unpool.runtime.session.planned", "plan"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
 """The commands of `unpool` as functions."""

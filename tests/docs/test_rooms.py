@@ -49,7 +49,7 @@ INNER = {
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
         "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
-        "run", "overview",
+        "run", "smallest", "overview",
     ),
     "torch/exporting": (
         "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
@@ -171,6 +171,7 @@ def test_public_names_are_pinned():
         "lower",
         "max_pool",
         "max_unpool",
+        "plan",
         "prepare_conv_transpose",
         "to_onnx_indices",
         "to_torch_indices",
