@@ -31,10 +31,13 @@ ALLOWED = {
     "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
+    "compiling": set(),
+    "doctor": {"kernels"},
+    "__main__": {"cli"},
     "data": set(),
     "forks": set(),
     "names": set(),
-    "cli": {"errors", "files", "functional", "warmup", "runtime", "data", "cli"},
+    "cli": {"errors", "files", "functional", "warmup", "doctor", "compiling", "torch", "runtime", "data", "cli"},
     "": {"errors", "forks", "functional", "names", "runtime"},
 }
 INNER = {
@@ -52,7 +55,7 @@ INNER = {
         "run", "smallest", "overview",
     ),
     "torch/exporting": (
-        "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
+        "example", "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
     ),
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""

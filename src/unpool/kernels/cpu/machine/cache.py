@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import count
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -126,6 +127,13 @@ def files_beside(function: Callable[..., Any], name: str) -> Any:
     """
     folder = _where_possible(lambda: _Cache(function).cache_path)
     return None if folder is None else _Files(folder, name, source_digest())
+
+
+def folder_for(source: Path) -> Path | None:
+    """The folder in which compiled code of the functions of a file is kept; None where nothing can be."""
+    function = FunctionType((lambda: None).__code__.replace(co_filename=str(source)), {})
+    found = _where_possible(lambda: FunctionCache(function, lambda *_: None).cache_path)
+    return None if found is None else Path(found)
 
 
 def cached_by_numba(function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -84,16 +84,21 @@ def is_plain() -> bool:
     if wish == "plain":
         _log.info("kernels: UNPOOL_NUMBA=plain: only the public interface of Numba is used.")
         return True
-    lacking = [name for name, parameters in NEEDED.items() if not _is_there(name, parameters)]
-    if lacking:
+    missing = lacking()
+    if missing:
         _log.warning(
             "kernels: Numba %s has no %s as expected, so only its public interface is used. Results are the same; "
             "calls on several threads take some 50 µs longer, the first call of a process some 0.3 s, and damaged "
             "files in Numba's cache are not noticed. Install a version that unpool asks for.",
             __version__,
-            ", no ".join(lacking),
+            ", no ".join(missing),
         )
-    return bool(lacking)
+    return bool(missing)
+
+
+def lacking() -> list[str]:
+    """The names of NEEDED that this Numba does not have as expected."""
+    return [name for name, parameters in NEEDED.items() if not _is_there(name, parameters)]
 
 
 def _is_there(name: str, parameters: str) -> bool:
@@ -162,6 +167,33 @@ def compiler(entrance: Callable[..., Any]) -> type[Any]:
             return [found]
 
     return Compiler
+
+
+def tell_compiling(began: Callable[[str], None], ended: Callable[[str], None]) -> None:
+    """Have two functions called around every compilation of a kernel, with its name, where Numba tells of it."""
+    try:
+        from numba.core.event import Listener, register
+    except ImportError:
+        return
+
+    def name(event: Any) -> str | None:
+        function = event.data["dispatcher"].py_func
+        return function.__qualname__ if function.__module__.startswith("unpool.") else None
+
+    class Clock(Listener):
+        def on_start(self, event):
+            """Compiling begins."""
+            kernel = name(event)
+            if kernel is not None:
+                began(kernel)
+
+        def on_end(self, event):
+            """Compiling has ended."""
+            kernel = name(event)
+            if kernel is not None:
+                ended(kernel)
+
+    register("numba:compile", Clock())
 
 
 class FunctionCache:
