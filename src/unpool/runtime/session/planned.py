@@ -32,7 +32,7 @@ def plan(source: ModelSource, *, compat: str = "spec", index_space: str = "auto"
     ...     }''')
     >>> print(plan(model).folded)
     step  node                           operator          runs on      why
-    ----  -----------------------------  ----------------  -----------  -----------------------------------------
+    ----  -----------------------------  ----------------  -----------  --------------------------------------
     0     2 nodes, Sigmoid->s to Neg->t  1 Sigmoid, 1 Neg  onnxruntime  not an operator of unpool
     1     MaxPool->y                     MaxPool-12        unpool       unpool runs every MaxPool with Indices
     """

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from numba import __version__, njit
 
+from unpool.kernels.cpu.machine import clock
 from unpool.kernels.cpu.machine.host import source_digest
 from unpool.kernels.cpu.machine.numba_seam import FunctionCache, pickled
 
@@ -33,18 +34,22 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function, lambda *about: _Files(*about, source_digest()))
-        self._name = repr(function)
+        self._name = f"{function.__module__}.{function.__qualname__}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, None if it is not in the cache."""
         try:
-            return self.load(sig, target_context)
+            found = self.load(sig, target_context)
         except Exception:
             _log.debug("kernels: %s is compiled, as the cache cannot give it.", self._name, exc_info=True)
-            return None
+            found = None
+        if found is None:
+            clock.began(self._name)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compiled function, if that is possible."""
+        clock.ended(self._name)
         try:
             self.save(sig, data)
         except Exception as cause:

@@ -1,6 +1,7 @@
 """Notes when kernels are compiled, and logs each of them: that happens once, and then they are in the cache.
 
-Nothing is locked, so that a process may fork at any time.
+The cache tells it: compiling begins where it has nothing, and ends where it gets something. The plain mode of
+`numba_seam.py` has Numba's own cache, which tells nothing. Nothing is locked, so that a process may fork at any time.
 """
 
 import logging

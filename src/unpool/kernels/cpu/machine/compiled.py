@@ -6,11 +6,9 @@ from typing import Any
 from numba import njit
 from numba.extending import register_jitable
 
-from unpool.kernels.cpu.machine import clock, numba_seam
+from unpool.kernels.cpu.machine import numba_seam
 from unpool.kernels.cpu.machine.cache import cache_of, cached_by_numba
 from unpool.kernels.cpu.machine.entry import entrance
-
-numba_seam.tell_compiling(clock.began, clock.ended)
 
 inlined = register_jitable(error_model="numpy")
 """Decorates what becomes part of the kernels that call it, and has no place in the cache of its own.

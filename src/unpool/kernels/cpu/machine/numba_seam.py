@@ -169,33 +169,6 @@ def compiler(entrance: Callable[..., Any]) -> type[Any]:
     return Compiler
 
 
-def tell_compiling(began: Callable[[str], None], ended: Callable[[str], None]) -> None:
-    """Have two functions called around every compilation of a kernel, with its name, where Numba tells of it."""
-    try:
-        from numba.core.event import Listener, register
-    except ImportError:
-        return
-
-    def name(event: Any) -> str | None:
-        function = event.data["dispatcher"].py_func
-        return function.__qualname__ if function.__module__.startswith("unpool.") else None
-
-    class Clock(Listener):
-        def on_start(self, event):
-            """Compiling begins."""
-            kernel = name(event)
-            if kernel is not None:
-                began(kernel)
-
-        def on_end(self, event):
-            """Compiling has ended."""
-            kernel = name(event)
-            if kernel is not None:
-                ended(kernel)
-
-    register("numba:compile", Clock())
-
-
 class FunctionCache:
     """Numba's cache of one function, with files of another kind.
 
