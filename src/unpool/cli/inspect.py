@@ -110,7 +110,7 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
     if tiles["refusal"]:
         return [
             "receptive field, smallest input and memory: not known, as they are of models that can be tiled",
-            f"tiles: none are exact. {tiles['refusal']}",
+            f"tiles: none are exact. {tiles['refusal'].removeprefix('tiles: ')}",
         ]
     lines = []
     for name, axes in tiles["outputs"].items():
@@ -130,8 +130,9 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
 def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
     if axes is None:
         return f"not known, for the model does not take {shapes}. Give sizes that it takes with --size"
-    steps = [axis["step"] for axis in axes]
-    return f"{_by([axis['least'] for axis in axes])}, then in steps of {_by(steps)}" if any(steps) else "the only one"
+    least, steps = (_by([axis[key] for axis in axes]) for key in ("least", "step"))
+    is_open = any(axis["step"] for axis in axes)
+    return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"
 
 
 def _by(sizes: Sequence[Any]) -> str:
