@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from unpool.runtime.rewrite.canonicalise import canonicalise
     from unpool.runtime.rewrite.fix import fix
     from unpool.runtime.rewrite.upgrade import upgrade
+    from unpool.runtime.session.planned import plan
     from unpool.runtime.session.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "lower",
     "max_pool",
     "max_unpool",
+    "plan",
     "prepare_conv_transpose",
     "to_onnx_indices",
     "to_torch_indices",

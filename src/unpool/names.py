@@ -85,6 +85,7 @@ COMMANDS = {
     "explain": ("unpool.explained.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
+    "plan": ("unpool.runtime.session.planned", "plan"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
 """The commands of `unpool` as functions."""

@@ -78,7 +78,7 @@ def run(
 
     Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.feeds import PixelRule
         from unpool.cli.model import SessionOptions, split_names
