@@ -27,6 +27,7 @@ ALLOWED = {
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
+    "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
     "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
@@ -45,6 +46,7 @@ INNER = {
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
         "onnx_backend", "measure", "rewrite", "lower", "lint", "tiles",
     ),
+    "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
