@@ -44,7 +44,7 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "lint", "tiles",
+        "onnx_backend", "measure", "rewrite", "lower", "lint", "tiles", "cluster",
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
@@ -53,6 +53,7 @@ INNER = {
         "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
         "run", "overview",
     ),
+    "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (
         "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
     ),
