@@ -32,7 +32,13 @@ def client():
     """A client of two processes with one thread each. A tile may end one worker, not two."""
     with (
         config.set(SETTINGS),
-        LocalCluster(n_workers=2, processes=True, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2,
+            processes=True,
+            threads_per_worker=1,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ":0"},  # other tests may have the port at the same time
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client

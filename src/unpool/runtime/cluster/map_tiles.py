@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -92,22 +93,21 @@ class _Run:
         """What every tile gives back, as they are done, in any order. Nothing is left behind on the cluster."""
         left = iter(self.tiling)
         running: dict[Any, tuple[Tile, Any]] = {}
-        done = as_completed(loop=self.work.client.loop)
+        done = as_completed(loop=self.work.client.loop, with_results=True, raise_errors=False)
+        room = _Room(self.work.client)
         try:
             while True:
-                for tile in islice(left, max(0, self._room() - len(running))):
+                for tile in islice(left, max(0, room.tiles() - len(running))):
                     future = self._submit(tile)
                     running[future.key] = (tile, future)
                     done.add(future)
                 if not running:
                     return
-                future = next(done)
-                yield self._result(*running.pop(future.key))
+                future, made = next(done)
+                tile, _ = running.pop(future.key)
+                yield made if future.status == "finished" else self._error(tile, future)
         finally:
             self.work.client.cancel([future for _, future in running.values()])
-
-    def _room(self) -> int:
-        return AHEAD * max(1, sum(map(int, self.work.client.nthreads().values())))
 
     def _submit(self, tile: Tile) -> Any:
         """Hand out one tile. Its key has its place in the grid, so that the dashboard says which one is slow."""
@@ -124,7 +124,8 @@ class _Run:
         """Row and column, or the like."""
         return tuple(map(int, np.unravel_index(tile.number, [len(parts) for parts in self.tiling.parts])))
 
-    def _result(self, tile: Tile, future: Any) -> Any:
+    def _error(self, tile: Tile, future: Any) -> Any:
+        """Raise what a tile came to."""
         try:
             return future.result()
         except KilledWorker as error:
@@ -133,6 +134,20 @@ class _Run:
                 f"{error.allowed_failures + 1} that ended while they ran it, the last one {error.last_worker.address}. "
                 "Their memory may be too small for it: choose smaller tiles, or fewer threads per worker."
             ) from error
+
+
+class _Room:
+    """How many tiles may be handed out at a time; the cluster is asked once a second, for workers come and go."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._tiles, self._asked = client, 0, -1.0
+
+    def tiles(self) -> int:
+        """AHEAD for every thread."""
+        if monotonic() - self._asked > 1:
+            self._tiles = AHEAD * max(1, sum(map(int, self._client.nthreads().values())))
+            self._asked = monotonic()
+        return self._tiles
 
 
 def _arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
