@@ -53,7 +53,7 @@ def end(process):
     """Let a process end, and see to it that it does."""
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(3)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
