@@ -43,6 +43,7 @@ def kept_cut(sizes: Sequence[int]) -> Cut:
 def shrinking_cut(sizes: Sequence[int], axis: Axis) -> Cut:
     """An axis that is pooled: a chunk makes what windows give that begin in one chunk of the large axis.
 
+    >>> from unpool.geometry import Window
     >>> shrinking_cut((3, 5), Axis(8, 4, Window(3, 2), 1)).read
     (Span(first=0, stop=4), Span(first=3, stop=8))
     """
@@ -59,6 +60,7 @@ def growing_cut(sizes: Sequence[int], axis: Axis, *, own: bool = False) -> Cut:
         axis: both axes.
         own: whether every element of the small axis is read by at least one chunk, even where its window is cut off.
 
+    >>> from unpool.geometry import Window
     >>> growing_cut((3, 5), Axis(17, 8, Window(3, 2)))
     Cut(made=(Span(first=0, stop=6), Span(first=6, stop=17)), read=(Span(first=0, stop=3), Span(first=2, stop=8)))
     """
