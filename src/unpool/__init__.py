@@ -66,4 +66,4 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
-    return import_module(f"unpool.{name}") if name in ("runtime", "tiles", "torch") else _find(name)
+    return import_module(f"unpool.{name}") if name in ("dask", "runtime", "tiles", "torch") else _find(name)

@@ -28,6 +28,7 @@ ALLOWED = {
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
+    "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
     "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
@@ -39,16 +40,7 @@ ALLOWED = {
     "forks": set(),
     "names": set(),
     "cli": {
-        "errors",
-        "explained",
-        "files",
-        "functional",
-        "warmup",
-        "doctor",
-        "compiling",
-        "torch",
-        "runtime",
-        "data",
+        "errors", "explained", "files", "functional", "warmup", "doctor", "compiling", "torch", "runtime", "data",
         "cli",
     },
     "": {"errors", "explained", "forks", "functional", "names", "runtime"},
@@ -59,16 +51,19 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
     ),
+    "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
         "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
         "run", "smallest", "overview",
     ),
+    "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (
-        "example", "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy", "call",
+        "example", "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy",
+        "call",
     ),
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""

@@ -65,6 +65,14 @@ def run(
             metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile HxW.",
+            show_default="this machine",
+        ),
+    ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -80,6 +88,7 @@ def run(
     """
     with guard(quiet=quiet):
         from unpool.cli import console
+        from unpool.cli.cluster import run as on_cluster
         from unpool.cli.feeds import PixelRule
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.run import run as run_request
@@ -108,7 +117,7 @@ def run(
             form=form,
             tiles=tile_options(tile, max_memory),
         )
-        outcome = run_request(request, console.progress(quiet))
+        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
         console.print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(UNFIT)
