@@ -157,7 +157,7 @@ def _time_theirs(
 ) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
     try:
         source = _named(path)
-        timing, made = _whole_time(_ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
+        timing, made = _whole_time(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         return timing, _node_times(source, feed, timing.samples, threads), "", made
     except Exception as error:
         return None, {}, short(error), []
@@ -172,7 +172,7 @@ def _whole_time(session: onnxruntime.InferenceSession, feed: Feed, effort: Effor
 def _node_times(source: str | bytes, feed: Feed, runs: int, threads: int) -> dict[str, float]:
     """Seconds per run of every node, as onnxruntime measures them itself."""
     with tempfile.TemporaryDirectory() as folder:
-        session = _ort_session(source, _profiled(folder), threads)
+        session = ort_session(source, _profiled(folder), threads)
         session.run(None, feed)
         for _ in range(runs):
             session.run(None, feed)
@@ -202,9 +202,8 @@ def _profiled(folder: str) -> onnxruntime.SessionOptions:
     return options
 
 
-def _ort_session(
-    source: str | bytes, options: onnxruntime.SessionOptions, threads: int
-) -> onnxruntime.InferenceSession:
+def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, threads: int) -> onnxruntime.InferenceSession:
+    """A session of onnxruntime on the CPU, which logs nothing but what ends it."""
     options.log_severity_level = QUIET
     options.intra_op_num_threads = threads
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -212,11 +211,16 @@ def _ort_session(
 
 def _difference(expected: Sequence[Any], got: Sequence[Any]) -> float | None:
     pairs = [(one, other) for one, other in zip(expected, got, strict=True) if isinstance(one, np.ndarray)]
-    found = [_distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
+    found = [distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
     return max(found, default=None)
 
 
-def _distance(expected: AnyArray, got: AnyArray) -> float:
+def distance(expected: AnyArray, got: AnyArray) -> float:
+    """The largest difference over the largest expected value; infinite where shapes, types, NaNs or infinities differ.
+
+    >>> distance(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
+    0.25
+    """
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return np.inf
     one, other = expected.astype(np.float64), got.astype(np.float64)
