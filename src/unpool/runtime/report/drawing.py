@@ -66,7 +66,7 @@ SLIDERS = (
     ("begin", "pads, begin", 0, 6),
     ("end", "pads, end", 0, 6),
     ("outputPadding", "output_padding", 0, 5),
-    ("outputSize", "output size", 0, 64),
+    ("outputSize", "asked size", 0, 64),
     ("position", "window", 0, 8),
 )
 NUMBERS = ("version", "output", "reach", "begin", "outside", "untouched")
@@ -110,10 +110,10 @@ def body(presets: Mapping[str, Settings] = EXAMPLES) -> Markup:
         "div",
         element(
             "div",
-            _labelled("from", _options(enumerate(presets), class_="presets"), "wide"),
+            _labelled("start from", _options(enumerate(presets), class_="presets"), "wide first"),
             operator, opset, *list(sliders.values())[:6],
             _check("ceil", "ceil_mode"), _choice("autoPad", "auto_pad", AUTO_PAD), sliders["outputPadding"],
-            _check("asksSize", "output_shape given"), output_size,
+            _check("asksSize", "output_shape"), output_size,
             class_="controls",
         ),
         element("div", element("svg", role="img"), class_="scroll", tabindex="0", role="region", aria_label="Drawing"),

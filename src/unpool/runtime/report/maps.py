@@ -95,7 +95,7 @@ def map_pair(ran: Watched, prepared: Prepared, constants: Mapping[str, AnyArray]
             node.output[0] if is_pool else node.input[0], small, _plane(small[0, channel], _scaled(depth, large, small))
         ),
     }
-    area = _area(sides["large"].plane)
+    area = _area(sides["large"].plane, sides["small"].plane)
     shown = {
         "large": _feature_map(sides["large"], area, _plane(chosen, depth)),
         "small": _feature_map(sides["small"], _shrunk(area, sides["large"].plane, sides["small"].plane), None),
@@ -116,7 +116,7 @@ def _feature_map(side: _Side, area: Area, marks: NDArray[np.bool_] | None) -> Fe
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     count = None if marks is None else int(np.count_nonzero(marks))
     near = close_up(side.plane, area, marks)
-    return FeatureMap(side.name, side.array.shape, low, high, area, whole(side.plane), near, count)
+    return FeatureMap(side.name, side.array.shape, low, high, area, whole(side.plane, area), near, count)
 
 
 def _chosen_by_pool(node: onnx.NodeProto, x: AnyArray, channel: int) -> NDArray[np.bool_]:
@@ -153,14 +153,15 @@ def _scaled(depth: tuple[int, ...], large: AnyArray, small: AnyArray) -> tuple[i
     return tuple(min(place * less // more, less - 1) for place, more, less in pairs)
 
 
-def _area(plane: AnyArray) -> Area:
-    """The part around the largest element."""
-    largest = np.unravel_index(int(np.argmax(np.nan_to_num(plane.astype(np.float64)))), plane.shape)
-    size = tuple(min(NEAR, length) for length in plane.shape)
-    begin = tuple(
-        int(np.clip(place - part // 2, 0, length - part))
-        for place, part, length in zip(largest, size, plane.shape, strict=True)
-    )
+def _area(large: AnyArray, small: AnyArray) -> Area:
+    """The part of the large plane around its largest element, which begins where an element of the small one does."""
+    largest = np.unravel_index(int(np.argmax(np.nan_to_num(large.astype(np.float64)))), large.shape)
+    begin, size = [], []
+    for place, more, less in zip(largest, large.shape, small.shape, strict=True):
+        part, step = min(NEAR, more), max(1, round(more / less))
+        start = int(np.clip(place - part // 2, 0, more - part))
+        begin.append(start - start % step)
+        size.append(part)
     return Area((begin[0], begin[1]), (size[0], size[1]))
 
 

@@ -6,7 +6,7 @@ import hashlib
 from unpool.runtime.report import drawing, sections
 from unpool.runtime.report.contents import Contents
 from unpool.runtime.report.markup import Markup, element, joined
-from unpool.runtime.report.summary import summary
+from unpool.runtime.report.summary import opsets, summary
 
 
 def page(report: Contents) -> str:
@@ -57,15 +57,13 @@ def _section(name: str, title: str, content: Markup) -> Markup:
 def _header(report: Contents, parts: list[tuple[str, str]]) -> Markup:
     inputs = ", ".join(f"{name}: {kind}" for name, kind in report.inputs.items())
     source = "random numbers" if report.is_random else "given"
-    facts = sections.pairs([fact for fact in summary(report) if fact[0] != "model"], "facts")
-    opsets = ", ".join(f"{name or 'ai.onnx'} {number}" for name, number in report.opsets.items())
     links = [element("li", element("a", title, href=f"#{name}")) for name, title in parts]
     return element(
         "header",
         element("p", "unpool report", class_="kind"),
         element("h1", report.model),
-        element("p", f"Opset {opsets}. Inputs ({source}): {inputs}."),
-        facts,
+        element("p", f"Opset {opsets(report)}. Inputs ({source}): {inputs}."),
+        element("dl", *map(sections.fact, summary(report)), class_="facts"),
         element("nav", element("ul", *links), aria_label="Sections"),
     )
 

@@ -19,7 +19,7 @@ SHADES = 64
 MARK = (255, 87, 34)
 RIM = (255, 255, 255)
 WIDEST = 160
-"""Pixels of a picture of a whole plane; a wider plane is averaged down."""
+"""Pixels along the longer side of a picture of a whole plane; a wider plane is averaged down."""
 
 CELL = 14
 """Pixels along the side of an element in a close-up."""
@@ -39,17 +39,19 @@ class Area:
         return row, column
 
 
-def whole(plane: AnyArray) -> str:
-    """A plane as a data URI, one pixel for an element, or for several of a large plane."""
-    from PIL import Image
+def whole(plane: AnyArray, area: Area) -> str:
+    """A plane as a data URI, a few pixels for an element, or one for several of a large plane; `area` is framed."""
+    from PIL import Image, ImageDraw
 
-    picture = _image(_shades(plane))
     scale = WIDEST / max(plane.shape)
-    if scale < 1:
-        size = [max(1, round(length * scale)) for length in plane.shape[::-1]]
-        picture = picture.convert("RGB").resize((size[0], size[1]), Image.Resampling.BOX)
-        picture = picture.quantize(SHADES)
-    return _uri(picture)
+    height, width = (max(1, round(length * scale)) for length in plane.shape)
+    way = Image.Resampling.BOX if scale < 1 else Image.Resampling.NEAREST
+    picture = _image(_shades(plane)).convert("RGB").resize((width, height), way)
+    if area.size != plane.shape:
+        (top, left), (rows, columns) = area.begin, area.size
+        frame = [left * scale, top * scale, (left + columns) * scale, (top + rows) * scale]
+        ImageDraw.Draw(picture).rectangle(frame, outline=MARK)
+    return _uri(picture.quantize(SHADES))
 
 
 def close_up(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None = None) -> str:

@@ -47,7 +47,7 @@ def _settings(
         begin=pads[axis],
         end=pads[axis + rank],
         ceil=bool(given.get("ceil_mode")),
-        auto_pad=given.get("auto_pad") or "NOTSET",
+        auto_pad=(given.get("auto_pad") or b"NOTSET").decode(),
         output_padding=(given.get("output_padding") or [0] * rank)[axis],
         output_size=y.shape[2 + axis] if is_asked else None,
     )

@@ -24,7 +24,7 @@ from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Effort
 from unpool.runtime.report.contents import Contents
 from unpool.runtime.report.page import page
-from unpool.runtime.report.summary import summary
+from unpool.runtime.report.summary import opsets, summary
 from unpool.runtime.report.watching import Feed, Seen
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
@@ -64,7 +64,7 @@ class Report(Contents):
         write(Path(path), self.html.encode())
 
     def __str__(self) -> str:
-        return "\n".join(f"{title}: {text}" for title, text in summary(self))
+        return "\n".join([f"{self.model}: opset {opsets(self)}", *map(str, summary(self))])
 
 
 def report(
@@ -100,13 +100,12 @@ def report(
     ...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
     ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
     ...     }''')
-    >>> done = report(model, wanted=Wanted(effort=None))
-    >>> print(done)  # doctest: +ELLIPSIS
-    model: a model in memory, opset 17
-    steps: 2, all on unpool
-    accuracy: no element is off
+    >>> done = report(model, wanted=Wanted(effort=None, accuracy=False))
+    >>> print(done)
+    a model in memory: opset ai.onnx 17
+    steps: 2 (2 on unpool)
     check: nothing found
-    memory: values take 64 bytes at once...
+    memory: about 16.0 MiB (at the peak of a run; 40 bytes of values between steps)
     >>> done.html[:15]
     '<!doctype html>'
     """

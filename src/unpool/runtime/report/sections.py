@@ -11,7 +11,7 @@ from unpool.runtime.report.drawing import EXAMPLES, body
 from unpool.runtime.report.maps import FeatureMap, MapPair
 from unpool.runtime.report.markup import Markup, element, joined
 from unpool.runtime.report.memory import INPUT, Memory
-from unpool.runtime.report.summary import milliseconds, scientific, size, speed
+from unpool.runtime.report.summary import Fact, milliseconds, scientific, size
 
 NOTHING = "–"
 
@@ -26,7 +26,7 @@ def steps(report: Contents) -> Markup:
     titles = ["step", "node", "runs on", "why"] + (["ms", "share", "onnxruntime ms"] if times else [])
     rows = [_step(number, own, time) for (number, own), time in zip(records.items(), found, strict=True)]
     return joined(
-        element("p", f"{speed(report)}." if times else "Times were not measured."),
+        None if times else element("p", "Times were not measured."),
         element("p", TIMES_NOTE, class_="note") if times else None,
         table(titles, rows),
     )
@@ -110,15 +110,18 @@ def _finding(one: Finding) -> Markup:
         "article",
         element("h3", f"{one.operator} {one.node}"),
         element("p", f"Rule {one.rule}: {one.problem}"),
-        pairs([("who is affected", one.affected), ("repair", one.repair)]),
+        element("dl", _said("who is affected", one.affected), _said("repair", one.repair)),
         class_="finding",
     )
 
 
-def pairs(facts: Iterable[tuple[str, str]], class_: str | None = None) -> Markup:
-    """Titles and texts."""
-    found = [element("div", element("dt", title), element("dd", text)) for title, text in facts]
-    return element("dl", *found, class_=class_)
+def _said(title: str, text: Markup | str) -> Markup:
+    return element("div", element("dt", title), element("dd", text))
+
+
+def fact(one: Fact) -> Markup:
+    """A fact of the summary as an entry of a list."""
+    return _said(one.title, joined(element("b", one.words), element("span", one.more) if one.more else None))
 
 
 def memory(found: Memory) -> Markup:
@@ -139,8 +142,11 @@ def memory(found: Memory) -> Markup:
         element("p", _forecast(found)),
         element("h3", "Alive while a step runs"),
         table(["step", "values that steps hand on"], alive),
-        element("h3", "Values"),
-        table(["value", "type and shape", "takes", "made by", "last read by"], values),
+        element(
+            "details",
+            element("summary", f"All {len(values)} values"),
+            table(["value", "type and shape", "takes", "made by", "last read by"], values),
+        ),
     )
 
 
@@ -192,7 +198,7 @@ def _map(when: str, pair: MapPair, one: FeatureMap) -> Markup:
         element(
             "div",
             element("img", src=one.whole, alt=f"{plane}."),
-            element("img", src=one.near, alt=f"Close-up of {one.name}: {near}{marked}."),
+            element("img", src=one.near, alt=f"Close-up of {one.name} {when} {pair.operator}: {near}{marked}."),
             class_="both",
         ),
         element("figcaption", element("b", when), f" {one.name}, {'×'.join(map(str, one.shape))}, close-up {near}"),

@@ -1,50 +1,63 @@
 """A report in a few lines."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from unpool.runtime.measure.bench import ModelTimes
 from unpool.runtime.report.accuracy import StepAccuracy
 from unpool.runtime.report.contents import Contents
+from unpool.runtime.report.memory import Memory
 
 
-def summary(report: Contents) -> Iterator[tuple[str, str]]:
-    """What is told first, as titles and texts."""
-    opsets = ", ".join(f"{name} {number}".strip() for name, number in report.opsets.items())
-    yield "model", f"{report.model}, opset {opsets}"
-    yield "steps", _steps(report)
+class Fact(NamedTuple):
+    """Something that is told first, in a word or two, and what there is to add."""
+
+    title: str
+    words: str
+    more: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.words}" + (f" ({self.more})" if self.more else "")
+
+
+def summary(report: Contents) -> Iterator[Fact]:
+    """What is told first of a report."""
+    yield Fact("steps", str(len(report.plan.steps)), _runners(report))
     if report.times is not None:
-        yield "time", speed(report)
+        yield _speed(report.times)
     if report.accuracy:
-        yield "accuracy", worst(report.accuracy)
+        yield _worst(report.accuracy)
     count = len(report.findings)
-    yield "check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found"
-    yield "memory", _memory(report)
+    yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
+    yield _memory(report.memory)
 
 
-def speed(report: Contents) -> str:
+def opsets(report: Contents) -> str:
+    """The versions of the domains that the model imports."""
+    return ", ".join(f"{name or 'ai.onnx'} {number}" for name, number in report.opsets.items())
+
+
+def _speed(times: ModelTimes) -> Fact:
     """How long a run takes, and which of the two runtimes is faster."""
-    times = report.times
-    if times is None:
-        return "not measured"
     own = f"{milliseconds(times.unpool.median)} ms"
     if times.onnxruntime is None or times.ratio is None:
-        return f"{own}; onnxruntime cannot run it: {times.refusal}"
+        return Fact("time", own, f"onnxruntime cannot run it: {times.refusal}")
     words = f"{times.ratio:.2f} times faster" if times.ratio >= 1 else f"{1 / times.ratio:.2f} times slower"
-    return f"{own}, onnxruntime {milliseconds(times.onnxruntime.median)} ms: unpool is {words}"
+    return Fact("time", own, f"{words} than onnxruntime, {milliseconds(times.onnxruntime.median)} ms")
 
 
-def worst(steps: Iterable[StepAccuracy]) -> str:
+def _worst(steps: Sequence[StepAccuracy]) -> Fact:
     """The largest error of a step, against float64 on the values that the step read."""
-    steps = list(steps)
     known = [one for one in steps if not one.exact.refusal]
-    left = len(steps) - len(known)
-    more = f"; {left} of {len(steps)} steps not evaluated" if left else ""
+    left = f"{len(steps) - len(known)} of {len(steps)} steps not evaluated" if len(known) < len(steps) else ""
     found = max(known, key=lambda one: one.exact.largest, default=None)
     if found is None:
-        return f"unknown{more}"
+        return Fact("accuracy", "unknown", left)
     if not found.exact.largest:
-        return f"no element is off{more}"
-    return f"{scientific(found.exact.largest)} of the largest value at most, in {found.node}{more}"
+        return Fact("accuracy", "no element is off", left)
+    where = f"of the largest value, the worst of all steps: {found.node}"
+    return Fact("accuracy", scientific(found.exact.largest), "; ".join(filter(None, (where, left))))
 
 
 def milliseconds(seconds: float) -> str:
@@ -78,14 +91,13 @@ def size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _steps(report: Contents) -> str:
+def _runners(report: Contents) -> str:
     runners = Counter(step.runner for step in report.plan.steps)
-    if len(runners) == 1:
-        return f"{len(report.plan.steps)}, all on {next(iter(runners))}"
-    return f"{len(report.plan.steps)}: " + ", ".join(f"{count} on {name}" for name, count in runners.most_common())
+    return ", ".join(f"{count} on {name}" for name, count in runners.most_common())
 
 
-def _memory(report: Contents) -> str:
-    memory = report.memory
-    alive = f"values take {size(max(memory.alive, default=0))} at once"
-    return alive if memory.forecast is None else f"{alive}, a run about {size(memory.forecast)} at its peak"
+def _memory(memory: Memory) -> Fact:
+    alive = f"{size(max(memory.alive, default=0))} of values between steps"
+    if memory.forecast is None:
+        return Fact("memory", alive)
+    return Fact("memory", f"about {size(memory.forecast)}", f"at the peak of a run; {alive}")

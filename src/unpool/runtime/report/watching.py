@@ -1,6 +1,7 @@
 """Runs a model step by step, and notes what a report says about the steps."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import onnx
 
@@ -18,7 +19,7 @@ from unpool.runtime.session.opening import brought
 from unpool.runtime.session.prepared import Prepared, prepared
 from unpool.runtime.session.session import InferenceSession
 
-Feed = Mapping[str, AnyArray]
+Feed = Mapping[str, Any]
 
 CONVOLUTIONS = ("ConvTranspose", "Conv")
 
