@@ -2,14 +2,17 @@
 
 import json
 import os
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -103,7 +106,20 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        with _without_main():
+            done = pool.submit(function, *arguments)
+        return done.result()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that start meanwhile do not run the caller's script once more, which may lack a guard against that."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _time_ours(
