@@ -18,7 +18,7 @@ class Contents:
     """What there is to say about a model and one set of inputs.
 
     Attributes:
-        model: its file, or what it is.
+        model: the name of its file, or what it is.
         opsets: version by domain.
         inputs: type and shape of what was fed, by name.
         plan: which node runs where and why.

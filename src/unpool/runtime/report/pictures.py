@@ -51,7 +51,7 @@ def whole(plane: AnyArray, area: Area) -> str:
         (top, left), (rows, columns) = area.begin, area.size
         frame = [left * scale, top * scale, (left + columns) * scale, (top + rows) * scale]
         ImageDraw.Draw(picture).rectangle(frame, outline=MARK)
-    return _uri(picture.quantize(SHADES))
+    return _uri(picture.quantize(2 * SHADES))
 
 
 def close_up(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None = None) -> str:

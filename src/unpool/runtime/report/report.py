@@ -121,7 +121,7 @@ def report(
     drawn = _drawn(seen, source, given, options)
     times = None if wanted.effort is None else _times(source, given, wanted.effort, options)
     return Report(
-        model=str(source) if isinstance(source, str | os.PathLike) else "a model in memory",
+        model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
         opsets=seen.opsets,
         inputs={name: _kind(value) for name, value in given.items()},
         plan=seen.plan,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from unpool.runtime.lint.finding import Finding
-from unpool.runtime.measure.bench import StepTime
+from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.plan.plan import Record
 from unpool.runtime.report.accuracy import Distance, StepAccuracy
 from unpool.runtime.report.contents import Contents
@@ -27,7 +27,7 @@ def steps(report: Contents) -> Markup:
     rows = [_step(number, own, time) for (number, own), time in zip(records.items(), found, strict=True)]
     return joined(
         None if times else element("p", "Times were not measured."),
-        element("p", TIMES_NOTE, class_="note") if times else None,
+        element("p", f"{TIMES_NOTE} {_rest(report.times)}", class_="note") if report.times is not None else None,
         table(titles, rows),
     )
 
@@ -36,6 +36,16 @@ TIMES_NOTE = (
     "Median of every step, as profiles say it. onnxruntime fuses and lays out nodes in ways of its own, so only a node "
     "that its profile names has a time there; a piece of several nodes has none, nor has a node that it does not know."
 )
+
+
+def _rest(times: ModelTimes) -> str:
+    """What takes the time that cannot be held against each other step by step."""
+    if times.onnxruntime is None:
+        return ""
+    known = [one.onnxruntime for one in times.steps if one.onnxruntime is not None]
+    own = sum(one.seconds for one in times.steps if one.onnxruntime is None)
+    theirs = max(0.0, times.onnxruntime.median - sum(known))
+    return f"Steps without a time there take {milliseconds(own)} ms here, and about {milliseconds(theirs)} ms there."
 
 
 def _step(number: int, records: Sequence[Record], time: StepTime | None) -> list[Markup | str]:
