@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 from unpool.errors import UnpoolError
 from unpool.geometry import growing_walk, shrinking_walk
@@ -130,6 +131,10 @@ def number(page, name):
     return page.find_element(By.CSS_SELECTOR, f"[data-number='{name}']").text
 
 
+def choose(page, place, text):
+    Select(page.find_element(By.CSS_SELECTOR, place)).select_by_visible_text(text)
+
+
 def field(page, name):
     return page.find_element(By.CSS_SELECTOR, f"[data-field='{name}']")
 
@@ -146,7 +151,7 @@ NAMES = {"outputPadding": "output_padding", "outputSize": "output_size"}
 )
 def test_sliders_move_by_keyboard(page, example):
     """Every slider that is on moves with the arrow keys, and the numbers that can be read follow it."""
-    page.find_element(By.CSS_SELECTOR, ".presets").send_keys(example)
+    choose(page, ".presets", example)
     values = dict(vars_of(EXAMPLES[example]))
     moved = 0
     for name, by in STEPS:
@@ -161,7 +166,7 @@ def test_sliders_move_by_keyboard(page, example):
         field(page, "ceil").send_keys(Keys.SPACE)
         assert_read(page, Settings(**{**values, "ceil": True}))
     if field(page, "autoPad").is_enabled():
-        field(page, "autoPad").send_keys("SAME_L")
+        choose(page, "[data-field='autoPad']", "SAME_LOWER")
         assert_read(page, Settings(**{**values, "ceil": True, "auto_pad": "SAME_LOWER"}))
 
 
@@ -185,7 +190,7 @@ def assert_read(page, settings):
 
 def test_window_is_chosen_by_click_and_by_key(page):
     """A click on a small cell and the arrow keys move the same window, and the sentence says what it is tied to."""
-    page.find_element(By.CSS_SELECTOR, ".presets").send_keys("MaxPool, 3 wide")
+    choose(page, ".presets", "MaxPool, 3 wide, stride 2")
     page.find_element(By.CSS_SELECTOR, ".cell[data-place='2'] rect").click()
     said = page.find_element(By.CSS_SELECTOR, ".said")
     assert said.text == "Position 2 reads input 3, 4, 5."

@@ -9,12 +9,12 @@ import onnx
 import onnxruntime
 
 from unpool.execute import available_cores
-from unpool.runtime.graph.boundary import one_line
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.measure.bench import distance, ort_session
 from unpool.runtime.report.alone import alone
 from unpool.runtime.report.double import evaluate
 from unpool.runtime.runners.assemble import AS_RAISED
+from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.session.loaded import Watched
 from unpool.runtime.session.prepared import Prepared
 
@@ -81,7 +81,7 @@ def _held(ran: Watched, other: Callable[[], Sequence[Any]]) -> Distance:
     try:
         expected = other()
     except Exception as error:  # an evaluation that is impossible ends no report
-        return Distance(refusal=one_line(error))
+        return Distance(refusal=short(error))
     pairs = [(one, got) for one, got in zip(expected, ran.made.values(), strict=True) if _is_numbers(got)]
     if not pairs:
         return Distance(refusal="it makes no numbers")

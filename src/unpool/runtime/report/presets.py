@@ -8,6 +8,7 @@ import onnx
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.nodes import attributes, domain, label
 from unpool.runtime.report.drawing import Settings
+from unpool.runtime.report.names import title
 
 
 def presets_of(node: onnx.NodeProto, opset: int, values: Mapping[str, Any]) -> Iterator[tuple[str, Settings]]:
@@ -26,8 +27,7 @@ def presets_of(node: onnx.NodeProto, opset: int, values: Mapping[str, Any]) -> I
         settings = _settings(node, opset, axis, x, y, values)
         if settings not in known:
             known.add(settings)
-            name = label(node)
-            yield f"{name if name.startswith(node.op_type) else f'{node.op_type} {name}'}, axis {axis}", settings
+            yield f"{title(node.op_type, label(node))}, axis {axis}", settings
 
 
 def _settings(

@@ -11,6 +11,7 @@ from unpool.runtime.report.drawing import EXAMPLES, body
 from unpool.runtime.report.maps import FeatureMap, MapPair
 from unpool.runtime.report.markup import Markup, element, joined
 from unpool.runtime.report.memory import INPUT, Memory
+from unpool.runtime.report.names import title
 from unpool.runtime.report.summary import Fact, milliseconds, scientific, size
 
 NOTHING = "–"
@@ -118,7 +119,7 @@ def findings(found: Sequence[Finding]) -> Markup:
 def _finding(one: Finding) -> Markup:
     return element(
         "article",
-        element("h3", f"{one.operator} {one.node}"),
+        element("h3", title(one.operator, one.node)),
         element("p", f"Rule {one.rule}: {one.problem}"),
         element("dl", _said("who is affected", one.affected), _said("repair", one.repair)),
         class_="finding",
@@ -188,7 +189,7 @@ def _pair(pair: MapPair) -> Markup:
     depth = f", depth {', '.join(map(str, pair.depth))}" if pair.depth else ""
     return element(
         "article",
-        element("h3", pair.node if pair.node.startswith(pair.operator) else f"{pair.operator} {pair.node}"),
+        element("h3", title(pair.operator, pair.node)),
         element("p", f"channel {pair.channel}{depth}", class_="note"),
         element("div", _map("before", pair, pair.before), _map("after", pair, pair.after), class_="pair"),
         class_="maps",
