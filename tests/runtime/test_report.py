@@ -109,6 +109,19 @@ def test_accuracy_is_that_of_every_step_alone():
     assert [one.onnxruntime is None for one in steps] == [one.runner == "onnxruntime" for one in steps]
 
 
+@pytest.mark.parametrize("activation", ["LeakyRelu <alpha = 0.3> (c)", "Clip (c, low, high)"])
+def test_fused_activation_is_evaluated_too(activation):
+    """An activation with numbers of its own, which became part of a step, is part of what the step is held against."""
+    model = models.model(
+        f"g (float[1, 4, 5, 6] x) => (float[1, 3, h, w] y) {{ c = ConvTranspose (x, w) a = {activation} y = Neg (a) }}",
+        w=models.random(4, 3, 3, 3), low=np.float32(-1), high=np.float32(2),
+    )  # fmt: skip
+    done = unpool.report(model, {"x": models.random(1, 4, 5, 6)}, wanted=Wanted(effort=None))
+    grown = done.accuracy[0]
+    assert (grown.node, grown.exact.refusal, grown.onnxruntime.refusal) == ("ConvTranspose->a", "", "")
+    assert max(grown.exact.largest, grown.onnxruntime.largest) < 1e-6
+
+
 def test_an_error_is_told():
     """One wrong element of a step is counted, and measured against the largest value."""
     session = unpool.InferenceSession(models.model(ROUND_TRIP))

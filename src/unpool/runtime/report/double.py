@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -16,6 +16,7 @@ from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.onnx_reference import new_ops
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SMALL = tuple(helper.tensor_dtype_to_np_dtype(one) for one in FLOATS)
 TYPE_ATTRIBUTES = ("to", "dtype")
 """Attributes that name the type of what a node makes."""
 
@@ -70,8 +71,7 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
 
 
 def _widened(array: AnyArray) -> AnyArray:
-    is_small = array.dtype.kind in "fV" and array.dtype.itemsize < 8
-    return array.astype(np.float64) if is_small else array
+    return array.astype(np.float64) if array.dtype in SMALL else array
 
 
 class Conv(OpRun):
@@ -106,13 +106,12 @@ def _products(x: AnyArray, w: AnyArray, windows: Sequence[Window], small: Sequen
 
 
 def _pads(sizes: Sequence[int], windows: Sequence[Window], given: Mapping[str, Any]) -> list[tuple[int, int]]:
-    mode, pads = given.get("auto_pad") or "NOTSET", given.get("pads") or [0] * 2 * len(sizes)
-    if not mode.startswith("SAME"):
-        return (
-            list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
-            if mode == "NOTSET"
-            else [(0, 0)] * len(sizes)
-        )
+    rank, mode = len(sizes), given.get("auto_pad") or "NOTSET"
+    if mode == "NOTSET":
+        pads = given.get("pads") or [0] * 2 * rank
+        return list(zip(pads[:rank], pads[rank:], strict=True))
+    if mode == "VALID":
+        return [(0, 0)] * rank
     odd = OddSide.END if mode == "SAME_UPPER" else OddSide.BEGIN
     found = []
     for size, one in zip(sizes, windows, strict=True):

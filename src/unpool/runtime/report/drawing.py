@@ -100,24 +100,19 @@ def body(presets: Mapping[str, Settings] = EXAMPLES) -> Markup:
     """A drawing alone, for a page that has style and script."""
     given = [{"name": name, "settings": in_script(one)} for name, one in presets.items()]
     sliders = {name: _slider(name, title, low, high) for name, title, low, high in SLIDERS}
-    position = sliders.pop("position")
-    operator, opset, output_size = (
-        _choice("operator", "operator", OPERATORS),
-        sliders.pop("opset"),
-        sliders.pop("outputSize"),
-    )
+    window = (sliders[name] for name in ("size", "kernel", "stride", "dilation", "begin", "end"))
     return element(
         "div",
         element(
             "div",
             _labelled("start from", _options(enumerate(presets), class_="presets"), "wide first"),
-            operator, opset, *list(sliders.values())[:6],
+            _choice("operator", "operator", OPERATORS), sliders["opset"], *window,
             _check("ceil", "ceil_mode"), _choice("autoPad", "auto_pad", AUTO_PAD), sliders["outputPadding"],
-            _check("asksSize", "output_shape"), output_size,
+            _check("asksSize", "output_shape"), sliders["outputSize"],
             class_="controls",
         ),
         element("div", element("svg", role="img"), class_="scroll", tabindex="0", role="region", aria_label="Drawing"),
-        position,
+        sliders["position"],
         element("output", class_="said", aria_live="polite"),
         element("dl", *(_number(name) for name in NUMBERS), class_="numbers"),
         element("ol", class_="steps", tabindex="0", aria_label="The output size, step by step"),

@@ -86,7 +86,9 @@ def map_pair(ran: Watched, prepared: Prepared, constants: Mapping[str, AnyArray]
     is_pool = node.op_type == "MaxPool"
     small = y if is_pool else x
     channel = int(np.argmax(np.nan_to_num(small[0].astype(np.float64)).reshape(small.shape[1], -1).std(axis=1)))
-    chosen = _chosen_by_pool(node, x, channel) if is_pool else _written(node, values, prepared, channel)
+    chosen = (
+        _chosen(node, x, channel, prepared.meaning.compat) if is_pool else _written(node, values, prepared, channel)
+    )
     large = x if is_pool else y
     depth = tuple(size // 2 for size in large.shape[2:-2])
     sides = {
@@ -119,11 +121,11 @@ def _feature_map(side: _Side, area: Area, marks: NDArray[np.bool_] | None) -> Fe
     return FeatureMap(side.name, side.array.shape, low, high, area, whole(side.plane, area), near, count)
 
 
-def _chosen_by_pool(node: onnx.NodeProto, x: AnyArray, channel: int) -> NDArray[np.bool_]:
+def _chosen(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDArray[np.bool_]:
     """Where the maxima of one channel of the first image are."""
     given = {name: value for name, value in attributes(node).items() if name != "storage_order"}
     plane = np.ascontiguousarray(x[:1, channel : channel + 1])
-    _, indices = functional.max_pool(plane, **given, return_indices=True)
+    _, indices = functional.max_pool(plane, **given, return_indices=True, compat=compat)
     marks = np.zeros(plane.size, bool)
     marks[indices[indices >= 0]] = True
     return marks.reshape(plane.shape[2:])

@@ -158,7 +158,9 @@ const windowDrawing = (() => {
     const choose = root.querySelector(".presets");
     const show = (number) => { put(root, presets[number].settings); control(root, "position").value = 0; refresh(); };
     choose.addEventListener("change", () => show(Number(choose.value)));
-    root.addEventListener("input", (event) => { if (event.target !== choose) refresh(); });
+    for (const kind of ["input", "change"]) {
+      root.addEventListener(kind, (event) => { if (event.target !== choose) refresh(); });
+    }
     root.querySelector("svg").addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
       if (place !== undefined) { control(root, "position").value = place; refresh(); }
