@@ -3,8 +3,11 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,11 @@ from unpool.cli.exits import print_error
 from unpool.cli.inputs import Item
 from unpool.cli.model import sizes
 from unpool.cli.run import Outcome, Result, Steps
+from unpool.cli.streams import Told
+from unpool.runtime.streams.progress import Progress as TileProgress
 
 NAMED_AREAS = 6
+SECONDS_BETWEEN_LINES = 10
 
 
 def set_up_log(verbose: bool) -> None:
@@ -67,6 +73,35 @@ def progress(quiet: bool) -> Steps:
     return walk
 
 
+@contextmanager
+def tile_progress(quiet: bool) -> Iterator[Told]:
+    """Tells how far a run over windows is: a bar on a terminal, else a line on stderr now and then."""
+    console, last = Console(stderr=True), time.monotonic()
+    is_shown = not quiet and console.is_terminal
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(now: TileProgress) -> None:
+            nonlocal last
+            bar.update(task, total=now.tiles, completed=now.done, description=pace(now))
+            if not quiet and not is_shown and time.monotonic() - last > SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
+
+        yield tell
+
+
+def pace(now: TileProgress) -> str:
+    """How fast a run over windows is.
+
+    >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
+    '2.00 tiles/s, 0:00:20 left, 1.00 GiB at most'
+    """
+    left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
+    return f"{now.rate:.2f} tiles/s, {left} left, {now.peak / 2**30:.2f} GiB at most"
+
+
 def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
     """One line per written file, or one JSON document; on stderr what was taken for granted, and what failed."""
     for line in notes(outcome.results):
@@ -107,7 +142,13 @@ def describe(result: Result) -> str:
         f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip() for name, (shape, kind) in arrays.items()
     )
     areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
-    return f"{result.path}: {held}{areas} ({result.seconds:.3f} s)"
+    tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
+    return f"{result.path}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
+
+
+def _tiles(done: TileProgress) -> str:
+    before = f", {done.resumed} of them before" if done.resumed else ""
+    return f"{done.tiles} tiles{before}, {done.peak / 2**30:.2f} GiB at most"
 
 
 def _areas(areas: Mapping[str, float]) -> str:

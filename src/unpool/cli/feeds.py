@@ -83,17 +83,24 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
     first: Picture | None = None
     notes: list[str] = []
     for name, source in item.sources.items():
-        slot = slots[name]
-        if source.is_image:
-            read = read_image(source.path, slot.spatial_rank(rule.layout), slot.channels(rule.layout))
-            picture = read if rule.white is None else Picture(read.pixels, rule.white)
-            first = first or picture
-            notes += [] if rule.white is not None else _notes(picture, slot)
-            arrays[name] = to_input(picture, slot, rule, str(source))
-        else:
-            arrays[name] = _as_stored(_read_array(source), slot)
-        slot.check(arrays[name], str(source))
+        arrays[name], picture, told = read_one(source, slots[name], rule)
+        first = first or picture
+        notes += told
     return Feed(arrays, first, tuple(dict.fromkeys(notes)))
+
+
+def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
+    """The array for one input, the picture that it was made of, and what was taken for granted about its pixels."""
+    picture, told = None, []
+    if source.is_image:
+        read = read_image(source.path, slot.spatial_rank(rule.layout), slot.channels(rule.layout))
+        picture = read if rule.white is None else Picture(read.pixels, rule.white)
+        told = [] if rule.white is not None else pixel_notes(picture.pixels.dtype, picture.white, slot)
+        array = to_input(picture, slot, rule, str(source))
+    else:
+        array = _as_stored(_read_array(source), slot)
+    slot.check(array, str(source))
+    return array, picture, told
 
 
 def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
@@ -109,8 +116,8 @@ def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDAr
     return dict(read_feed(items[0], slots, PixelRule()).arrays)
 
 
-def _notes(picture: Picture, slot: Slot) -> list[str]:
-    dtype, white = picture.pixels.dtype, picture.white
+def pixel_notes(dtype: np.dtype[Any], white: float | None, slot: Slot) -> list[str]:
+    """What is taken for granted about pixels of a type, of which one value means white."""
     if white is None:
         return [f"its numbers, {dtype}, go in as they are: the file does not say which one is white. --white says it"]
     if white == WHITE:

@@ -13,7 +13,8 @@ from unpool.cli.safe_names import safe_names
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
 ARRAY_SUFFIXES = (".npy", ".npz")
-READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES
+WINDOW_SUFFIXES = (".zarr", ".nii", ".nii.gz")
+READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES + WINDOW_SUFFIXES
 
 _log = logging.getLogger("unpool.cli")
 
@@ -29,6 +30,16 @@ class Source:
     def is_image(self) -> bool:
         """Whether the file is read as an image."""
         return self.path.suffix.lower() in IMAGE_SUFFIXES
+
+    @property
+    def is_for_windows(self) -> bool:
+        """Whether the file is always read window by window."""
+        return self.path.name.lower().endswith(WINDOW_SUFFIXES)
+
+    @property
+    def stem(self) -> str:
+        """Its name without what says the format."""
+        return self.path.stem.removesuffix(".nii")
 
     def __str__(self) -> str:
         return str(self.path) if self.member is None else f"{self.path}[{self.member}]"
@@ -49,7 +60,7 @@ class Item:
     @property
     def label(self) -> str:
         """The file the result is named after."""
-        return str(next((source.path for source in self.sources.values() if source.path.stem == self.stem), self.stem))
+        return str(next((source.path for source in self.sources.values() if source.stem == self.stem), self.stem))
 
 
 @dataclass(frozen=True)
@@ -136,9 +147,9 @@ def _sources(text: str, names: Sequence[str], failed: list[Failure]) -> list[tup
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        visible = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
-        files = [file for file in visible if file.suffix.lower() in READABLE]
+    if path.is_dir() and path.suffix.lower() != ".zarr":
+        visible = [file for file in sorted(path.iterdir()) if _is_file(file) and not file.name.startswith(".")]
+        files = [file for file in visible if file.name.lower().endswith(READABLE)]
         if not files:
             raise FileError(f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none.")
         if len(files) < len(visible):
@@ -146,9 +157,13 @@ def _files(path: Path) -> list[Path]:
         return files
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
-    if path.suffix.lower() not in READABLE:
+    if not path.name.lower().endswith(READABLE):
         raise FileError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}.")
     return [path]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() or path.suffix.lower() == ".zarr"
 
 
 def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, Source]]:
@@ -172,7 +187,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
 def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for source in sources:
-        stem = source.path.stem
+        stem = source.stem
         if stem in found:
             raise UsageError(
                 f"-i: {found[stem]} and {source} are both for input {name!r} and would share the "

@@ -62,6 +62,15 @@ class Format(StrEnum):
     NPZ = "npz"
     PNG = "png"
     TIF = "tif"
+    ZARR = "zarr"
+    NII = "nii"
+
+
+class Blend(StrEnum):
+    """How results of overlapping windows become one."""
+
+    CONSTANT = "constant"
+    GAUSSIAN = "gaussian"
 
 
 def number(option: str, text: str) -> float:

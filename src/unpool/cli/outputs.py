@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 PICTURE_FORMATS = ("png", "tif")
 ARRAY_FORMATS = ("npy", "npz")
-SUFFIXES = {".npy": "npy", ".npz": "npz", ".png": "png", ".tif": "tif", ".tiff": "tif"}
+WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
+SUFFIXES = {
+    ".npy": "npy", ".npz": "npz", ".png": "png", ".tif": "tif", ".tiff": "tif", ".zarr": "zarr", ".nii": "nii",
+}  # fmt: skip
 
 _log = logging.getLogger("unpool.cli")
 
@@ -51,7 +54,7 @@ def refuse_stdout(output: Path) -> None:
 
 def is_folder(output: Path) -> bool:
     """Whether results go into this path as a folder: it is one, or it is free and has no suffix."""
-    return output.is_dir() or (not output.suffix and not output.exists())
+    return (output.is_dir() and output.suffix.lower() != ".zarr") or (not output.suffix and not output.exists())
 
 
 def format_of(path: Path) -> str:
@@ -59,7 +62,9 @@ def format_of(path: Path) -> str:
     try:
         return SUFFIXES[path.suffix.lower()]
     except KeyError:
-        raise UsageError(f"-o {path}: expected .npy, .npz, .png, .tif or a folder, got {path.suffix!r}.") from None
+        raise UsageError(
+            f"-o {path}: expected .npy, .npz, .png, .tif, .zarr, .nii or a folder, got {path.suffix!r}."
+        ) from None
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:

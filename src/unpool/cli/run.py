@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,12 @@ from unpool.cli.outputs import check_kind, elements, is_folder, targets
 from unpool.cli.render import write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
+from unpool.cli.streams import Told, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.errors import UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
+from unpool.runtime.streams.progress import Progress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -37,6 +39,7 @@ class Result:
         areas: share of the area by class.
         notes: what was taken for granted about the pixels that went in.
         members: the names of arrays in the file, where they are others.
+        progress: the tiles that were run, where files were read and written window by window.
     """
 
     source: str
@@ -46,6 +49,7 @@ class Result:
     areas: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -56,7 +60,8 @@ class Result:
             "arrays": arrays,
             "seconds": round(self.seconds, 6),
         }
-        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members)}
+        tiles = {} if self.progress is None else asdict(self.progress)
+        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
         return plain | {name: value for name, value in more.items() if value}
 
 
@@ -68,7 +73,7 @@ class Outcome:
     failed: list[Failure]
 
 
-def run(request: Request, steps: Steps = iter) -> Outcome:
+def run(request: Request, steps: Steps = iter, told: Told = lambda _: None) -> Outcome:
     """Run the model on every item and write the results.
 
     Of several items, those that cannot be read or do not fit are left out. On an error of the only item, on one that
@@ -77,20 +82,22 @@ def run(request: Request, steps: Steps = iter) -> Outcome:
     Args:
         request: the command line.
         steps: goes through the items, and may show how far it is.
+        told: is called with how far a run over windows is.
 
     Returns:
         one result per written file, in the order of the items, and the items that failed.
     """
     request.check()
-    session = open_session(request.model, request.session)
-    runner = _Runner(request, session, slots(session), _wanted(request, session.get_outputs()))
+    is_lean = request.needs_windows or request.tiles.size is not None
+    session = open_session(request.model, replace(request.session, is_lean=is_lean))
+    runner = _Runner(request, session, slots(session), _wanted(request, session.get_outputs()), told)
     found = collect(request.inputs, list(runner.slots))
     places = targets(request.output, [item.stem for item in found.items], request.format)
     read = [request.model, *outside(request.model).paths(request.model)]
     _keep_sources(places.values(), [*read, *(path for item in found.items for path in item.paths)])
     _check_pictures(request, found.items)
     for place in places.values():
-        if place.parent.exists():
+        if place.parent.exists() and request.format != "zarr":
             place_of(place)
     results: list[Result] = []
     with FileSet() as files:
@@ -114,9 +121,12 @@ class _Runner:
     session: "InferenceSession"
     slots: Mapping[str, Slot]
     wanted: Sequence[str]
+    told: Told
 
     def one(self, item: Item, place: Path, files: FileSet) -> Result:
         """Run one item into one file."""
+        if takes_windows(self.request, item, self.session, self.wanted):
+            return self._by_windows(item, place)
         feed = read_feed(item, self.slots, self.request.rule)
         begin = time.perf_counter()
         request = self.request
@@ -129,6 +139,14 @@ class _Runner:
         names = safe_names(written) if self.request.format == "npz" else {}
         others = {name: member for name, member in names.items() if name != member}
         return Result(item.label, place, held, seconds, areas, feed.notes, others)
+
+    def _by_windows(self, item: Item, place: Path) -> Result:
+        """Run one item over windows of files."""
+        begin = time.perf_counter()
+        done, notes = run_over_windows(self.session, self.request, item, self.slots, place, self.told)
+        held = {self.wanted[0]: (done.shape, str(done.dtype))}
+        seconds = time.perf_counter() - begin
+        return Result(item.label, place, held, seconds, notes=tuple(notes), progress=done.progress)
 
 
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:

@@ -6,13 +6,17 @@ from pathlib import Path
 from unpool.cli.exits import UsageError
 from unpool.cli.feeds import PixelRule
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder, refuse_stdout
+from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS, format_of, is_folder, refuse_stdout
 from unpool.cli.tiles import TileOptions
 
 
 @dataclass(frozen=True)
 class Request:
-    """One command line; `wanted` is the name of an output, `form` the format of the files in a folder."""
+    """One command line.
+
+    `wanted` is the name of an output, `form` the format of the files in a folder; `resume` goes on with an unfinished
+    run, `level` is of a pyramid.
+    """
 
     model: Path
     inputs: tuple[str, ...]
@@ -26,6 +30,8 @@ class Request:
     alpha: float = 0.5
     form: str | None = None
     tiles: TileOptions = field(default_factory=TileOptions)
+    resume: bool = False
+    level: int = 0
 
     @property
     def makes_classes(self) -> bool:
@@ -34,10 +40,20 @@ class Request:
 
     @property
     def format(self) -> str:
-        """Format of the files: npy, npz, png or tif."""
+        """Format of the files: npy, npz, png, tif, zarr or nii."""
         if is_folder(self.output):
             return self.form or ("png" if self.makes_classes else "npy")
         return format_of(self.output)
+
+    @property
+    def needs_windows(self) -> bool:
+        """Whether the run goes through files window by window, whatever the size."""
+        return self.resume or self.level > 0 or self.format in ("zarr", "nii")
+
+    @property
+    def may_take_windows(self) -> bool:
+        """Whether what is asked for can be written window by window."""
+        return self.format in WINDOW_FORMATS and not self.overlay and self.tiles.blend is None
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
@@ -46,5 +62,10 @@ class Request:
             raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
         if self.overlay and self.format not in PICTURE_FORMATS:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
+        if self.needs_windows and not self.may_take_windows:
+            what = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
+            raise UsageError(
+                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay and --blend. Leave them out."
+            )
         if self.classes is not None and not self.makes_classes:
             raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")

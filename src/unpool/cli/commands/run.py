@@ -6,11 +6,23 @@ from typing import Annotated
 import typer
 
 from unpool.cli.exits import UNFIT, guard
-from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, Provider, number, numbers, positive_numbers
+from unpool.cli.option_values import (
+    Blend,
+    Compat,
+    Format,
+    IndexSpace,
+    Layout,
+    Provider,
+    number,
+    numbers,
+    positive_numbers,
+)
 from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
 
-INPUT_HELP = ".npy, .npz, .png, .jpg, .tif, or a folder of these; NAME=PATH for one of several inputs."
-OUTPUT_HELP = ".npy, .npz, .png, .tif, or a folder: one file per input."
+INPUT_HELP = (
+    ".npy, .npz, .png, .jpg, .tif, .zarr, .nii, .nii.gz, or a folder of these; NAME=PATH for one of several inputs."
+)
+OUTPUT_HELP = ".npy, .npz, .png, .tif, .zarr, .nii, or a folder: one file per input."
 
 
 def run(
@@ -65,6 +77,19 @@ def run(
             metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
         ),
     ] = None,
+    blend: Annotated[
+        Blend | None,
+        typer.Option(
+            help="Average overlapping tiles, for models of which no exact ones can be had.", show_default="exact"
+        ),
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Of tiles with --blend.", show_default="0.25")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
+    ] = False,
+    level: Annotated[int, typer.Option(min=0, help="Of a .tif or .zarr pyramid; 0 is the full size.")] = 0,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +118,7 @@ def run(
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
-        from unpool.cli.tiles import tile_options
+        from unpool.cli.tiles import blended, tile_options
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
@@ -115,9 +140,15 @@ def run(
             classes=names,
             alpha=alpha,
             form=form,
-            tiles=tile_options(tile, max_memory),
+            tiles=blended(tile_options(tile, max_memory), blend, overlap),
+            resume=resume,
+            level=level,
         )
-        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
+        if scheduler is not None:
+            outcome = on_cluster(request, scheduler)
+        else:
+            with console.tile_progress(quiet or len(inputs) > 1) as told:
+                outcome = run_request(request, console.progress(quiet), told)
         console.print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(UNFIT)
