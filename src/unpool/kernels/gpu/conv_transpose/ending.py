@@ -32,7 +32,7 @@ def share(call, is_wanted, how: tl.constexpr):
 def write(total, tensors, spot, block, call, how: tl.constexpr):
     """Add the bias to sums, activate them, round them once, and put them where they belong.
 
-    `tensors` are the bias and y; `spot` are coordinates, images and the phase; `block` is the group, which positions
+    `tensors` are the bias, y, and the strides of y; `spot` are coordinates, images and the phase; `block` is the group, which positions
     are there, and the numbers of the maps.
     """
     kind: tl.constexpr = how.kind
@@ -45,6 +45,6 @@ def write(total, tensors, spot, block, call, how: tl.constexpr):
     bits = narrow(activate(total, activation, params), kind)
     place, is_there = target_of(spot[0], spot[2], call.lines)
     is_there = is_there & block[1]
-    rows = spot[1] * call.y.batch + place * call.y.place
-    columns = columns * call.y.channel
+    rows = spot[1] * tensors[2][0] + place * tensors[2][2]
+    columns = columns * tensors[2][1]
     tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=is_there[:, None] & is_map[None, :])

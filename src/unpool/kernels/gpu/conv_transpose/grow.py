@@ -98,7 +98,7 @@ def launch(growth: Growth) -> Run:
     is_dense = growth.kind != "float64" and min(growth.channels, growth.maps) >= _LEAST
 
     def run(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, y: torch.Tensor) -> None:
-        packed, out = _packed(w, growth.groups), bits_of(y)
+        packed, out = _packed(w, growth.groups, taps), bits_of(y)
         skips = torch.isfinite(w).all().to(torch.int32) if is_dense else packed
         for kernel, module in ((products.add_products, products), (sums.add_sums, sums))[not is_dense :]:
             how = _how(growth, call, module.blocks_of(call, growth.kind), b is not None, is_dense, max(sizes) >= LIMIT32)
@@ -107,9 +107,9 @@ def launch(growth: Growth) -> Run:
     return run
 
 
-def _packed(w: torch.Tensor, groups: int) -> torch.Tensor:
+def _packed(w: torch.Tensor, groups: int, taps: int) -> torch.Tensor:
     """Weights as (groups, taps, channels, maps), so that maps are neighbours."""
-    return w.reshape(groups, w.shape[0] // groups, w.shape[1], -1).permute(0, 3, 1, 2).contiguous()
+    return w.reshape(groups, w.shape[0] // groups, w.shape[1], taps).permute(0, 3, 1, 2).contiguous()
 
 
 def _how(

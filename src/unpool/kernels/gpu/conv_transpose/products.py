@@ -41,7 +41,9 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
     phase, group, positions, is_position, maps = share(call, is_wanted, how)
     axes = phase_of(phase, call.lines)
     at, batch = positions_of(positions, call.lines)
-    x += group * call.channels * call.x.channel
+    per_x = (call.x.batch, call.x.channel, call.x.place)
+    per_y = (call.y.batch, call.y.channel, call.y.place)
+    x += group * call.channels * per_x[1]
     w += group * call.taps * call.channels * call.maps
     columns = tl.cdiv(call.channels, CHANNELS)
     total = tl.zeros([POSITIONS, MAPS], tl.float32)
@@ -50,8 +52,8 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
         is_there = is_there & is_position
         channels = step % columns * CHANNELS + tl.arange(0, CHANNELS)
         is_channel = channels < call.channels
-        rows = batch * call.x.batch + place * call.x.place
-        inputs = x + rows[:, None] + (channels * call.x.channel)[None, :]
+        rows = batch * per_x[0] + place * per_x[2]
+        inputs = x + rows[:, None] + (channels * per_x[1])[None, :]
         left = tl.load(inputs, mask=is_there[:, None] & is_channel[None, :], other=0)
         lines = (tap * call.channels + channels) * call.maps
         weights = w + lines[:, None] + maps[None, :]
@@ -60,4 +62,4 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
             left = left.to(tl.float32)
             right = right.to(tl.float32)
         total = tl.dot(left, right, total, input_precision=precision)
-    write(total, (b, y), (at, batch, axes), (group, is_position, maps), call, how)
+    write(total, (b, y, per_y), (at, batch, axes), (group, is_position, maps), call, how)

@@ -38,16 +38,18 @@ def add_sums(x, w, b, y, is_finite, call, how: tl.constexpr):
     phase, group, positions, is_position, maps = share(call, is_wanted, how)
     axes = phase_of(phase, call.lines)
     at, batch = positions_of(positions, call.lines)
-    x += group * call.channels * call.x.channel
+    per_x = (call.x.batch, call.x.channel, call.x.place)
+    per_y = (call.y.batch, call.y.channel, call.y.place)
+    x += group * call.channels * per_x[1]
     w += group * call.taps * call.channels * call.maps
     total = tl.zeros([POSITIONS, MAPS], wide)
     for step in range(taps_of(axes) * call.channels * is_wanted):
         channel = step % call.channels
         tap, place, is_there = source_of(step // call.channels, at, axes, call.lines)
         is_there = is_there & is_position
-        rows = batch * call.x.batch + place * call.x.place + channel * call.x.channel
+        rows = batch * per_x[0] + place * per_x[2] + channel * per_x[1]
         left = tl.load(x + rows, mask=is_there, other=0).to(wide)
         line = (tap * call.channels + channel) * call.maps
         right = tl.load(w + line + maps, mask=maps < call.maps, other=0).to(wide)
         total = tl.where(is_there[:, None], total + left[:, None] * right[None, :], total)
-    write(total, (b, y), (at, batch, axes), (group, is_position, maps), call, how)
+    write(total, (b, y, per_y), (at, batch, axes), (group, is_position, maps), call, how)

@@ -9,7 +9,7 @@ so results are the same every time. 16-bit floats are added in float32 and round
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -30,6 +30,10 @@ from unpool.kernels.gpu.tiles import (
     tile_for,
     window_at,
 )
+
+
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Writes y of (grad, indices, y); all without gaps, in one layout; indices count inside their own plane."""
 
 
 class _Line(NamedTuple):
@@ -61,8 +65,8 @@ class _How:
 
 def launch(
     axes: tuple[Axis, ...], batch: int, channels: int, kind: str, *, is_channels_last: bool
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
-    """What writes y of (grad, indices, y); all without gaps, in one layout; indices count inside their own plane."""
+) -> Run:
+    """What computes the gradient of a pool of these windows."""
     grid = grid_of(batch, channels, tuple(axis.large for axis in axes), is_channels_last)
     small, large = (math.prod(sizes) for sizes in ([axis.small for axis in axes], grid.sizes))
     reach = max(axis.large + axis.begin + axis.window.reach for axis in axes)

@@ -11,6 +11,6 @@ nobody waits for the device. Where an index is out of range, memory of the calle
 becomes NaN. Gradients: `per_plane.py`.
 """
 
-from unpool.kernels.gpu.max_unpool.unpool import Unpool, launch
+from unpool.kernels.gpu.max_unpool.unpool import Run, Unpool, launch
 
-__all__ = ["Unpool", "launch"]
+__all__ = ["Run", "Unpool", "launch"]
