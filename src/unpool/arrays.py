@@ -17,7 +17,7 @@ _CPU_DEVICES = (1, 3)  # kDLCPU and kDLCUDAHost of DLPack
 _GPU_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
 
 GPU_KINDS = {"cuda"}
-"""Devices, as torch names them, whose tensors go to the kernels in Triton. Tests add "cpu" where they interpret them."""
+"""Devices, as torch names them, whose tensors go to the kernels in Triton. Tests that interpret these add "cpu"."""
 
 
 def to_numpy(x: Any, name: str) -> AnyArray:

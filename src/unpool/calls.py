@@ -114,7 +114,9 @@ def _call_on_gpu(
     given = (*inputs[:2], _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
     targets = () if out is None else out if how[4] == 2 else (out,)
     if not isinstance(targets, tuple) or (targets and len(targets) != how[4]):
-        raise UnpoolError(f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
+        raise UnpoolError(
+            f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
+        )
     made = gpu.run(spec, given, outputs=how[4], out=targets, check=check)
     if out is not None:
         return out

@@ -1,4 +1,4 @@
-"""The kernels in Triton in tests: on a GPU where there is one, otherwise in Triton's interpreter on tensors of the CPU."""
+"""The kernels in Triton in tests: on a GPU where there is one, otherwise interpreted, on tensors of the CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,9 +1,9 @@
 """Where a resolved call meets a kernel on a GPU: tensors on a CUDA device in and out, on the current stream.
 
-    tensors.py    the caller's arrays <-> tensors, their types, and where results are written
-    verdicts.py   what is wrong with indices, which only the device knows
-    per_plane.py  unpooling and gradients on torch's indices
-    one file per operator
+tensors.py    the caller's arrays <-> tensors, their types, and where results are written
+verdicts.py   what is wrong with indices, which only the device knows
+per_plane.py  unpooling and gradients on torch's indices
+one file per operator
 """
 
 from collections.abc import Sequence
@@ -66,21 +66,22 @@ def run(
         inputs, shape = inputs[:2], host_shape(row, inputs[2])
     given = [None if each is None else tensor_of(row, name, each) for name, each in zip(names, inputs, strict=False)]
     x, *others = given
-    assert x is not None, "the first input was checked"
+    assert x is not None, "required inputs were checked"
     for name, each in zip(names[1:], others, strict=False):
         if each is not None and each.device != x.device:
             raise UnpoolError(f"{row.label}: {name} needs the device of X, {x.device}, got {each.device}. Move it.")
     targets = (*out, None, None)[:outputs]
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane).run(x, targets)
+    second = others[0]
+    assert second is not None, "required inputs were checked"
     if isinstance(spec, MaxUnpoolSpec):
-        indices = others[0]
-        prepared = _max_unpool(spec, tuple(x.shape), x.dtype, tuple(indices.shape), indices.dtype, shape)
-        return prepared.run(x, indices, targets, check)
-    w, b = others[0], others[1] if len(others) > 1 else None
+        prepared = _max_unpool(spec, tuple(x.shape), x.dtype, tuple(second.shape), second.dtype, shape)
+        return prepared.run(x, second, targets, check)
+    b = others[1] if len(others) > 1 else None
     bias = None if b is None else (tuple(b.shape), b.dtype)
-    prepared = _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(w.shape), w.dtype), bias)
-    return prepared.run(x, w, b, targets)
+    growing = _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
+    return growing.run(x, second, b, targets)
 
 
 def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:

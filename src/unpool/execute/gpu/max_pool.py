@@ -34,17 +34,25 @@ class GpuMaxPool:
         if not self._has_indices:
             self._launch(x.contiguous(), work, None)
             return (_put(work, y),)
-        found = places = None
-        if not self.row.is_channels_last or targets[1] is not None:
+        if not self.row.is_channels_last:
             shape = self._call.small.in_onnx_order()
             found, places = place(self.row, "Indices", targets[1], shape, (torch.int64, (x, y)))
-        if self.row.is_channels_last:
-            shape = self._call.small.in_layout(self.row)
-            places = torch.empty(shape, dtype=torch.int64, device=x.device)
+            self._launch(x.contiguous(), work, places)
+            return _put(work, y), _put(places, found)
+        return self._run_channels_last(x, (work, y), targets[1])
+
+    def _run_channels_last(
+        self, x: torch.Tensor, outputs: tuple[torch.Tensor, torch.Tensor], target: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        """As `run`, where the kernel writes indices in the order of y, and the caller sees them as (N, C, d1..dk)."""
+        work, y = outputs
+        places = torch.empty(work.shape, dtype=torch.int64, device=x.device)
+        found = view = places.movedim(-1, 1)
+        if target is not None:
+            shape = self._call.small.in_onnx_order()
+            found = place(self.row, "Indices", target, shape, (torch.int64, (x, y)))[0]
         self._launch(x.contiguous(), work, places)
-        if self.row.is_channels_last:
-            places = places.movedim(-1, 1)
-        return _put(work, y), places if found is None else _put(places, found)
+        return _put(work, y), _put(view, found)
 
 
 def _put(work: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -15,15 +15,16 @@ from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, index_type, text
 
 
-def tensor_of(row: Row, name: str, x: Any) -> torch.Tensor:
+def tensor_of(row: Row, name: str, array: Any) -> torch.Tensor:
     """A tensor that shares the memory of an array on a GPU.
 
     Raises:
         UnpoolError: it is elsewhere, or part of a gradient graph.
     """
-    if not isinstance(x, torch.Tensor):
+    x: torch.Tensor = array
+    if not isinstance(array, torch.Tensor):
         try:
-            x = torch.from_dlpack(x)
+            x = torch.utils.dlpack.from_dlpack(array)
         except Exception as cause:
             raise UnpoolError(
                 f"{row.label}: {name} expects an array that torch can view, got {cause}. Convert it."
@@ -53,7 +54,9 @@ def host_shape(row: Row, output_shape: Any) -> tuple[int, ...] | None:
     sizes = np.asarray(output_shape)
     index_type(row.label, "output_shape", sizes.dtype)
     if sizes.ndim != 1:
-        raise UnpoolError(f"{row.label}: output_shape needs rank 1, got shape {text(sizes.shape)}. Give one size per axis.")
+        raise UnpoolError(
+            f"{row.label}: output_shape needs rank 1, got shape {text(sizes.shape)}. Give one size per axis."
+        )
     return tuple(int(size) for size in sizes)
 
 
@@ -109,7 +112,9 @@ def place(
             f"and {target.device}."
         )
     if any(_overlap(target, each) for each in inputs):
-        raise UnpoolError(f"{where} needs memory of its own, got memory shared with another argument. Pass a new array.")
+        raise UnpoolError(
+            f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
+        )
     return target, target if target.is_contiguous() else torch.empty(shape, dtype=dtype, device=device)
 
 

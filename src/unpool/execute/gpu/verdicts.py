@@ -38,7 +38,7 @@ def judge(verdict: torch.Tensor, check: str, describe: Callable[[list[int]], Ind
     elif not torch.cuda.is_current_stream_capturing():
         host = torch.empty(verdict.shape, dtype=verdict.dtype, pin_memory=True)
         host.copy_(verdict, non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(verdict.device))
         _pending.append(_Pending(host, event, describe))
 

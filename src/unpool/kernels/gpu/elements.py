@@ -1,4 +1,4 @@
-"""Elements as kernels see them: the bits that arrays hold, numbers that compare as they do, and numbers to compute with.
+"""Elements as kernels see them: the bits in arrays, numbers that compare as they do, and numbers to compute with.
 
 Whatever only compares or copies works on bits, so that no device, flag or version of a compiler can change a result.
 The kinds are the names of `unpool.dtypes`: float16, bfloat16, float32, float64, int8, uint8.

@@ -32,8 +32,8 @@ def share(call, is_wanted, how: tl.constexpr):
 def write(total, tensors, spot, block, call, how: tl.constexpr):
     """Add the bias to sums, activate them, round them once, and put them where they belong.
 
-    `tensors` are the bias, y, and the strides of y; `spot` are coordinates, images and the phase; `block` is the group, which positions
-    are there, and the numbers of the maps.
+    `tensors` are the bias, y, and the strides of y; `spot` are coordinates, images and the phase; `block` is the group,
+    which positions are there, and the numbers of the maps.
     """
     kind: tl.constexpr = how.kind
     activation: tl.constexpr = how.activation

@@ -1,6 +1,6 @@
 """Transposed convolution: what is asked for, and the kernels in their order.
 
-    y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
+y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
 """
 
 import math
@@ -95,14 +95,20 @@ def launch(growth: Growth) -> Run:
     )  # fmt: skip
     reach = max(line.large + line.begin + line.stride + line.window * line.dilation for line in lines)
     sizes = growth.batch * channels * small, growth.batch * maps * large, channels * growth.maps * taps, reach
+    is_wide = max(sizes) >= LIMIT32
+    ways = (products.add_products, products.blocks_of), (sums.add_sums, sums.blocks_of)
     is_dense = growth.kind != "float64" and min(growth.channels, growth.maps) >= _LEAST
 
     def run(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, y: torch.Tensor) -> None:
         packed, out = _packed(w, growth.groups, taps), bits_of(y)
         skips = torch.isfinite(w).all().to(torch.int32) if is_dense else packed
         for kernel, module in ((products.add_products, products), (sums.add_sums, sums))[not is_dense :]:
-            how = _how(growth, call, module.blocks_of(call, growth.kind), b is not None, is_dense, max(sizes) >= LIMIT32)
-            start(kernel, _programs(call, how), y.device, (x, packed, packed if b is None else b, out, skips, call, how))
+            how = _how(
+                growth, call, module.blocks_of(call, growth.kind), b is not None, is_dense, max(sizes) >= LIMIT32
+            )
+            start(
+                kernel, _programs(call, how), y.device, (x, packed, packed if b is None else b, out, skips, call, how)
+            )
 
     return run
 
@@ -112,9 +118,7 @@ def _packed(w: torch.Tensor, groups: int, taps: int) -> torch.Tensor:
     return w.reshape(groups, w.shape[0] // groups, w.shape[1], taps).permute(0, 3, 1, 2).contiguous()
 
 
-def _how(
-    growth: Growth, call: Call, sizes: tuple[int, int, int], has_bias: bool, may_skip: bool, is_wide: bool
-) -> How:
+def _how(growth: Growth, sizes: tuple[int, int, int], has_bias: bool, may_skip: bool, is_wide: bool) -> How:
     is_exact = torch.get_float32_matmul_precision() == "highest"
     return How(
         *sizes, growth.kind, is_wide, has_bias, may_skip, "ieee" if is_exact else "tf32", growth.activation,

@@ -24,10 +24,8 @@ IS_WIDENED = tl.constexpr(INTERPRETED)
 def blocks_of(call: "Call", kind: str) -> tuple[int, int, int]:
     """Positions, maps and channels of a block."""
     most = 64 if kind == "float32" else 128
-    return tuple(
-        max(16, power_of_two(size, limit))
-        for size, limit in ((call.positions, most), (call.maps, most), (call.channels, 32))
-    )
+    positions, maps = power_of_two(call.positions, most), power_of_two(call.maps, most)
+    return max(16, positions), max(16, maps), max(16, power_of_two(call.channels, 32))
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """Transposed convolution by sums of products, one channel and one tap at a time.
 
-A program has a block of positions of one phase, and of maps. Products are formed where a tap meets an input, and nowhere
-else: so weights may be infinite. Sums are float32, or float64 for float64.
+A program has a block of positions of one phase, and of maps. Products are formed where a tap meets an input, and
+nowhere else: so weights may be infinite. Sums are float32, or float64 for float64.
 """
 
 from typing import TYPE_CHECKING

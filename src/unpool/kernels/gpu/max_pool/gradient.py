@@ -31,7 +31,6 @@ from unpool.kernels.gpu.tiles import (
     window_at,
 )
 
-
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Writes y of (grad, indices, y); all without gaps, in one layout; indices count inside their own plane."""
 
@@ -55,7 +54,7 @@ class _Call(NamedTuple):
 
 @dataclass(frozen=True)
 class _How:
-    """What the compiled kernel depends on; `reaching` are the windows that reach an element, at most, along each axis."""
+    """What the compiled kernel depends on; `reaching` are windows that reach an element, at most, by axis."""
 
     tile: Tile
     reaching: tuple[int, ...]
@@ -63,9 +62,7 @@ class _How:
     kind: str
 
 
-def launch(
-    axes: tuple[Axis, ...], batch: int, channels: int, kind: str, *, is_channels_last: bool
-) -> Run:
+def launch(axes: tuple[Axis, ...], batch: int, channels: int, kind: str, *, is_channels_last: bool) -> Run:
     """What computes the gradient of a pool of these windows."""
     grid = grid_of(batch, channels, tuple(axis.large for axis in axes), is_channels_last)
     small, large = (math.prod(sizes) for sizes in ([axis.small for axis in axes], grid.sizes))

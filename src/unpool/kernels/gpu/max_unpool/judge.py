@@ -38,7 +38,7 @@ class Judged(NamedTuple):
     """What kernels get of a call; `small` and `larges` are elements of planes."""
 
     lines: tuple[Line, ...]
-    count: int
+    positions: int
     planes: int
     small: int
     larges: tuple[int, int]
@@ -83,7 +83,7 @@ def launch(unpool: "Unpool") -> Callable[[torch.Tensor], torch.Tensor]:
 
     def run(indices: torch.Tensor) -> torch.Tensor:
         verdict = torch.full((4,), NOTHING, dtype=torch.int64, device=indices.device)
-        start(judge_indices, blocks(call.count, how.block), indices.device, (indices, verdict, call, how))
+        start(judge_indices, blocks(call.positions, how.block), indices.device, (indices, verdict, call, how))
         return verdict
 
     return run
@@ -94,7 +94,7 @@ def judge_indices(indices, verdict, call, how: tl.constexpr):
     """One block of indices, int64 (N, C, d1..dk); in a block without fault nothing is written."""
     BLOCK: tl.constexpr = how.block
     position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    is_there = position < call.count
+    is_there = position < call.positions
     index = tl.load(indices + position, mask=is_there, other=0)
     _judge_space(position, index, is_there, verdict, call, how, 0)
     if how.has_inferred:

@@ -54,8 +54,8 @@ def launch(unpool: "Unpool") -> Callable[..., None]:
     strides = (strides_of(unpool.channels, size, unpool.is_channels_last) for size in (unpool.small, unpool.large))
     call = Call(judged_of(unpool), unpool.planes * unpool.large, unpool.channels, *strides)
     how = Owned(how_of(unpool), unpool.kind, unpool.activation, unpool.params)
-    kind = torch.int64 if call.judged.count >= LIMIT32 else torch.int32
-    over_y, over_x = (min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.places, call.judged.count))
+    kind = torch.int64 if call.judged.positions >= LIMIT32 else torch.int32
+    over_y, over_x = (min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.places, call.judged.positions))
 
     def run(x, indices, y, verdict, is_callers):
         owners = torch.empty(call.places, dtype=kind, device=y.device)
@@ -85,9 +85,9 @@ def claim(indices, owners, verdict, call, how: tl.constexpr):
     judged: tl.constexpr = how.judged
     is_inferred, is_right, is_near = ruling(verdict, judged)
     if is_right & (is_near == 0):
-        for block in range(tl.program_id(0), tl.cdiv(call.judged.count, BLOCK), tl.num_programs(0)):
+        for block in range(tl.program_id(0), tl.cdiv(call.judged.positions, BLOCK), tl.num_programs(0)):
             position = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
-            is_there = position < call.judged.count
+            is_there = position < call.judged.positions
             place = tl.load(indices + position, mask=is_there, other=0)
             if judged.per_plane:
                 place += position // call.judged.small * call.judged.larges[0]

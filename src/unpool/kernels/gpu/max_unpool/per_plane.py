@@ -51,9 +51,9 @@ def _verdict(model: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def number_places(indices, places, verdict, count, small, large, BLOCK: tl.constexpr):
+def number_places(indices, places, verdict, count, small, large, block: tl.constexpr):
     """Places in the whole tensor, -1 for an index that counts for nothing."""
-    position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     is_there = position < count
     index = tl.load(indices + position, mask=is_there, other=-1)
     is_inside = (index >= 0) & (index < large)
@@ -63,13 +63,13 @@ def number_places(indices, places, verdict, count, small, large, BLOCK: tl.const
 
 
 @triton.jit
-def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, BLOCK: tl.constexpr):
+def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, block: tl.constexpr):
     """Of each run of equal places that begins in this block the sum; grad and y are bits."""
-    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    number = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     place = tl.load(places + number, mask=number < count, other=-1)
     before = tl.load(places + number - 1, mask=(number > 0) & (number < count), other=-1)
     begins = (place >= 0) & (place != before)
-    total = tl.zeros([BLOCK], tl.float64 if kind == "float64" else tl.float32)
+    total = tl.zeros([block], tl.float64 if kind == "float64" else tl.float32)
     runs = begins
     while tl.max(runs.to(tl.int32)) > 0:
         position = tl.load(positions + number, mask=runs, other=0)
@@ -82,9 +82,9 @@ def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def take(grad, places, y, count, BLOCK: tl.constexpr):
+def take(grad, places, y, count, block: tl.constexpr):
     """Elements at places, as bits; 0 at -1."""
-    position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     is_there = position < count
     place = tl.load(places + position, mask=is_there, other=-1)
     tl.store(y + position, tl.load(grad + place, mask=place >= 0, other=0), mask=is_there)

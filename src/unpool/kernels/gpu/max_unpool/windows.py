@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Gather:
-    """What the compiled kernel depends on; `reaching` are the windows that reach an element, at most, along each axis."""
+    """What the compiled kernel depends on; `reaching` are windows that reach an element, at most, by axis."""
 
     tile: Tile
     judged: How
