@@ -56,7 +56,7 @@ def _between_0_and_1(v):
 @triton.jit
 def _sigmoid(v):
     decay = tl.exp(-tl.abs(v))
-    return tl.where(v < 0, decay, 1.0) / (1 + decay) + (v - v)
+    return tl.where(v < 0, decay, 1.0) / (1 + decay)
 
 
 @triton.jit

@@ -6,8 +6,8 @@
 | groups of few channels or maps, float64, weights with NaN or infinity | sums | nothing is multiplied by padding |
 
 Both part the output into phases, the positions that are equal modulo the stride: neighbours in a phase need
-neighbouring inputs, by the same taps (`phases.py`). Whether weights are finite is known on the device alone: where `products` may
-run, both kernels start, and one of them ends at once.
+neighbouring inputs, by the same taps (`phases.py`). Whether weights are finite is known on the device alone: where
+`products` may run, both kernels start, and one of them ends at once.
 """
 
 from unpool.kernels.gpu.conv_transpose.grow import Growth, launch

@@ -102,13 +102,10 @@ def launch(growth: Growth) -> Run:
     def run(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, y: torch.Tensor) -> None:
         packed, out = _packed(w, growth.groups, taps), bits_of(y)
         skips = torch.isfinite(w).all().to(torch.int32) if is_dense else packed
-        for kernel, module in ((products.add_products, products), (sums.add_sums, sums))[not is_dense :]:
-            how = _how(
-                growth, call, module.blocks_of(call, growth.kind), b is not None, is_dense, max(sizes) >= LIMIT32
-            )
-            start(
-                kernel, _programs(call, how), y.device, (x, packed, packed if b is None else b, out, skips, call, how)
-            )
+        tensors = x, packed, packed if b is None else b, out, skips
+        for kernel, blocks_of in ways[not is_dense :]:
+            how = _how(growth, blocks_of(call, growth.kind), b is not None, is_dense, is_wide)
+            start(kernel, _programs(call, how), y.device, (*tensors, call, how))
 
     return run
 
