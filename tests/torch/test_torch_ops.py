@@ -67,7 +67,7 @@ def test_opcheck_of_pools_and_unpoolings(rank):
         opcheck(OPS.max_pool, (x, *POOL[rank]))
         opcheck(OPS.max_pool_with_indices, (x, *POOL[rank]))
         y, indices = OPS.max_pool_with_indices(x.detach(), *POOL[rank])
-        opcheck(OPS.max_pool_backward, (torch.randn_like(y).requires_grad_(), indices, list(x.shape[2:])))
+        opcheck(OPS.max_pool_backward, (torch.randn_like(y).requires_grad_(), indices, list(x.shape[2:]), []))
         opcheck(OPS.max_unpool, (y.requires_grad_(), indices, list(x.shape[2:])))
         opcheck(OPS.max_unpool_backward, (x, indices))
 
@@ -412,7 +412,7 @@ def test_accelerate_says_what_it_did():
         "inner.1: ConvTranspose1d runs on unpool",
         "own: Own left: it is a subclass, whose forward may differ",
         "adaptive: AdaptiveMaxPool1d left: its windows differ from place to place",
-        "elsewhere: ConvTranspose2d left: its parameters are on meta, not on the CPU",
+        "elsewhere: ConvTranspose2d left: its parameters are on meta, not on the CPU or a CUDA device",
     ]
 
 
