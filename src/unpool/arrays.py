@@ -60,13 +60,7 @@ def is_on_gpu(x: Any) -> bool:
 
 def like_gpu(y: Any, model: Any) -> Any:
     """A tensor of torch as the kind of array that `model` is, sharing its memory where the library can."""
-    if not _is_torch(model):
-        for convert in _converters(model):
-            try:
-                return convert(y)
-            except Exception:
-                continue
-    return y
+    return y if _is_torch(model) else _converted(y, model)
 
 
 def like(y: AnyArray, model: Any) -> Any:
@@ -76,14 +70,7 @@ def like(y: AnyArray, model: Any) -> Any:
     """
     if isinstance(model, (np.ndarray, np.generic)):
         return y
-    if _is_torch(model):
-        return _to_torch(y)
-    for convert in _converters(model):
-        try:
-            return convert(y)
-        except Exception:
-            continue
-    return y
+    return _to_torch(y) if _is_torch(model) else _converted(y, model)
 
 
 def _from_dlpack(x: Any) -> AnyArray:
@@ -124,6 +111,16 @@ def _to_torch(y: AnyArray) -> Any:
     if y.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(y)
+
+
+def _converted(y: Any, model: Any) -> Any:
+    """`y` as an array of the model's library; unchanged where that does not take it."""
+    for convert in _converters(model):
+        try:
+            return convert(y)
+        except Exception:
+            continue
+    return y
 
 
 def _converters(model: Any) -> list[Callable[[Any], Any]]:
