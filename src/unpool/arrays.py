@@ -55,7 +55,10 @@ def is_on_gpu(x: Any) -> bool:
         return False
     if _is_torch(x):
         return x.device.type in GPU_KINDS
-    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _GPU_DEVICES
+    try:
+        return int(x.__dlpack_device__()[0]) in _GPU_DEVICES
+    except Exception:  # no array of DLPack, or a broken one, which is told by whoever reads it
+        return False
 
 
 def like_gpu(y: Any, model: Any) -> Any:

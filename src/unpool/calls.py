@@ -109,9 +109,10 @@ def _call_on_gpu(
     """What the kernels in Triton make of tensors that lie on a GPU."""
     from unpool.execute import gpu
 
-    spec = spec_of(how, values, inputs)
+    x = gpu.tensor_of(how[0], "X", inputs[0])
+    spec = spec_of(how, values, (x,))
     check_threads(spec.row, threads)
-    given = (*inputs[:2], _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
+    given = (x, inputs[1], _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else (x, *inputs[1:])
     targets = () if out is None else out if how[4] == 2 else (out,)
     if not isinstance(targets, tuple) or (targets and len(targets) != how[4]):
         raise UnpoolError(

@@ -37,8 +37,12 @@ class Exported:
 class OnDevice(Exported):
     """Memory that the CPU cannot read."""
 
+    def __init__(self, array: np.ndarray, kind: int) -> None:
+        super().__init__(array)
+        self.kind = kind
+
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0)
+        return (self.kind, 0)
 
 
 class Foreign(Exported):
@@ -251,10 +255,17 @@ def test_lists_are_told_what_to_do() -> None:
         unpool.max_pool([[[1.0, 2.0]]], kernel_shape=[1])
 
 
-def test_other_devices_are_refused() -> None:
-    """Memory that is not on the CPU is named, not read."""
-    with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: X: expected memory on the CPU, got .*2"):
-        unpool.max_pool(OnDevice(np.ones((1, 1, 2), np.float32)), kernel_shape=[1])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (10, "X: expected memory on the CPU, got .*10"),
+        pytest.param(2, "X expects an array that torch can view", id="cuda"),
+    ],
+)
+def test_other_devices_are_refused(kind: int, says: str) -> None:
+    """Memory that neither the CPU nor an NVIDIA GPU that is there can read is named, not read."""
+    with pytest.raises(unpool.UnpoolError, match=rf"^MaxPool: {says}"):
+        unpool.max_pool(OnDevice(np.ones((1, 1, 2), np.float32), kind), kernel_shape=[1])
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.bool_, np.complex64, np.uint16, object, "U1", np.longdouble])

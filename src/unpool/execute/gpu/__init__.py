@@ -23,7 +23,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 
-__all__ = ["run"]
+__all__ = ["run", "tensor_of"]
 
 _KEPT = 1024
 _max_pool = lru_cache(_KEPT)(GpuMaxPool)
@@ -60,11 +60,11 @@ def run(
     row = spec.row
     _check(row, inputs, outputs)
     verdicts.raise_known()
-    names = _NAMES[row.operator]
+    names, label = _NAMES[row.operator], row.label
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
         inputs, shape = inputs[:2], host_shape(row, inputs[2])
-    given = [None if each is None else tensor_of(row, name, each) for name, each in zip(names, inputs, strict=False)]
+    given = [None if each is None else tensor_of(label, name, each) for name, each in zip(names, inputs, strict=False)]
     x, *others = given
     assert x is not None, "required inputs were checked"
     for name, each in zip(names[1:], others, strict=False):

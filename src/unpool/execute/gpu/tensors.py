@@ -15,7 +15,7 @@ from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, index_type, text
 
 
-def tensor_of(row: Row, name: str, array: Any) -> torch.Tensor:
+def tensor_of(where: str, name: str, array: Any) -> torch.Tensor:
     """A tensor that shares the memory of an array on a GPU.
 
     Raises:
@@ -27,12 +27,12 @@ def tensor_of(row: Row, name: str, array: Any) -> torch.Tensor:
             x = torch.utils.dlpack.from_dlpack(array)
         except Exception as cause:
             raise UnpoolError(
-                f"{row.label}: {name} expects an array that torch can view, got {cause}. Convert it."
+                f"{where}: {name} expects an array that torch can view, got {cause}. Convert it."
             ) from cause
     if x.device.type != "cuda" and not (INTERPRETED and x.device.type == "cpu"):
-        raise UnpoolError(f"{row.label}: {name} needs memory on the GPU, as X is, got {x.device}. Move it there.")
+        raise UnpoolError(f"{where}: {name} needs memory on the GPU, as X is, got {x.device}. Move it there.")
     if x.requires_grad:
-        raise UnpoolError(f"{row.label}: {name} expects a tensor without gradient. Use {name}.detach().")
+        raise UnpoolError(f"{where}: {name} expects a tensor without gradient. Use {name}.detach().")
     return x
 
 
