@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from unpool.cli.exits import UsageError
-from unpool.cli.feeds import PixelRule, read_feed
+from unpool.cli.feeds import read_feed
 from unpool.cli.inputs import collect
 from unpool.cli.model import SessionOptions, open_session, slots
+from unpool.cli.pixels import PixelRule
 from unpool.cli.upgrade import sizes_of
 from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
 from unpool.runtime.measure.random_inputs import random_feed

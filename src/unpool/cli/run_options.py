@@ -3,29 +3,40 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unpool.cli.destination import Destination, refuse_terminal
 from unpool.cli.exits import UsageError
-from unpool.cli.feeds import PixelRule
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS, format_of, is_folder, refuse_stdout
+from unpool.cli.outputs import PICTURE_FORMATS
+from unpool.cli.overlay import Colour
+from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
 
 
 @dataclass(frozen=True)
 class Request:
-    """One command line; `wanted` is the name of an output, `form` the format of the files in a folder."""
+    """One command line.
+
+    Attributes:
+        wanted: the name of an output.
+        form: the format of the files in a folder, or of standard output.
+        keep_going: leave out what cannot be read or does not fit, also where it is the only input.
+    """
 
     model: Path
     inputs: tuple[str, ...]
-    output: Path
+    output: Destination
     rule: PixelRule = field(default_factory=PixelRule)
     session: SessionOptions = field(default_factory=SessionOptions)
     wanted: str | None = None
     argmax: bool = False
     overlay: bool = False
     classes: tuple[str, ...] | None = None
+    palette: tuple[Colour, ...] | None = None
     alpha: float = 0.5
     form: str | None = None
     tiles: TileOptions = field(default_factory=TileOptions)
+    keep_going: bool = False
+    as_json: bool = False
 
     @property
     def makes_classes(self) -> bool:
@@ -34,17 +45,22 @@ class Request:
 
     @property
     def format(self) -> str:
-        """Format of the files: npy, npz, png or tif."""
-        if is_folder(self.output):
-            return self.form or ("png" if self.makes_classes else "npy")
-        return format_of(self.output)
+        """Format of the files: npy, npz, png, tif, nii or nii.gz."""
+        return self.output.form or self.form or ("png" if self.makes_classes else "npy")
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
-        refuse_stdout(self.output)
+        if self.output.is_stdout and self.as_json:
+            raise UsageError("--json writes to standard output, and so does -o -. Leave one of them out.")
+        if self.output.is_stdout:
+            refuse_terminal()
         if self.form is not None and self.form != self.format:
-            raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
+            raise UsageError(
+                f"--format {self.form}: -o {self.output.path} is a file of another format. Leave --format out."
+            )
         if self.overlay and self.format not in PICTURE_FORMATS:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
         if self.classes is not None and not self.makes_classes:
             raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")
+        if self.palette is not None and not self.makes_classes:
+            raise UsageError("--palette colours the classes of --argmax or --overlay. Add one of them.")

@@ -1,6 +1,6 @@
 """Runs a model whole or in tiles, as the command line asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -58,11 +58,14 @@ def run_model(
     wanted: Sequence[str],
     options: TileOptions,
     layout: str,
+    steps: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> list[Any]:
-    """The wanted outputs."""
+    """The wanted outputs; `steps` goes through the tiles, and may show how far it is."""
     if options.size is None:
         return session.run(list(wanted), dict(feed))
     from unpool.runtime.tiles.run import run
 
-    made = run(session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper())
+    made = run(
+        session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps
+    )
     return [made[name] for name in wanted]

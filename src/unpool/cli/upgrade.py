@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpool.cli.exits import UsageError
-from unpool.cli.outputs import refuse_stdout
 from unpool.files import is_any, is_same
 
 if TYPE_CHECKING:
@@ -89,7 +88,8 @@ def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
 
     from unpool.runtime.graph.model_files import ModelFile, outside
 
-    refuse_stdout(output)
+    if str(output) == "-":
+        raise UsageError("-o -: a model goes into a file, not to standard output. Name a file.")
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)
     if output.is_dir() or known not in (None, "protobuf"):
         raise UsageError(f"-o {output}: expected a file for a binary model such as model.onnx. Name another.")
