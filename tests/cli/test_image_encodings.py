@@ -81,6 +81,7 @@ COLOUR_ENCODINGS = {
     "with-alpha.tif": tiff(np.dstack([COLOUR, ALPHA]), photometric="rgb", extrasamples=["unassalpha"]),
     "opaque.tif": tiff(np.dstack([COLOUR, ALPHA * 0 + 255]), photometric="rgb", extrasamples=["assocalpha"]),
     "cmyk.tif": tiff(np.dstack([255 - COLOUR, ALPHA * 0]), photometric="separated"),
+    "16-cmyk.tif": tiff(np.dstack([255 - COLOUR, ALPHA * 0]) * DEEP, photometric="separated"),
 }
 PALETTES = {
     "palette.png": palette_png,
@@ -187,9 +188,9 @@ def test_the_scale_of_deep_pictures_is_said(here):
         Image.fromarray(GREY * DEEP).save(f"in/{name}.png")
     copy_model(Path("copy.onnx"), [1, 1, "H", "W"])
     note = "65535 is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"
-    done = invoke("run", "copy.onnx", "-i", "in", "-o", "out", "-q")
+    done = invoke("run", "copy.onnx", "-i", "in", "-o", "out/", "-q")
     assert done.stderr == f"warning: in/a.png and 1 more: {note}\n"
-    done = invoke("run", "copy.onnx", "-i", "in", "-o", "out", "--json")
+    done = invoke("run", "copy.onnx", "-i", "in", "-o", "out/", "--json")
     assert [one["notes"] for one in json.loads(done.stdout)["results"]] == [[note]] * 2
 
 
@@ -256,11 +257,9 @@ def animation(path):
 @pytest.mark.parametrize(
     ("name", "save", "channels", "code", "says"),
     [
-        ("a.png", animation, 1, UNSUPPORTED, "an animation of 2"),
         ("a.tif", two_pages, 1, UNFIT, "pages of one size and type, got 2 kinds"),
         ("a.tif", tiff(np.zeros((5, 7), np.complex64)), 1, UNSUPPORTED, "expected integers or floats"),
         ("a.tif", tiff(COLOUR, photometric="cielab"), 3, UNSUPPORTED, "CIELAB of 8 bits"),
-        ("a.tif", tiff(np.dstack([COLOUR, ALPHA]) * DEEP, photometric="separated"), 3, UNSUPPORTED, "of 16 bits"),
         ("a.tif", tiff(GREY.astype(np.float32), photometric="miniswhite"), 1, UNSUPPORTED, "what is black"),
         (
             "a.tif",
@@ -271,7 +270,7 @@ def animation(path):
         ),
         ("a.tif", pillow(COLOUR * 1, compression="tiff_lzw", tiffinfo={}), 5, UNFIT, "takes 5 channels"),
     ],
-    ids=["animation", "sizes", "complex", "lab", "cmyk16", "white-float", "alpha", "channels"],
+    ids=["sizes", "complex", "lab", "white-float", "alpha", "channels"],
 )
 def test_what_would_be_guessed_is_refused(here, name, save, channels, code, says):
     """Encodings that nobody can read as light for certain end with one sentence."""
@@ -296,7 +295,7 @@ def test_a_claim_is_no_picture(here):
         for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
             file.pages[0].tags[name].overwrite(60000)
     copy_model(here / "copy.onnx", [1, 1, "H", "W"])
-    fails(UNFIT, "run", "copy.onnx", "-i", "a.tif", "-o", "y.npy", says="claims 3600000000 bytes of pixels")
+    fails(UNFIT, "run", "copy.onnx", "-i", "a.tif", "-o", "y.npy", says="claims 3600000000 bytes, more than its")
 
 
 def test_broken_tiffs_are_errors_of_ours(here):

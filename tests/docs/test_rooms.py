@@ -34,7 +34,7 @@ ALLOWED = {
     "data": set(),
     "forks": set(),
     "names": set(),
-    "cli": {"errors", "files", "functional", "warmup", "runtime", "data", "cli"},
+    "cli": {"errors", "allowance", "memory", "files", "functional", "warmup", "runtime", "data", "cli"},
     "": {"errors", "forks", "functional", "names", "runtime"},
 }
 INNER = {

@@ -79,7 +79,7 @@ def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, w
     Args:
         stream: an open file.
         form: nii, or nii.gz.
-        pixels: (D, H, W) or (D, H, W, C).
+        pixels: (D, H, W, C), or a slice (H, W, C); a single channel gets no axis.
         space: the header of the NIfTI file that the model saw; None puts voxels of size 1 anywhere.
         where: what an error message begins with.
 
@@ -89,7 +89,7 @@ def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, w
         UnsupportedError: a type that such files do not hold.
     """
     nibabel = _nibabel(f".{form}")
-    values = _storable(pixels, where)
+    values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
     header = _header_for(nibabel, values, space, where)
     kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     image = kind(values, header.get_best_affine(), header)
@@ -138,16 +138,13 @@ def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:
 
 def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
     """Spatial axes and channels; axes of one element between them, such as time, are left out."""
-    shape = voxels.shape[:3] + tuple(size for size in voxels.shape[3:] if size > 1)
-    shape += (1,) * (3 - len(shape))
-    if spatial_rank == 2 and shape[2] == 1:
-        shape = shape[:2] + shape[3:]
-    if len(shape) not in (spatial_rank, spatial_rank + 1):
+    shape = (*_spatial(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
+    is_slice = spatial_rank == 2 and shape[2] == 1
+    if len(shape) > 4 or not (is_slice or spatial_rank == 3):
         expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
-        got = "x".join(map(str, voxels.shape))
-        raise ShapeError(f"{where}: expected {expected}, got {got} voxels. Split it, or give a .npy.")
-    channels = shape[spatial_rank:] or (1,)
-    return voxels.reshape(*shape[:spatial_rank], *channels)
+        raise ShapeError(f"{where}: expected {expected}, got {_text(voxels.shape)} voxels. Split it, or give a .npy.")
+    spatial = shape[:spatial_rank]
+    return voxels.reshape(*spatial, *(shape[3:] or (1,)))
 
 
 def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:
