@@ -85,7 +85,7 @@ def _counted(
     """Go through what is given, and show how much of it is done."""
     task = bar.add_task("", total=total, count="")
     for number, one in enumerate(given):
-        bar.update(task, description=name(one), count="" if total is None else f"{number}/{total}")
+        bar.update(task, description=name(one), count="" if total is None else f"{number}/{total}", refresh=True)
         yield one
         bar.advance(task)
     bar.remove_task(task)

@@ -58,12 +58,12 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         shape, dtype, offset = header.get_data_shape(), header.get_data_dtype(), header.get_data_offset()
         if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
             raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert it.")
+        claimed = offset + prod(shape) * dtype.itemsize
+        if not is_packed and claimed > size:
+            raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
+        check_claim(claimed, size, where)
         is_scaled = header.get_slope_inter()[0] not in (None, 1)
         check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
-        claimed = prod(shape) * dtype.itemsize
-        if not is_packed and claimed > size:
-            raise FileError(f"{where}: claims {claimed} bytes of voxels, the file has {size}. Copy it again.")
-        check_claim(claimed + offset, size, where)
         proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
         voxels = _plain_numbers(np.asanyarray(proxy))
         return Picture(_arranged(voxels, spatial_rank, where), None, space=header)

@@ -91,9 +91,9 @@ def _check(image: "Image.Image", deep_channels: int, size: int, where: str) -> N
     width, height = image.size
     channels = deep_channels or (1 if image.mode in ("1", "L") or image.mode.startswith("I") else 4)
     itemsize = 2 if deep_channels or image.mode.startswith("I") else 1
-    check_pixels((height, width, channels), itemsize, where)
     if image.format == "PNG":
         check_claim(height * width // 8, size, where)
+    check_pixels((height, width, channels), itemsize, where)
 
 
 def _check_webp(header: bytes, where: str) -> None:

@@ -49,10 +49,10 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
         with tifffile.TiffFile(stream) as file:
             series = _only_series(file, where)
             page = series.keyframe
-            check_pixels(series.shape, series.dtype.itemsize, where)
             if _is_for_pillow(page, spatial_rank, where):
                 return _read_with_pillow(stream, spatial_rank, where)
             check_segments(series, stream, size, where)
+            check_pixels(series.shape, series.dtype.itemsize, where)
             orientation = _orientation(series, where)
             try:
                 raw = series.asarray()

@@ -38,11 +38,10 @@ def check_segments(series: Any, stream: BinaryIO, size: int, where: str) -> None
             f"{where}: its compression, {getattr(page.compression, 'name', compression)}, is not read. "
             "Save the image with deflate, LZW or JPEG."
         )
-    segment = prod(page.chunks) * page.dtype.itemsize
-    check_pixels(tuple(page.chunks), page.dtype.itemsize, where)
     if compression in DEFLATED:
         check_claim(series.nbytes, size, where)
-        check_claim(segment, size, where)
+        check_claim(prod(page.chunks) * page.dtype.itemsize, size, where)
+    check_pixels(tuple(page.chunks), page.dtype.itemsize, where)
     if compression == JPEG:
         _check_jpeg(series, stream, where)
 
