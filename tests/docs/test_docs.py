@@ -28,6 +28,7 @@ PAGES = [
     "docs/many-cores.md",
     "docs/onnxruntime.md",
     "docs/openvino.md",
+    "docs/pictures.md",
     "docs/reliability.md",
     "docs/speed.md",
     "benchmarks/README.md",
@@ -36,7 +37,7 @@ PAGES = [
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
-LEAST_BLOCKS = {"README.md": 3, "docs/exported-models.md": 2, "docs/lowering.md": 1}
+LEAST_BLOCKS = {"README.md": 3, "docs/exported-models.md": 2, "docs/lowering.md": 1, "docs/pictures.md": 1}
 WITH_CODE = {page: (ROOT / page).read_text(encoding="utf-8") for page in LEAST_BLOCKS}
 LINK = re.compile(r"\]\(([^)]+)\)")
 

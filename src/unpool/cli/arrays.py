@@ -53,8 +53,8 @@ def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
         raise _unreadable(where, error) from error
 
 
-def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """The array in the type and rank of an input, and a note where that was not its own.
+def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], list[str]]:
+    """The array in the type and rank of an input, and a note where these were not its own.
 
     A wider type is taken where it holds every number, and axes of one element are added: the batch, or the batch and
     the channels. What would be guessed is left as it is.
@@ -62,13 +62,13 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
     >>> slot = Slot("x", np.dtype(np.float32), (None, 1, None, None, None))
     >>> array, notes = fitted(np.zeros((4, 5, 6), np.int16), slot, "nchw", "vol.npy")
     >>> array.shape, str(array.dtype), notes
-    ((1, 1, 4, 5, 6), 'float32', ('4x5x6 int16 goes in as 1x1x4x5x6 float32',))
+    ((1, 1, 4, 5, 6), 'float32', ['4x5x6 int16 goes in as 1x1x4x5x6 float32'])
     """
     given = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
     made = _of_type(_of_rank(given, slot, layout), slot, where)
     is_same = made.shape == given.shape and made.dtype == given.dtype
     told = f"{sizes(given.shape)} {given.dtype} goes in as {sizes(made.shape)} {made.dtype}"
-    return made, () if is_same else (told,)
+    return made, [] if is_same else [told]
 
 
 def _check_header(stream: Any, size: int, where: str) -> None:

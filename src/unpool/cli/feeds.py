@@ -42,18 +42,24 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
     first: Picture | None = None
     notes: list[str] = []
     for name, source in item.sources.items():
-        slot = slots[name]
-        if source.is_image:
-            read = _read_picture(source, slot, rule.layout)
-            picture = rule.lit(read)
-            first = first or picture
-            notes += [*read.notes, *rule.notes(read, _takes_numbers(slot))]
-            arrays[name] = to_input(picture, slot, rule, str(source))
-        else:
-            arrays[name], more = fitted(_read_array(source), slot, rule.layout, str(source))
-            notes += more
-        slot.check(arrays[name], str(source))
+        arrays[name], picture, told = read_one(source, slots[name], rule)
+        first = first or picture
+        notes += told
     return Feed(arrays, first, tuple(dict.fromkeys(notes)))
+
+
+def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
+    """The array for one input, the picture that it was made of, and what was taken for granted about it."""
+    picture: Picture | None = None
+    if source.is_image:
+        stored = _read_picture(source, slot, rule.layout)
+        picture = rule.lit(stored)
+        told = [*stored.notes, *rule.notes(stored, _takes_numbers(slot))]
+        array = to_input(picture, slot, rule, str(source))
+    else:
+        array, told = fitted(_read_array(source), slot, rule.layout, str(source))
+    slot.check(array, str(source))
+    return array, picture, told
 
 
 def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:

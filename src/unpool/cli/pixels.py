@@ -56,21 +56,27 @@ class PixelRule:
             model_white=other.model_white,
         )
 
-    def lit(self, picture: Picture) -> Picture:
-        """The picture with the white that counts: of the caller, of the file, or of the model.
+    def white_of(self, stored: float | None) -> float | None:
+        """The white that counts for a file: of the caller, of the file, or of the model.
 
         The model's word counts where the file has none, and for 16-bit files, whose 65535 means no more than that
         their numbers have 16 bits, if its own white is a smaller one of more than 8 bits.
 
-        >>> deep = Picture(np.zeros((1, 1, 1), np.uint16), 65535)
-        >>> [PixelRule(model_white=white).lit(deep).white for white in (None, 255, 4095)]
+        Args:
+            stored: what the file says.
+
+        >>> [PixelRule(model_white=white).white_of(65535) for white in (None, 255, 4095)]
         [65535, 65535, 4095]
         """
         if self.white is not None:
-            return replace(picture, white=self.white)
+            return self.white
         said = self.model_white
-        is_partly_used = picture.white == DEEPEST and said is not None and WHITE < said < DEEPEST
-        return replace(picture, white=said) if picture.white is None or is_partly_used else picture
+        is_partly_used = stored == DEEPEST and said is not None and WHITE < said < DEEPEST
+        return said if stored is None or is_partly_used else stored
+
+    def lit(self, picture: Picture) -> Picture:
+        """The picture with the white that counts."""
+        return replace(picture, white=self.white_of(picture.white))
 
     def notes(self, picture: Picture, is_for_numbers: bool) -> list[str]:
         """What is taken for granted about the numbers of a picture.
@@ -79,27 +85,33 @@ class PixelRule:
             picture: as the file has it.
             is_for_numbers: the input takes integers of more than 8 bits, and so the numbers as they are.
         """
-        if self.white is not None:
+        white, kind = self.white_of(picture.white), picture.pixels.dtype
+        if self.white is not None or (white is None and picture.space is not None):
             return []
-        white = self.lit(picture).white
         if white is None:
-            return [] if picture.space is not None else [_unknown(picture)]
+            return [
+                f"its numbers, {kind}, go in as they are: the file does not say which one is white. --white says it"
+            ]
         if is_for_numbers:
             return [] if white == WHITE else [f"its numbers go in as they are, as integers; {white:g} is white"]
-        if self.model_white is not None:
-            return self._differences(picture, white, self.model_white)
-        if white == WHITE:
-            return []
-        return [f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"]
-
-    def _differences(self, picture: Picture, white: float, said: float) -> list[str]:
         if picture.white is None:
-            return [f"its numbers, {picture.pixels.dtype}, are read with {said:g} as white, as the model says"]
-        if white != said:
-            return [f"its white is {white:g}, the model is for pictures whose white is {said:g}: it is scaled"]
-        if white != picture.white and (largest := picture.pixels.max()) > white:
-            return [f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"]
-        return []
+            return [f"its numbers, {kind}, are read with {white:g} as white, as the model says"]
+        if white != picture.white:
+            return self._above(picture, white)
+        if white == (self.model_white or WHITE):
+            return []
+        if self.model_white is None:
+            return [
+                f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"
+            ]
+        said = f"the model is for pictures whose white is {self.model_white:g}"
+        return [f"its white is {white:g}, {said}: it is scaled"]
+
+    @staticmethod
+    def _above(picture: Picture, white: float) -> list[str]:
+        largest = picture.pixels.max()
+        above = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
+        return [above] if largest > white else []
 
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
         """Scaled pixels (..., C), computed in float64 when `double`, else in float32.
@@ -118,11 +130,6 @@ class PixelRule:
         if self.std is not None:
             values = values / _per_channel("std", self.std, channels, values.dtype)
         return values
-
-
-def _unknown(picture: Picture) -> str:
-    kind = picture.pixels.dtype
-    return f"its numbers, {kind}, go in as they are: the file does not say which one is white. --white says it"
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int, dtype: np.dtype[Any]) -> NDArray[Any]:

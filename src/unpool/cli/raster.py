@@ -39,7 +39,7 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
         ShapeError: it is larger than the memory.
         MissingExtraError: 16-bit colour, which needs imagecodecs.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     header = stream.read(HEADER)
     stream.seek(0)
@@ -57,6 +57,8 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
             return _from_pillow(image, notes)
     except UnpoolError:
         raise
+    except UnidentifiedImageError as error:
+        raise FileError(f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it.") from error
     except Exception as error:  # decoders raise whatever a broken file leads them to
         raise FileError(f"{where}: expected an image, could not read it ({error}).") from error
 

@@ -24,6 +24,7 @@ from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK, JPEG = 1, 7
+MOST_PAGES = 2**16
 ASSOCIATED = 1
 SMALLEST_WHITE, WHITEST, MOST_BITS = 255, 65535, 16
 
@@ -44,6 +45,7 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
         UnsupportedError: pixels whose meaning would be guessed.
     """
     import tifffile
+    from PIL import UnidentifiedImageError
 
     try:
         with tifffile.TiffFile(stream) as file:
@@ -62,6 +64,8 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
             return _lit(upright(pixels, orientation), page, where)
     except UnpoolError:
         raise
+    except UnidentifiedImageError as error:
+        raise FileError(f"{where}: expected a TIFF image, neither tifffile nor Pillow can read it.") from error
     except Exception as error:  # a broken file leads tifffile to whatever exception
         raise FileError(f"{where}: expected a TIFF image, could not read it ({error}).") from error
 
@@ -117,6 +121,9 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 def _only_series(file: Any, where: str) -> Any:
     """The first series; smaller copies behind it are left out, other pictures are an error."""
+    count = len(file.pages)  # without this, tifffile follows pages that form a circle for ever
+    if count > MOST_PAGES:
+        raise FileError(f"{where}: expected at most {MOST_PAGES} pages, got {count}. Split the file.")
     whole = [series for series in file.series if not series.keyframe.is_reduced]
     if len(whole) > 1:
         raise ShapeError(f"{where}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
@@ -134,6 +141,11 @@ def _orientation(series: Any, where: str) -> int:
 def _number(page: Any, tag: int, otherwise: int) -> int:
     value = page.tags.valueof(tag, default=otherwise)
     return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _word(value: Any) -> str:
+    """The name of a value of a tag, or its number where tifffile knows no name."""
+    return str(getattr(value, "name", value))
 
 
 def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
@@ -222,7 +234,7 @@ def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
     if (kind == YCBCR or is_inks) and page.bitspersample == 8:
         return is_inks or spatial_rank == 2 or not is_jpeg
     raise UnsupportedError(
-        f"{where}: its colours are {page.photometric.name} of {page.bitspersample} bits, which are not read. "
+        f"{where}: its colours are {_word(page.photometric)} of {page.bitspersample} bits, which are not read. "
         "Convert the image to RGB first."
     )
 
@@ -235,7 +247,7 @@ def _decompressed(stream: BinaryIO, page: Any, spatial_rank: int, where: str, er
     if spatial_rank == 2 and is_whole and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
         return _read_with_pillow(stream, spatial_rank, where)
     raise FileError(
-        f"{where}: expected a compression that tifffile reads, got {page.compression.name} ({error}). "
+        f"{where}: expected a compression that tifffile reads, got {_word(page.compression)} ({error}). "
         "Save the image with deflate or without compression, or run: pip install 'unpool[formats]'"
     ) from error
 
