@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.picture import Picture
-from unpool.cli.tiff_segments import check_segments
+from unpool.cli.tiff_segments import check_pages, check_segments
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK, JPEG = 1, 7
-MOST_PAGES = 2**16
 ASSOCIATED = 1
 SMALLEST_WHITE, WHITEST, MOST_BITS = 255, 65535, 16
 
@@ -49,6 +48,7 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
 
     try:
         with tifffile.TiffFile(stream) as file:
+            check_pages(file, stream, size, where)
             series = _only_series(file, where)
             page = series.keyframe
             if _is_for_pillow(page, spatial_rank, where):
@@ -121,9 +121,6 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 def _only_series(file: Any, where: str) -> Any:
     """The first series; smaller copies behind it are left out, other pictures are an error."""
-    count = len(file.pages)  # without this, tifffile follows pages that form a circle for ever
-    if count > MOST_PAGES:
-        raise FileError(f"{where}: expected at most {MOST_PAGES} pages, got {count}. Split the file.")
     whole = [series for series in file.series if not series.keyframe.is_reduced]
     if len(whole) > 1:
         raise ShapeError(f"{where}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
