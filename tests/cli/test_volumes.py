@@ -56,6 +56,7 @@ def test_a_volume_stays_where_it_is(here, source, kind):
         np.testing.assert_array_equal(getattr(after, name)(), getattr(before, name)())
     assert [int(after.header[name]) for name in ("qform_code", "sform_code")] == [1, 2]
     assert after.header.get_xyzt_units() == ("mm", "sec")
+    assert b"patient" not in after.header.binaryblock
     packed = Path("y.nii.gz").read_bytes()
     same(source=source)
     assert Path("y.nii.gz").read_bytes() == packed, "the time of writing is in the file"

@@ -28,7 +28,8 @@ FURTHEST = 2**24
 COLOURS = {128: 3, 2304: 4}
 """Types of the header that hold 8-bit colours, and their channels."""
 UNPLACED = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
-"""Fields that describe the values of the input, not where they are."""
+TOLD = ("descrip", "aux_file")
+"""Fields that describe the patient and the values of the input, not where they are."""
 
 _quiet = logging.getLogger("unpool.cli.nifti")
 _quiet.setLevel(logging.CRITICAL)
@@ -168,7 +169,7 @@ def _header_for(nibabel: Any, values: NDArray[Any], space: Any, where: str) -> A
                 f"{where}: .nii keeps the place of the input's {_text(space.get_data_shape()[:rank])} voxels, "
                 f"the output has {_text(values.shape[:rank])}. Write .npy."
             )
-        for name in UNPLACED:
+        for name in (*UNPLACED, *TOLD):
             header[name] = np.zeros_like(header[name])
     header.set_data_dtype(values.dtype)
     header.set_data_shape(values.shape)
