@@ -1,9 +1,11 @@
 """A volume to look at: three planes through it, side by side, with the classes over them.
 
-which planes    on each axis the one with most of all coloured classes; the middle where there is none
-which way up    of a NIfTI file as on a screen of radiology software, front or head up, the patient's left to the
-right; of other volumes as they are stored
-how large       voxels in the proportions that a NIfTI file states, and small volumes enlarged; nothing is smoothed
+    which planes    on each axis the one with most of all coloured classes; the middle where there is none
+    which way up    of a NIfTI file as on a screen of radiology software, front or head up, the patient's left to the
+                    right; of other volumes as they are stored
+    how large       voxels in the proportions that a NIfTI file states, and small volumes enlarged
+
+Nothing is smoothed.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """Flat pictures that Pillow reads -> pixels: .png, .jpg, .webp, .bmp, .gif.
 
-palettes looked up, turned upright, CMYK and the like as RGB
-16 bits     grey .png by Pillow, colour .png by imagecodecs, which Pillow would cut to 8
-animations  the first picture
+    palettes looked up, turned upright, CMYK and the like as RGB
+    16 bits     grey .png by Pillow, colour .png by imagecodecs, which Pillow would cut to 8
+    animations  the first picture, which is said
+
+What a header claims is checked before anything is unpacked.
 """
 
 from typing import TYPE_CHECKING, Any, BinaryIO
