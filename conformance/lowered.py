@@ -1,11 +1,17 @@
-"""Lowers many models and runs the results in other runtimes alone: `python -m conformance.lowered [COUNT]`.
+"""Lowers many models and runs the results in other runtimes alone.
 
-Random round trips in one, two and three dimensions, and the networks of the tests with whole numbers as weights, so
-that sums are exact and every runtime has to give the bits of unpool. Prints one line per kind of model.
+`python -m conformance.lowered trips [FIRST STOP]` takes random round trips in one, two and three dimensions; each has a
+number, so that they can be run in portions. `python -m conformance.lowered networks [NAME]` takes the networks of the
+tests, from both of torch's exporters, with whole numbers as weights: sums are exact then, and every runtime has to give
+the bits of unpool. Prints one line per kind of model, and exits with 1 where any bit differs.
 """
 
 import sys
+import warnings
 from collections import Counter
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,30 +19,53 @@ import onnx
 import torch
 
 import unpool
+import unpool.torch
 from tests.support import models, networks
 from unpool.errors import UnsupportedError
 from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
 
+NETWORKS = ("SegNet", "ENet")
+DIFFERS = "differs"
 BITS = 24  # of a float32: sums of whole numbers below 2**24 are exact
 
 
-def main(count: int) -> None:
-    """Lower `count` round trips for two targets each, then the networks for all targets."""
-    rng = np.random.default_rng(20)
+def main(words: list[str]) -> int:
+    """Lower what the words ask for; the exit code."""
+    verb, *rest = words or ["networks"]
+    if verb == "trips":
+        first, stop = map(int, rest or ("0", "200"))
+        found = trips(range(first, stop))
+    else:
+        found = Counter[str]()
+        for name in rest or NETWORKS:
+            found += networks_of(name)
+    return int(any(what.endswith(DIFFERS) for what in found))
+
+
+def trips(numbers: range) -> Counter[str]:
+    """Random round trips, each for two targets, which are the two forms."""
     found: Counter[str] = Counter()
-    for _ in range(count):
-        model, x = _round_trip(rng)
+    for number in numbers:
+        model, x = _round_trip(np.random.default_rng([20, number]))
         for target in ("openvino", "any"):
-            found += _run(model, {"x": x}, target)
-    say(f"{count} round trips, two targets each: {_words(found)}")
-    for name in ("SegNet", "ENet"):
-        for is_open in (False, True):
-            model, x = _network(name, is_open=is_open)
-            found = Counter()
-            for target in TARGETS:
-                found += _run(model, {"x": x}, target)
-            say(f"{name}, {'open' if is_open else 'fixed'} sizes, {len(TARGETS)} targets: {_words(found)}")
+            found += _run(f"round trip {number}", model, {"x": x}, target)
+    say(f"round trips {numbers.start} to {numbers.stop - 1}, two targets each: {_words(found)}")
+    return found
+
+
+def networks_of(name: str) -> Counter[str]:
+    """One network with fixed and with open sizes, from both exporters, for every target."""
+    total: Counter[str] = Counter()
+    for is_open, dynamo in product((False, True), (True, False)):
+        model, x = _network(name, is_open=is_open, dynamo=dynamo)
+        found: Counter[str] = Counter()
+        title = f"{name}, dynamo={dynamo}, {'open' if is_open else 'fixed'} sizes"
+        for target in TARGETS:
+            found += _run(title, model, {"x": x}, target)
+        say(f"{title}, {len(TARGETS)} targets: {_words(found)}")
+        total += found
+    return total
 
 
 def say(line: str) -> None:
@@ -45,21 +74,27 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _run(model: onnx.ModelProto, feed: dict[str, Any], target: str) -> Counter[str]:
+def _run(title: str, model: onnx.ModelProto, feed: dict[str, Any], target: str) -> Counter[str]:
     """How often each runtime gives the bits of unpool."""
     expected = unpool.InferenceSession(model, exact=True).run(None, feed)
     try:
-        lowered = unpool.lower(model, target, index_space="output").model
+        done = unpool.lower(model, target, index_space="output")
     except UnsupportedError as error:
-        say(f"refused for {target}: {error}")
+        say(f"{title}: refused for {target}: {error}")
         return Counter({"refused": 1})
-    assert "MaxUnpool" not in {node.op_type for node in lowered.graph.node}
+    assert "MaxUnpool" not in {node.op_type for node in done.model.graph.node}
     found: Counter[str] = Counter()
+    refusals = {one.runtime: one.refusal for one in done.checks}
     for runtime in runtimes():
-        if not runtime.is_reference:
-            got = runtime.prepare(lowered, feed)()
+        if refusals[runtime.name]:
+            say(f"{title}: {runtime.name} refuses what is for {target}: {refusals[runtime.name]}")
+            found[f"{runtime.name} refuses"] += 1
+        elif not runtime.is_reference:
+            got = runtime.prepare(done.model, feed)()
             is_equal = all(np.array_equal(one, other) for one, other in zip(expected, got, strict=True))
-            found[f"{runtime.name} {'equal' if is_equal else 'DIFFERS'}"] += 1
+            if not is_equal:
+                say(f"{title}: {runtime.name} {DIFFERS}, {target}")
+            found[f"{runtime.name} {'equal' if is_equal else DIFFERS}"] += 1
     return found
 
 
@@ -87,7 +122,7 @@ def _round_trip(rng: np.random.Generator) -> tuple[onnx.ModelProto, Any]:
     return model, rng.integers(-2, 3, shape).astype(np.float32)
 
 
-def _network(name: str, *, is_open: bool) -> tuple[onnx.ModelProto, Any]:
+def _network(name: str, *, is_open: bool, dynamo: bool) -> tuple[onnx.ModelProto, Any]:
     """A network with sparse whole weights, and an input for which all of its sums are exact."""
     network, example = networks.build(name)
     for module in network.modules():
@@ -106,8 +141,21 @@ def _network(name: str, *, is_open: bool) -> tuple[onnx.ModelProto, Any]:
     wide = network.double()(x.double())
     assert wide.abs().max() < 2**BITS
     assert torch.equal(network.float()(x).double(), wide)
-    sizes = ({axis: f"d{axis}" for axis in (2, 3)},) if is_open else None
-    return networks.export(network, x, dynamic_shapes=sizes), x.numpy()
+    sizes = {axis: f"d{axis}" for axis in (2, 3)} if is_open else {}
+    if dynamo:
+        return networks.export(network, x, dynamic_shapes=(sizes,) if sizes else None), x.numpy()
+    return _traced(network, x, sizes), x.numpy()
+
+
+def _traced(network: torch.nn.Module, x: torch.Tensor, sizes: dict[int, str]) -> onnx.ModelProto:
+    """What torch's older exporter makes of a network."""
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.onnx"
+        unpool.torch.export(
+            network, (x,), path, dynamo=False, input_names=["x"], output_names=["y"], dynamic_axes={"x": sizes}
+        )
+        return onnx.load(path)
 
 
 def _make_sparse(weight: torch.Tensor) -> None:
@@ -122,4 +170,4 @@ def _words(found: Counter[str]) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    raise SystemExit(main(sys.argv[1:]))

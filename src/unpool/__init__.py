@@ -24,11 +24,14 @@ from unpool.functional import (
 from unpool.names import find as _find
 
 if TYPE_CHECKING:
+    from unpool.explained.explain import explain
+    from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
     from unpool.runtime.rewrite.canonicalise import canonicalise
     from unpool.runtime.rewrite.fix import fix
     from unpool.runtime.rewrite.upgrade import upgrade
+    from unpool.runtime.session.planned import plan
     from unpool.runtime.session.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -46,11 +49,14 @@ __all__ = [
     "UnsupportedError",
     "canonicalise",
     "check",
+    "compare",
     "conv_transpose",
+    "explain",
     "fix",
     "lower",
     "max_pool",
     "max_unpool",
+    "plan",
     "prepare_conv_transpose",
     "to_onnx_indices",
     "to_torch_indices",
@@ -60,4 +66,4 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
-    return import_module(f"unpool.{name}") if name in ("runtime", "tiles", "torch") else _find(name)
+    return import_module(f"unpool.{name}") if name in ("dask", "runtime", "tiles", "torch") else _find(name)

@@ -232,10 +232,19 @@ def span_reaching(large: Span, window: Window, begin: int) -> Span:
     return Span(first, (large.stop - 1 + begin) // window.stride + 1)
 
 
+def corners(small: Span, window: Window, begin: int) -> npt.NDArray[np.int64]:
+    """The large positions of the first taps of the windows at a span of small positions.
+
+    >>> corners(Span(2, 5), Window(3, 2), 1).tolist()
+    [3, 5, 7]
+    """
+    return np.arange(small.first, small.stop, dtype=np.int64) * window.stride - begin
+
+
 def shrinking_walk(axis: Axis) -> Walk:
     """For every small position, the taps that fall on data and the large positions they read."""
     window = axis.window
-    corner = np.arange(axis.small, dtype=np.int64) * window.stride - axis.begin
+    corner = corners(Span(0, axis.small), window, axis.begin)
     first = np.maximum(0, -(corner // window.dilation))
     last = np.minimum(window.size, -((corner - axis.large) // window.dilation))
     other = corner + first * window.dilation

@@ -77,6 +77,21 @@ def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> I
     return _weighed(flat, source, [math.prod(target[number + 1 :]) for number in range(len(target))])
 
 
+def from_part(flat: Indices, part: tuple[int, ...], whole: tuple[int, ...], first: int) -> Indices:
+    """Indices that count in a part of a tensor, a box of it, as indices of the whole; -1 stays.
+
+    Args:
+        flat: in [0, product of `part`) or -1.
+        part: shape of the box.
+        whole: shape of the tensor.
+        first: flat index in `whole` of the first element of the box.
+
+    >>> from_part(np.array([-1, 0, 3]), (1, 1, 2, 2), (1, 1, 4, 4), 5)
+    array([-1,  5, 10])
+    """
+    return np.where(flat < 0, flat, rebase(flat, part, whole) + first)
+
+
 def _weighed(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> Indices:
     """Row-major indices in `shape` as the sum of their coordinates, each times the weight of its axis.
 
@@ -92,11 +107,17 @@ def _weighed(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> Indic
     return rest * axes[0][1] if total is None else total + rest * axes[0][1]
 
 
-def out_of_range(indices: Indices, position: int, limit: int, where: str) -> IndicesError:
-    """The error for the element at flat `position` of `indices`, which is not in [0, limit)."""
+def out_of_range(
+    indices: Indices, position: int, limit: int, where: str, origin: tuple[int, ...] | None = None
+) -> IndicesError:
+    """The error for the element at flat `position` of `indices`, which is not in [0, limit).
+
+    `origin` is the place of the first of these indices in all of them, where they are a part.
+    """
     place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
+    named = [here + first for here, first in zip(place, origin or (0,) * len(place), strict=True)]
     return IndicesError(
-        f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {list(place)}. "
+        f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {named}. "
         "Pass the indices of the pool that made X, and its input shape as output_shape."
     )
 

@@ -81,8 +81,11 @@ OURS = {
 COMMANDS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
     "check": ("unpool.runtime.lint.lint", "lint"),
+    "compare": ("unpool.runtime.compare.compare", "compare"),
+    "explain": ("unpool.explained.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
+    "plan": ("unpool.runtime.session.planned", "plan"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
 """The commands of `unpool` as functions."""

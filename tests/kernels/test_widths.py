@@ -1,7 +1,7 @@
 """The kernels at every vector width of this machine, each in a process whose Numba compiles for an older CPU.
 
-`python -m pytest -m widths` runs all kernel tests at every width; by default a sample runs at this machine's
-own width, and a small one, with every kernel in it, at the next narrower one.
+`python -m pytest -m widths -o faulthandler_timeout=0` runs all kernel tests at every width, for hours; by default a
+sample runs at this machine's own width, and a small one, with every kernel in it, at the next narrower one.
 """
 
 import json

@@ -7,7 +7,12 @@ import typer
 from unpool.cli.commands.bench import bench
 from unpool.cli.commands.canonicalise import canonicalise
 from unpool.cli.commands.check import check
+from unpool.cli.commands.compare import compare
+from unpool.cli.commands.completion import completion
 from unpool.cli.commands.demo import demo
+from unpool.cli.commands.doctor import doctor
+from unpool.cli.commands.explain import explain
+from unpool.cli.commands.export import export
 from unpool.cli.commands.fix import fix
 from unpool.cli.commands.inspect import inspect
 from unpool.cli.commands.lower import lower
@@ -15,10 +20,12 @@ from unpool.cli.commands.run import run
 from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
 
-COMMANDS = (run, inspect, upgrade, canonicalise, bench, check, fix, lower, demo, warmup)
+COMMANDS = (
+    run, export, inspect, upgrade, canonicalise, bench, check, compare, explain, fix, lower, demo, warmup, doctor,
+    completion,
+)  # fmt: skip
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run ONNX models on arrays and images; MaxPool, MaxUnpool and ConvTranspose exactly as written.",

@@ -6,11 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unpool.cli.exits import UsageError
-from unpool.cli.feeds import read_feed
-from unpool.cli.inputs import collect
+from unpool.cli.feeds import one_feed
 from unpool.cli.model import SessionOptions, open_session, slots
-from unpool.cli.pixels import PixelRule
 from unpool.cli.upgrade import sizes_of
 from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
 from unpool.runtime.measure.random_inputs import random_feed
@@ -34,14 +31,7 @@ def bench_file(
         effort: how often it runs.
     """
     session = open_session(path, options)
-    if inputs:
-        places = slots(session)
-        items = collect(inputs, list(places)).items
-        if len(items) != 1:
-            raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
-        feed = dict(read_feed(items[0], places, PixelRule()).arrays)
-    else:
-        feed = random_feed(session.get_inputs(), sizes_of(sizes))
+    feed = one_feed(inputs, slots(session)) if inputs else random_feed(session.get_inputs(), sizes_of(sizes))
     words = {"compat": str(options.compat), "index_space": str(options.index_space)}
     return bench(path, feed, effort, **words, exact=options.exact, threads=options.threads)
 

@@ -10,8 +10,8 @@ from unpool.memory import check_bytes
 FLOAT = 4
 """Bytes of an element as most models take it: pixels are held twice, as stored and as floats."""
 
-MOST_DEFLATED = 1100
-"""Bytes out of one; deflate reaches 1032."""
+MOST_DEFLATED = 1500
+"""Bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400."""
 
 NEVER_TOO_LARGE = 2**26
 """Bytes: what any file may claim."""

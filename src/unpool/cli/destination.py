@@ -78,6 +78,12 @@ def destination(text: str) -> Destination:
     )
 
 
+def refuse_stdout(output: Path) -> None:
+    """Refuse `-` for a model, whose files appear when they are complete."""
+    if str(output) == STDOUT:
+        raise UsageError("-o -: a model goes into a file, not to standard output. Name a file.")
+
+
 def refuse_terminal() -> None:
     """Refuse to write the bytes of a file to a screen."""
     if sys.stdout.isatty():

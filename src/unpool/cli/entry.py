@@ -36,6 +36,11 @@ def main() -> None:
     """Run the command line; exits 4 and names the extra when it is not installed."""
     end_cleanly()
     missing = missing_modules(RUN_EXTRA)
+    if missing and sys.argv[1:2] == ["doctor"]:
+        from unpool.doctor import examine
+
+        print(examine())  # noqa: T201 - without rich
+        return
     if missing:
         print(  # noqa: T201 - rich may be among the missing
             f"error: the command unpool needs {', '.join(missing)}. Run: pip install 'unpool[run]'",

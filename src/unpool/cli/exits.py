@@ -7,7 +7,7 @@
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from unpool.errors import UnpoolError, UnsupportedError
 
@@ -67,9 +67,14 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 @contextmanager
-def guard() -> Iterator[None]:
-    """Turn expected errors into one line on stderr and an exit code, and warnings into one line each."""
-    with warnings.catch_warnings():
+def guard(*, quiet: bool = False) -> Iterator[None]:
+    """Turn expected errors into one line on stderr and an exit code, and warnings into one line each.
+
+    On a terminal it is said how long kernels are compiled, unless `quiet`.
+    """
+    from unpool.cli.compiling import compiling_told
+
+    with warnings.catch_warnings(), nullcontext() if quiet else compiling_told(sys.stderr):
         warnings.showwarning = _show_warning
         try:
             yield

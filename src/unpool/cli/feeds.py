@@ -1,6 +1,6 @@
 """Item -> feed: the files of one run read, scaled and cast to what the model's inputs take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.arrays import fitted, read_member, read_npy
+from unpool.cli.exits import UsageError
 from unpool.cli.images import read_stream
-from unpool.cli.inputs import Item, Source
+from unpool.cli.inputs import Item, Source, collect
 from unpool.cli.model import Slot
 from unpool.cli.picture import Picture, scaled
 from unpool.cli.pixels import PixelRule
@@ -60,6 +61,19 @@ def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any],
         array, told = fitted(_read_array(source), slot, rule.layout, str(source))
     slot.check(array, str(source))
     return array, picture, told
+
+
+def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
+    """Arrays for the one run that `-i` arguments name; pixels go in as they are.
+
+    Raises:
+        UsageError: they name the inputs of several runs.
+        FileError, ShapeError, UnpoolError: as `read_feed`.
+    """
+    items = collect(inputs, list(slots)).items
+    if len(items) != 1:
+        raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
+    return dict(read_feed(items[0], slots, PixelRule()).arrays)
 
 
 def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,23 +15,35 @@ from rich.text import Text
 from unpool.cli.model import SessionOptions, open_session
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.runtime.plan.lines import Line
+    from unpool.runtime.plan.plan import Plan
 
 WIDE = 160
 COLOURS = {"unpool": "green", "onnxruntime": "default", "openvino": "cyan", "reference": "yellow"}
 
 
-def describe(path: Path, options: SessionOptions, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """What the session knows of a model, as JSON types.
+@dataclass(frozen=True)
+class Inspected:
+    """What the session knows of a model.
+
+    Attributes:
+        plan: of the session.
+        document: as JSON types: model, opsets, inputs, outputs, plan with one row per node (node, operator, domain,
+            version, runner, reason, step and level), and tiles (shapes, stride, outputs with step, field, before and
+            after per axis, smallest with least and step per axis, bytes, refusal).
+    """
+
+    plan: "Plan"
+    document: Mapping[str, Any]
+
+
+def inspect_file(path: Path, options: SessionOptions, sizes: Mapping[str, int]) -> Inspected:
+    """What the session knows of a model file.
 
     Args:
         path: ONNX file.
         options: as for running it; the plan depends on `exact`.
         sizes: for the names of sizes that the model leaves open.
-
-    Returns:
-        model, opsets, inputs, outputs, plan: one row per node with node, operator, domain, version, runner, reason,
-        step and level; and tiles: shapes, stride, outputs with step, field, before and after per axis, bytes, refusal.
     """
     import onnx
 
@@ -39,27 +51,36 @@ def describe(path: Path, options: SessionOptions, sizes: Mapping[str, int]) -> d
 
     session = open_session(path, options)
     imports = onnx.load(path, load_external_data=False).opset_import
-    return {
+    document = {
         "model": str(path),
         "opsets": {one.domain: one.version for one in imports},
         "inputs": _values(session.get_inputs()),
         "outputs": _values(session.get_outputs()),
-        "plan": [asdict(record) for record in _plan(session)],
+        "plan": [asdict(record) for record in session.plan],
         "tiles": _json(asdict(overview(session, sizes))),
     }
+    return Inspected(session.plan, document)
 
 
-def print_description(description: Mapping[str, Any]) -> None:
-    """Print tables for people: values first, then the plan and who runs how much."""
+def print_inspected(found: Inspected, shows_all: bool) -> None:
+    """Print tables for people: values first, then the plan and who runs how much, then what images it takes.
+
+    Args:
+        found: about a model.
+        shows_all: whether every node has its line, those of a step of onnxruntime too.
+    """
+    from unpool.runtime.plan.lines import each, folded
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in description["opsets"].items())
-    console.print(Text(f"{description['model']}: opset {opsets}"), soft_wrap=True)
-    console.print(_value_table(description["inputs"], description["outputs"]))
-    console.print(_plan_table(description["plan"]))
-    console.print(Text(summary(description["plan"])))
-    for line in tile_lines(description["tiles"]):
+    document = found.document
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
+    console.print(Text(f"{document['model']}: opset {opsets}"), soft_wrap=True)
+    console.print(_value_table(document["inputs"], document["outputs"]))
+    console.print(_plan_table(each(found.plan) if shows_all else folded(found.plan)))
+    console.print(Text(summary(document["plan"])))
+    for line in image_lines(document["tiles"]):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -74,26 +95,44 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"nodes: {nodes or 'none'}; steps: {len({row['step'] for row in rows})}"
 
 
-def tile_lines(tiles: Mapping[str, Any]) -> list[str]:
-    """How the model can be tiled, in words.
+def image_lines(tiles: Mapping[str, Any]) -> list[str]:
+    """How far outputs see, which images the model takes, what memory a run needs, and how it can be tiled, in words.
 
     >>> axis = {"step": "2", "field": 44, "before": 20, "after": 22}
     >>> found = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}
-    >>> for line in tile_lines(found):
+    >>> for line in image_lines(found | {"smallest": [{"least": 8, "step": 4}]}):
     ...     print(line)
+    receptive field: 'y' sees 44 of the input, and has an element every 2; halo 20 before and 22 behind
+    smallest input: 8, then in steps of 4
+    memory: a run on x of 1x3x64 takes about 3 MiB, beside its inputs and the session
     tiles: exact, at multiples of 8
-    tiles: 'y' every 2, receptive field 44, halo 20 before and 22 behind
-    tiles: a run on x of 1x3x64 takes about 3 MiB, beside its inputs and the session
     """
     if tiles["refusal"]:
-        return [f"tiles: none are exact. {tiles['refusal']}"]
-    lines = [f"tiles: exact, at multiples of {_by(tiles['stride'])}"]
+        return [
+            "receptive field, smallest input and memory: not known, as they are of models that can be tiled",
+            f"tiles: none are exact. {tiles['refusal'].removeprefix('tiles: ')}",
+        ]
+    lines = []
     for name, axes in tiles["outputs"].items():
         step, field, before, after = (_by([axis[key] for axis in axes]) for key in ("step", "field", "before", "after"))
-        lines.append(f"tiles: {name!r} every {step}, receptive field {field}, halo {before} before and {after} behind")
+        seen = f"{name!r} sees {field} of the input, and has an element every {step}"
+        lines.append(f"receptive field: {seen}; halo {before} before and {after} behind")
     shapes = ", ".join(f"{name} of {_by(shape)}" for name, shape in tiles["shapes"].items())
     mib = round(tiles["bytes"] / 2**20)
-    return [*lines, f"tiles: a run on {shapes} takes about {mib} MiB, beside its inputs and the session"]
+    return [
+        *lines,
+        f"smallest input: {_smallest(tiles['smallest'], shapes)}",
+        f"memory: a run on {shapes} takes about {mib} MiB, beside its inputs and the session",
+        f"tiles: exact, at multiples of {_by(tiles['stride'])}",
+    ]
+
+
+def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
+    if axes is None:
+        return f"not known, for the model does not take {shapes}. Give sizes that it takes with --size"
+    least, steps = (_by([axis[key] for axis in axes]) for key in ("least", "step"))
+    is_open = any(axis["step"] for axis in axes)
+    return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"
 
 
 def _by(sizes: Sequence[Any]) -> str:
@@ -109,10 +148,6 @@ def _json(value: Any) -> Any:
     return str(value) if isinstance(value, Fraction) else value
 
 
-def _plan(session: "InferenceSession") -> Any:
-    return session.plan
-
-
 def _values(values: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"name": value.name, "shape": list(value.shape or []), "type": value.type} for value in values]
 
@@ -126,10 +161,11 @@ def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[
     return table
 
 
-def _plan_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("step", "node", "operator", "runs on", "why", box=SIMPLE_HEAD)
-    for row in rows:
-        operator = f"{row['operator']}-{row['version']}" + (f" ({row['domain']})" if row["domain"] else "")
-        runner = Text(row["runner"], style=COLOURS.get(row["runner"], "default"))
-        table.add_row(str(row["step"]), Text(row["node"]), operator, runner, Text(row["reason"]))
+def _plan_table(lines: "Sequence[Line]") -> Table:
+    from unpool.runtime.plan.lines import TITLES
+
+    table = Table(*TITLES, box=SIMPLE_HEAD)
+    for line in lines:
+        runner = Text(line.runner, style=COLOURS.get(line.runner, "default"))
+        table.add_row(line.step, Text(line.node), line.operator, runner, Text(line.reason))
     return table

@@ -9,18 +9,16 @@ Options come before all of these. A model is a file from anywhere: what it says 
 """
 
 import logging
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unpool.cli.exits import UsageError
+from unpool.cli.image_metadata import MEAN, PALETTE, SCALE, STD, WHITE, colours
 from unpool.cli.option_values import number, numbers, positive_numbers
 from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.errors import UnpoolError
 
-SCALE, MEAN, STD, WHITE = (f"unpool.input_{name}" for name in ("scale", "mean", "std", "white"))
-PALETTE = "unpool.palette"
 LONGEST = 2**20
 """Characters of an entry."""
 
@@ -65,7 +63,7 @@ class Metadata:
         """
         text = self._text(PALETTE)
         try:
-            return None if text is None else colours(PALETTE, text)
+            return None if text is None else parsed(colours(PALETTE, text))
         except UsageError as error:
             raise self._wrong(error) from error
 
@@ -79,17 +77,10 @@ class Metadata:
         return text or None
 
 
-def colours(option: str, text: str) -> tuple[Colour, ...]:
-    """Colours as web pages write them, with commas between.
+def parsed(texts: Iterable[str]) -> tuple[Colour, ...]:
+    """Red, green and blue, 0 to 255, of colours as web pages write them.
 
-    >>> colours("--palette", "#000000,#FF8000")
+    >>> parsed(["#000000", "#ff8000"])
     ((0, 0, 0), (255, 128, 0))
     """
-    return tuple(_colour(option, part.strip()) for part in text.split(","))
-
-
-def _colour(option: str, text: str) -> Colour:
-    if not re.fullmatch("#[0-9a-fA-F]{6}", text):
-        raise UsageError(f"{option}: expected colours such as #ff8000, with commas between, got {text[:20]!r}.")
-    red, green, blue = bytes.fromhex(text[1:])
-    return red, green, blue
+    return tuple((int(one[1:3], 16), int(one[3:5], 16), int(one[5:7], 16)) for one in texts)

@@ -46,6 +46,15 @@ class Target(StrEnum):
     ANY = "any"
 
 
+class Shell(StrEnum):
+    """For which shell words are completed."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
+
+
 class Format(StrEnum):
     """What a file of results can be."""
 

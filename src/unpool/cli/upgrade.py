@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpool.cli.destination import refuse_stdout
 from unpool.cli.exits import UsageError
 from unpool.files import is_any, is_same
 
@@ -88,8 +89,7 @@ def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
 
     from unpool.runtime.graph.model_files import ModelFile, outside
 
-    if str(output) == "-":
-        raise UsageError("-o -: a model goes into a file, not to standard output. Name a file.")
+    refuse_stdout(output)
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)
     if output.is_dir() or known not in (None, "protobuf"):
         raise UsageError(f"-o {output}: expected a file for a binary model such as model.onnx. Name another.")

@@ -31,12 +31,14 @@ __all__ = [
     "Prepared",
     "asking",
     "available_cores",
+    "check_outputs",
     "check_threads",
     "forget",
     "own_weights",
     "pack",
     "prepare",
     "run",
+    "shape_value",
     "way",
 ]
 
@@ -94,8 +96,7 @@ def prepare(
     """
     row = spec.row
     given = _inputs(row, inputs)
-    if not 1 <= outputs <= row.max_outputs:
-        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
+    check_outputs(row, outputs)
     x = present(given[0])
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
@@ -103,7 +104,7 @@ def prepare(
     if isinstance(spec, MaxUnpoolSpec):
         checked_type(row, spec.activation, x.dtype)
         index_type(row.label, "I", second.dtype)
-        return _max_unpool(spec, x.shape, x.dtype, second.shape, _shape_value(row, third))
+        return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(row, third))
     b = None if third is None else (third.shape, third.dtype)
     return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
 
@@ -126,6 +127,16 @@ def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
     _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
 
 
+def check_outputs(row: Row, outputs: int) -> None:
+    """No more outputs are wanted than this version has.
+
+    Raises:
+        UnpoolError: more are, or none.
+    """
+    if not 1 <= outputs <= row.max_outputs:
+        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
+
+
 def check_threads(row: Row, threads: int | None) -> None:
     """A number of threads is None or an int of 1 or more.
 
@@ -134,6 +145,22 @@ def check_threads(row: Row, threads: int | None) -> None:
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Correct it.")
+
+
+def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:
+    """The third input of MaxUnpool as Python ints.
+
+    Raises:
+        UnpoolError: it is not int64, or has more axes than one.
+    """
+    if output_shape is None:
+        return None
+    index_type(row.label, "output_shape", output_shape.dtype)
+    if output_shape.ndim != 1:
+        raise ShapeError(
+            f"{row.label}: output_shape needs rank 1, got shape {text(output_shape.shape)}. Give one size per axis."
+        )
+    return tuple(int(size) for size in output_shape)
 
 
 def available_cores() -> int:
@@ -160,15 +187,3 @@ def forget() -> None:
     """Drop all prepared calls: what they were prepared for has changed."""
     for prepared in (_max_pool, _max_unpool, _conv_transpose):
         prepared.cache_clear()
-
-
-def _shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:
-    """The third input of MaxUnpool as Python ints."""
-    if output_shape is None:
-        return None
-    index_type(row.label, "output_shape", output_shape.dtype)
-    if output_shape.ndim != 1:
-        raise ShapeError(
-            f"{row.label}: output_shape needs rank 1, got shape {text(output_shape.shape)}. Give one size per axis."
-        )
-    return tuple(int(size) for size in output_shape)

@@ -1,7 +1,7 @@
 """unpool for PyTorch: operators with gradients, and an ONNX export that writes MaxUnpool. Needs the extra `torch`.
 
-The operators need torch alone. `export`, `legacy_translations` and `translation_table` need onnxscript too, which is
-imported when one of them is first used.
+The operators need torch alone. `export`, `example`, `legacy_translations` and `translation_table` need onnxscript too,
+which is imported when one of them is first used.
 
     ops/          the operators
     accelerate    lets the modules of a model run on them
@@ -37,6 +37,7 @@ from unpool.torch.ops.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d
 if TYPE_CHECKING:
     from unpool.torch.exporting.call import export
     from unpool.torch.exporting.dynamo.translations import translation_table
+    from unpool.torch.exporting.example import example
     from unpool.torch.exporting.legacy.registration import legacy_translations
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "example",
     "export",
     "legacy_translations",
     "max_pool1d",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _EXPORTING = {
+    "example": "example",
     "export": "call",
     "legacy_translations": "legacy.registration",
     "translation_table": "dynamo.translations",

@@ -19,7 +19,7 @@ def canonicalise(
 
     Example: unpool canonicalise model.onnx -o explicit.onnx
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.upgrade import canonicalise_file, place_for, report, sizes_of, to_json
 

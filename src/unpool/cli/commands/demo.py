@@ -8,7 +8,7 @@ from unpool.cli.options import Quiet, Threads, Verbose
 
 def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> None:
     """Find the coins in a photograph: writes coins-mask.png and coins-overlay.png into this folder."""
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.demo import run_demo
 

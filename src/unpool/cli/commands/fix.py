@@ -27,7 +27,7 @@ def fix(
 
     Example: unpool fix exported.onnx -o fixed.onnx
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.fix import fix_file, report, to_json
         from unpool.cli.upgrade import sizes_of

@@ -19,20 +19,24 @@ def inspect(
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
     provider: ProviderWord = Provider.ONNXRUNTIME,
+    shows_all: Annotated[bool, typer.Option("--all", help="List every node, those of onnxruntime too.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the inputs, the outputs, the plan of a model, and how it can be tiled: which node runs where, and why."""
+    """Print the inputs, the outputs and the plan of a model, and what images it takes: which node runs where, and why.
+
+    Example: unpool inspect segnet.onnx --size height=360 --size width=480
+    """
     with guard():
         from unpool.cli import console
-        from unpool.cli.inspect import describe, print_description
+        from unpool.cli.inspect import inspect_file, print_inspected
         from unpool.cli.model import SessionOptions
         from unpool.cli.upgrade import sizes_of
 
         console.set_up_log(verbose)
         options = SessionOptions(compat, index_space, exact, provider=provider)
-        description = describe(model, options, sizes_of(size or ()))
+        found = inspect_file(model, options, sizes_of(size or ()))
         if as_json:
-            console.say_json(description)
+            console.say_json(found.document)
         else:
-            print_description(description)
+            print_inspected(found, shows_all)

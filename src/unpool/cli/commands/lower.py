@@ -24,7 +24,7 @@ def lower(
 
     Example: unpool lower segnet.onnx --for openvino -o segnet-openvino.onnx
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.lower import lower_file, report, to_json
         from unpool.cli.upgrade import place_for, sizes_of

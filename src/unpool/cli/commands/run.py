@@ -1,5 +1,6 @@
 """The command `unpool run`: its options."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -86,6 +87,14 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
     ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile HxW.",
+            show_default="this machine",
+        ),
+    ] = None,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -99,10 +108,12 @@ def run(
 
     Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
-        from unpool.cli.destination import destination
-        from unpool.cli.metadata import colours
+        from unpool.cli.cluster import run as on_cluster
+        from unpool.cli.destination import Destination, destination
+        from unpool.cli.image_metadata import colours
+        from unpool.cli.metadata import parsed
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.pixels import PixelRule
         from unpool.cli.run import run as run_request
@@ -114,7 +125,7 @@ def run(
         request = Request(
             model=model,
             inputs=tuple(inputs),
-            output=destination(output),
+            output=destination(output) if scheduler is None else Destination(Path(output), "zarr"),
             rule=PixelRule(
                 white=None if white is None else positive_numbers("--white", white)[0],
                 scale=None if scale is None else number("--scale", scale),
@@ -127,14 +138,14 @@ def run(
             argmax=argmax,
             overlay=overlay,
             classes=names,
-            palette=None if palette is None else colours("--palette", palette),
+            palette=None if palette is None else parsed(colours("--palette", palette)),
             alpha=alpha,
             form=form,
             tiles=tile_options(tile, max_memory),
             keep_going=keep_going,
             as_json=as_json,
         )
-        outcome = run_request(request, console.progress(quiet))
+        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
         console.print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(FINDINGS)

@@ -24,7 +24,7 @@ def upgrade(
 
     Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
     """
-    with guard():
+    with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.upgrade import place_for, report, sizes_of, to_json, upgrade_file
 

@@ -16,7 +16,7 @@ def warmup(
     quiet: Quiet = False,
 ) -> None:
     """Compile the common kernels now, so that no first call has to wait for them."""
-    with guard():
+    with guard(quiet=True):  # it has a bar of its own
         from unpool.cli.warmup import warm_up
 
         warm_up(types or ["float32"], quiet)

@@ -32,9 +32,9 @@ def content_of(model: onnx.ModelProto) -> bytes | None:
     return content if len(content) <= LARGEST_MESSAGE else None
 
 
-def is_too_large(model: onnx.ModelProto) -> bool:
-    """Whether a model does not fit into one protobuf message."""
+def is_too_large(one: onnx.ModelProto | onnx.TensorProto) -> bool:
+    """Whether a model or a tensor does not fit into one protobuf message."""
     try:
-        return bool(model.ByteSize() > LARGEST_MESSAGE)
+        return bool(one.ByteSize() > LARGEST_MESSAGE)
     except EncodeError:  # how protobuf says that it cannot count so far
         return True

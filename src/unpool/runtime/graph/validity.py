@@ -9,7 +9,7 @@ from unpool.errors import ModelError
 from unpool.runtime.graph.boundary import LONGEST
 from unpool.runtime.graph.nodes import bodies, with_inner
 from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS
-from unpool.runtime.graph.serialized import LARGEST_MESSAGE
+from unpool.runtime.graph.serialized import LARGEST_MESSAGE, is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.graph.without_weights import is_large, without_weights
 
@@ -45,7 +45,7 @@ def check_model(model: onnx.ModelProto) -> None:
 
 def _is_message(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
-    return LARGEST_ELEMENT * math.prod(tensor.dims) < LARGEST_MESSAGE or bool(tensor.ByteSize() <= LARGEST_MESSAGE)
+    return LARGEST_ELEMENT * math.prod(tensor.dims) < LARGEST_MESSAGE or not is_too_large(tensor)
 
 
 def _require_elements(graph: onnx.GraphProto) -> None:

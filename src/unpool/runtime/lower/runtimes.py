@@ -1,4 +1,4 @@
-"""The runtimes in which a lowered model is checked, as far as they are installed: whole models in, arrays out.
+"""The runtimes in which models are checked and compared, as far as they are installed: whole models in, arrays out.
 
 OpenVINO is told to compute in float32: left alone, it takes bfloat16 on CPUs that have it.
 """
@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.runners import openvino_device
+from unpool.runtime.runners.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 
 QUIET = 4  # onnxruntime's level for fatal errors only
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -27,12 +28,14 @@ class Runtime:
     """A runtime.
 
     Attributes:
+        word: how options call it.
         name: and its version.
         prepare: takes a model and a feed, and gives the call that runs it; both raise whatever the runtime raises.
         is_reference: whether it is written to be read, not to be fast.
         changes: element types for which it computes in another one.
     """
 
+    word: str
     name: str
     prepare: Callable[[onnx.ModelProto, Feed], Call]
     is_reference: bool = False
@@ -41,19 +44,22 @@ class Runtime:
 
 def runtimes() -> Iterator[Runtime]:
     """Those that are installed, onnxruntime first."""
-    yield Runtime(f"onnxruntime {onnxruntime.__version__}", _in_onnxruntime)
-    yield Runtime(f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
+    yield Runtime("onnxruntime", f"onnxruntime {onnxruntime.__version__}", _in_onnxruntime)
+    yield Runtime("reference", f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
     if openvino_device.is_installed():
         version = str(openvino_device.package().__version__).partition("-")[0]
-        yield Runtime(f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
+        yield Runtime("openvino", f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
 
 
 def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
-    content = serialize(model, "the lowered model")
+    content = serialize(model, "the model")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return lambda: list(session.run(None, dict(feed)))
+    if not any(value.type in NUMPY_LACKS for value in (*session.get_inputs(), *session.get_outputs())):
+        return lambda: list(session.run(None, dict(feed)))
+    given = {name: to_ort_value(array) for name, array in feed.items()}
+    return lambda: [from_ort_value(value) for value in session.run_with_ort_values(None, given)]
 
 
 def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
@@ -63,13 +69,15 @@ def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
 
 def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
-    fixed = openvino_device.core().read_model(serialize(model, "the lowered model"))
-    fixed.reshape({name: list(array.shape) for name, array in feed.items()})
+    fixed = openvino_device.core().read_model(serialize(model, "the model"))
+    read = {name for value in fixed.inputs for name in value.names}
+    fed = {name: array for name, array in feed.items() if name in read}
+    fixed.reshape({name: list(array.shape) for name, array in fed.items()})
     compiled = openvino_device.core().compile_model(fixed, openvino_device.DEVICE, OPENVINO)
     request = compiled.create_infer_request()
 
     def run() -> list[Any]:
-        made = request.infer(dict(feed))
+        made = request.infer(fed)
         return [made[place].copy() for place in range(len(compiled.outputs))]
 
     return run

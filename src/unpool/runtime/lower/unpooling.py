@@ -121,7 +121,8 @@ def _require_certain_space(one: Unpooling, index_space: str) -> None:
         return
     raise UnsupportedError(
         f"{one.spec.row.label} node {label(one.node)!r}: its indices may count in output_shape or in the shape that "
-        f"its attributes give, and a scatter has to know. Add index_space='output', or run unpool fix first."
+        "its attributes give, and a scatter has to know. If it is the former, add --index-space output "
+        "(index_space='output')."
     )
 
 

@@ -20,49 +20,11 @@ from unpool.runtime.graph.nodes import bodies, domain, is_ours, label, reads, si
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_our_bodies
+from unpool.runtime.plan.lines import TITLES, Record, each, folded
 from unpool.runtime.plan.policy import Choice, RunnerName, choose
 from unpool.runtime.table import table
 
-TITLES = ("step", "node", "operator", "runs on", "why")
 _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # within one level
-
-
-@dataclass(frozen=True)
-class Record:
-    """One line of the plan: one node.
-
-    Attributes:
-        node: its name, or `Operator->output` without one.
-        operator: its type.
-        domain: "" for ONNX.
-        version: of the operator, as the model's opset selects it.
-        runner: "unpool", "onnxruntime", "openvino" or "reference".
-        reason: why.
-        step: position of the step that runs it.
-        level: of its step, see the module.
-        inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
-            for each, the outermost first.
-    """
-
-    node: str
-    operator: str
-    domain: str
-    version: int
-    runner: RunnerName
-    reason: str
-    step: int
-    level: int
-    inner_steps: tuple[int, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """The positions of its steps, such as `3`, or `3.0` for the first step of a body of the fourth step."""
-        return ".".join(map(str, (self.step, *self.inner_steps)))
-
-    @property
-    def operator_version(self) -> str:
-        """Such as `MaxPool-12` or `MaxPool-12 (com.ms.internal.nhwc)`."""
-        return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
 
 
 @dataclass(frozen=True)
@@ -86,7 +48,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in execution order, and one record per node. Iterating over a plan gives the records, and `str` a table."""
+    """Steps in execution order, and one record per node. Iterating over a plan gives the records, `print` a table.
+
+    `print` shows a line per node, as `unpool inspect --all` does, and `print(plan.folded)` a line per step.
+    """
 
     steps: tuple[Step, ...]
     records: tuple[Record, ...]
@@ -98,8 +63,12 @@ class Plan:
         return len(self.records)
 
     def __str__(self) -> str:
-        rows = [(one.place, one.node, one.operator_version, one.runner, one.reason) for one in self]
-        return table(TITLES, rows)
+        return table(TITLES, each(self))
+
+    @property
+    def folded(self) -> str:
+        """The table with one line for all nodes of a step that onnxruntime or OpenVINO runs."""
+        return table(TITLES, folded(self))
 
 
 def make_plan(

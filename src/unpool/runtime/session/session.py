@@ -7,6 +7,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import onnxruntime
@@ -185,6 +186,57 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         if isinstance(self._model, WholeModel):
             return int(self._model.session.get_profiling_start_time_ns())
         return 0 if self._profile is None else self._profile.start
+
+    def map_tiles(  # noqa: PLR0913  keyword-only public options
+        self,
+        feed: Any,
+        tile: Sequence[int],
+        *,
+        client: Any,
+        to: Any,
+        outputs: Iterable[str] | None = None,
+        inputs: Iterable[str] | None = None,
+        layout: str = "NCHW",
+        retries: int = 3,
+        threads: int = 1,
+    ) -> dict[str, Any]:
+        """The outputs of the model for an image of any size, computed tile by tile on a cluster, and kept in Zarr.
+
+        A worker loads the model once, and writes its results itself. When a worker ends in the middle, others run its
+        tiles again; what was written stays. The dashboard shows each tile as `unpool-tile-...` with its row and column.
+
+        Args:
+            feed: an array for a model with one input, else every input by name. Zarr arrays, and others that can be
+                sliced and pickled, are read by the workers; NumPy arrays and memory maps are cut here, a few tiles
+                ahead; dask arrays are computed on the cluster, tile by tile.
+            tile: elements of the first input of which one tile gives the results, by spatial axis, rounded down to a
+                multiple of the total stride.
+            client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
+                under the same name; a model in one file goes to them, one with external data must be there too.
+            to: path, URL or store in which nothing is yet: a Zarr array, for several outputs a group with one for each.
+                Their attribute `unpool_finished` becomes true when all tiles are there.
+            outputs: names of the outputs that are wanted; by default all.
+            inputs: names of the inputs to cut; by default all of the highest rank.
+            layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
+            retries: how often a tile that raises an error is tried again. How many workers may end in a tile says
+                Dask's `distributed.scheduler.allowed-failures`.
+            threads: of the model in one tile; a worker runs as many tiles at once as it has threads.
+
+        Returns:
+            Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them.
+
+        Raises:
+            UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
+            FileError: something is at `to`.
+            UnpoolError: `tile` or the inputs do not fit, or workers ended in the same tile again and again.
+            ModuleNotFoundError: distributed or zarr is not installed.
+        """
+        cluster = import_module("unpool.runtime.cluster")
+        work = cluster.Work(client, retries, threads)
+        found: dict[str, Any] = cluster.map_tiles(
+            self, feed, tile, to, work, outputs=outputs, inputs=inputs, layout=layout
+        )
+        return found
 
     def _open(self, told: Told) -> None:
         """Load the model; the session stays as it was if that fails."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from unpool.errors import UnpoolError
 from unpool.runtime.session.signature import ValueInfo
 from unpool.runtime.tiles.grid import Extent
+from unpool.runtime.tiles.smallest import Taken, smallest
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.walk import Shape
 
@@ -25,6 +26,8 @@ class Overview:
         shapes: of the inputs that all this is about.
         stride: the total stride along each spatial axis, in elements of the first input.
         outputs: how far an element of each output sees, along each spatial axis.
+        smallest: which sizes the model takes along each spatial axis of its first image; None where it does not take
+            `shapes`.
         bytes: that a run on these shapes takes at its peak, beside the inputs and the session: a forecast.
         refusal: why the model cannot be tiled exactly; everything else is empty then.
     """
@@ -32,6 +35,7 @@ class Overview:
     shapes: Mapping[str, Shape]
     stride: tuple[int, ...] = ()
     outputs: Mapping[str, tuple[Extent, ...]] | None = None
+    smallest: tuple[Taken, ...] | None = None
     bytes: int | None = None
     refusal: str | None = None
 
@@ -47,9 +51,23 @@ def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str 
     shapes = {info.name: _shape(info, sizes) for info in session.get_inputs()}
     try:
         tiler = Tiler(session, layout=layout)
-        return Overview(shapes, tiler.strides(shapes), tiler.extents(shapes), tiler.run_bytes(shapes))
+        taken = smallest(tiler, shapes, _open_axes(session, tiler, shapes))
+        return Overview(shapes, tiler.strides(shapes), tiler.extents(shapes), taken, tiler.run_bytes(shapes))
     except UnpoolError as error:
         return Overview(shapes, refusal=str(error))
+
+
+def _open_axes(session: "InferenceSession", tiler: Tiler, shapes: Mapping[str, Shape]) -> list[bool]:
+    """By spatial axis of the image, whether no input has a fixed size along it."""
+    images = tiler.images(shapes)
+    fixed = {
+        axis
+        for info in session.get_inputs()
+        for axis, size in zip(images.get(info.name, ()), info.shape or (), strict=False)
+        if isinstance(size, int)
+    }
+    axes = {axis for own in images.values() for axis in own if axis is not None}
+    return [axis not in fixed for axis in sorted(axes)]
 
 
 def _shape(info: ValueInfo, sizes: Mapping[str, int]) -> Shape:

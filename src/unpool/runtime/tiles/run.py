@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.indices import rebase
+from unpool.indices import from_part
 from unpool.runtime.tiles.fitting import fitted
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Counting, Tile, Tiling
+from unpool.runtime.tiles.tiling import Tile, Tiling
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -133,9 +133,5 @@ def _kept(name: str, tile: Tile, array: np.ndarray[Any, Any]) -> np.ndarray[Any,
             f"says, got {list(array.shape)}. Run the image whole."
         )
     part = array[tile.kept[name]]
-    return _recounted(part, tile.counting[name]) if name in tile.counting else part
-
-
-def _recounted(indices: np.ndarray[Any, Any], counting: Counting) -> np.ndarray[Any, Any]:
-    """Indices of a tile as indices of the image; -1 stays."""
-    return np.where(indices < 0, indices, rebase(indices, counting.part, counting.whole) + counting.shift)
+    counting = tile.counting.get(name)
+    return part if counting is None else from_part(part, counting.part, counting.whole, counting.shift)

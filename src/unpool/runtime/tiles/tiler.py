@@ -13,10 +13,11 @@ from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.session.prepared import prepared
 from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, extent, parts, rounded
 from unpool.runtime.tiles.images import image_inputs
+from unpool.runtime.tiles.links import Edge
 from unpool.runtime.tiles.memory import Values, run_bytes
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.tracing import require_alike, trace
-from unpool.runtime.tiles.walk import Axes, Shape, Trace
+from unpool.runtime.tiles.walk import SAME, Axes, Shape, Trace
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -71,7 +72,7 @@ class Tiler:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
             UnpoolError: no input is an image, or `tile` does not fit it.
         """
-        tiled = image_inputs(shapes, self._layout, self._inputs)
+        tiled = self.images(shapes)
         whole = self._trace(shapes, tiled)
         axes = self._axes(whole, tiled)
         if len(tile) != len(axes) or min(tile) < 1:
@@ -95,16 +96,31 @@ class Tiler:
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
         """
-        tiled = image_inputs(shapes, self._layout, self._inputs)
+        tiled = self.images(shapes)
         whole = self._trace(shapes, tiled)
         axes = self._axes(whole, tiled)
         grown = [AxisPart(0, -axis.stride, {}) for axis in axes]
         self._require_alike(whole, axes, shapes, tiled, grown)
         return {name: tuple(extent(axis, name) for axis in axes) for name in self.outputs if name in whole.fields}
 
+    def images(self, shapes: Mapping[str, Shape]) -> dict[str, Axes]:
+        """For every input that is cut, which spatial axis of the image each of its axes is."""
+        return image_inputs(shapes, self._layout, self._inputs)
+
+    def takes(self, shapes: Mapping[str, Shape]) -> bool:
+        """Whether a run on these shapes can go: no value is empty, and values that are joined have equal sizes."""
+        try:
+            whole = self._trace(shapes, self.images(shapes))
+        except UnpoolError:
+            return False
+        sizes = [
+            {name: field.sizes().get(axis) for name, field in whole.fields.items()} for axis in range(len(whole.edges))
+        ]
+        return all(map(_fits, whole.edges, sizes))
+
     def strides(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
         """The total stride along each spatial axis, in elements of the first input."""
-        tiled = image_inputs(shapes, self._layout, self._inputs)
+        tiled = self.images(shapes)
         return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
 
     def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
@@ -114,7 +130,7 @@ class Tiler:
             shapes: of all inputs that are fed.
             tile: of the inputs that are cut, what the run gets of them; by default all.
         """
-        tiled = image_inputs(shapes, self._layout, self._inputs)
+        tiled = self.images(shapes)
         fields = self._trace({**shapes, **(tile or {})}, tiled).fields
         sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
         return run_bytes(Values(self._nodes, self.session.plan, sizes))
@@ -156,6 +172,16 @@ class Tiler:
             less = [0 if axis is None else int(removed[axis][name]) for axis in own]
             read[name] = tuple(size - gone for size, gone in zip(shapes[name], less, strict=True))
         require_alike(whole, self._trace(read, tiled), removed)
+
+
+def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:
+    """Whether every value has elements along one axis, and as many as what it is made of where nothing changes that."""
+    return all(
+        (sizes[edge.made] or 0) > 0
+        and (sizes[edge.source] or 0) > edge.link.mirrored
+        and (edge.link != SAME or sizes[edge.made] == sizes[edge.source])
+        for edge in edges
+    )
 
 
 def _geometry(whole: Trace, number: int, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> AxisGeometry:

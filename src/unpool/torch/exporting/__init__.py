@@ -1,6 +1,7 @@
 """torch.onnx.export with MaxPool and MaxUnpool kept, for both exporters of torch.
 
 call              `unpool.torch.export`: reads the call, runs one of the exporters, writes the file
+example           inputs from texts such as 1x3xHxW
 dynamic_shapes    sizes that a caller leaves open
 versions          which opsets have our operators
 pools, windows    ATen's settings as ONNX attributes

@@ -166,5 +166,6 @@ def _only_warnings_for_the_caller() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning, module=r"torch\.onnx")
+        warnings.filterwarnings("ignore", "Constant folding - ", UserWarning)
         warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=r"torch\.nn\.functional")
         yield

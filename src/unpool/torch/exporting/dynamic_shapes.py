@@ -168,7 +168,7 @@ def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
 def _narrowed(name: str, what: str, step: int) -> str:
     return (
         f"export: dynamic_shapes lets {name} be any size, the model takes {what}. Pass output_size to every "
-        f"unpooling, or write {step} * torch.export.Dim('part_of_{name}')."
+        f"unpooling, or write {step} * torch.export.Dim('part_of_{name}'), as {step}{name} in the text of an example."
     )
 
 

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,31 +24,38 @@ FLIPPED = 1e-3
 Where the two largest elements of a window are nearly equal, rounding decides which index is found.
 """
 
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+"""Of all inputs, in the order of the tensors among the arguments."""
+
 MOST_TRIED = 64
 """How many sizes are tried, from 1 up, to find the smallest that a module takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A size that is open: its name, its smallest and largest value, and the one of the example."""
+    """A size that is open: its name, its smallest and largest value, the one of the example, and what it is times."""
 
     name: str
     least: int
     most: int
     example: int
+    times: int = 1
 
     def near(self, size: int) -> int:
         """The nearest value that it can have."""
         return max(self.least, min(self.most, size))
 
 
-def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None) -> None:
+def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None) -> list[Shapes]:
     """Check that a file gives what the module gives that it was made of.
 
     Args:
         given: the arguments of torch.onnx.export.
         file: its path, or its bytes.
         program: what the default exporter returned, None with dynamo=False.
+
+    Returns:
+        the shapes of the inputs for which the two were compared, those of the example first.
 
     Raises:
         UnpoolError: at a size that the module takes, the file fails or gives something else; the message has the size.
@@ -67,11 +74,18 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
     axes = _axes(given, program, [example[at] for at in tensors])
     pair = _Pair(session, model, structure, pytree, [*(given.get("input_names") or ())])
 
+    compared: list[Shapes] = []
+
     def agrees(sizes: Mapping[str, int]) -> bool:
         leaves = list(example)
         for at, own in zip(tensors, axes, strict=True):
-            leaves[at] = _resized(example[at], {axis: sizes[one.name] for axis, one in own.items() if sizes})
-        return pair.agrees(leaves, [leaves[at] for at in tensors], sizes)
+            leaves[at] = _resized(
+                example[at], {axis: one.times * sizes[one.name] for axis, one in own.items() if sizes}
+            )
+        resized = [leaves[at] for at in tensors]
+        is_taken = pair.agrees(leaves, resized, sizes)
+        compared.extend([tuple(tuple(one.shape) for one in resized)] if is_taken else [])
+        return is_taken
 
     if not agrees({}):
         raise UnpoolError("export: verify=True expects a module that runs on its example, it fails. Correct it.")
@@ -81,6 +95,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
     smallest = (sizes for sizes in small if agrees(sizes))
     next(smallest, None)
     next(smallest, None)
+    return compared
 
 
 def _session(file: str | Path | bytes) -> Any:
@@ -112,9 +127,10 @@ def _axes(
         ranges = program.exported_program.range_constraints
         return [
             {
-                axis: _bounded(str(size), ranges.get(size), tensor.shape[axis])
+                axis: _bounded(str(symbol), ranges.get(symbol), tensor.shape[axis] // int(times), int(times))
                 for axis, size in open_sizes(value).items()
-                if size.is_symbol
+                for times, symbol in [size.as_coeff_Mul()]
+                if symbol.is_symbol and times.is_Integer
             }
             for value, tensor in zip(inputs_of(program.exported_program), tensors, strict=True)
         ]
@@ -127,10 +143,11 @@ def _axes(
     return found
 
 
-def _bounded(name: str, bounds: Any, example: int) -> Open:
+def _bounded(name: str, bounds: Any, example: int, times: int = 1) -> Open:
     if bounds is None:
-        return Open(name, 1, 2**31, example)
-    return Open(name, max(1, int(bounds.lower)), int(bounds.upper) if bounds.upper.is_Integer else 2**31, example)
+        return Open(name, 1, 2**31, example, times)
+    most = int(bounds.upper) if bounds.upper.is_Integer else 2**31
+    return Open(name, max(1, int(bounds.lower)), most, example, times)
 
 
 def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
@@ -153,7 +170,7 @@ def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], l
     return _different(near), _different(small)
 
 
-def _different(trials: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+def _different(trials: Sequence[dict[str, int]]) -> list[Shapes]:
     """The trials without those that are empty or occur a second time."""
     return [trial for at, trial in enumerate(trials) if trial and trial not in trials[:at]]
 

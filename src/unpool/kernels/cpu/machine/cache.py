@@ -14,11 +14,13 @@ from collections.abc import Callable
 from functools import cache
 from itertools import count
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from numba import __version__, njit
 
+from unpool.kernels.cpu.machine import clock
 from unpool.kernels.cpu.machine.host import source_digest
 from unpool.kernels.cpu.machine.numba_seam import FunctionCache, pickled
 
@@ -32,18 +34,22 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function, lambda *about: _Files(*about, source_digest()))
-        self._name = repr(function)
+        self._name = f"{function.__module__}.{function.__qualname__}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, None if it is not in the cache."""
         try:
-            return self.load(sig, target_context)
+            found = self.load(sig, target_context)
         except Exception:
             _log.debug("kernels: %s is compiled, as the cache cannot give it.", self._name, exc_info=True)
-            return None
+            found = None
+        if found is None:
+            clock.began(self._name)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compiled function, if that is possible."""
+        clock.ended(self._name)
         try:
             self.save(sig, data)
         except Exception as cause:
@@ -126,6 +132,13 @@ def files_beside(function: Callable[..., Any], name: str) -> Any:
     """
     folder = _where_possible(lambda: _Cache(function).cache_path)
     return None if folder is None else _Files(folder, name, source_digest())
+
+
+def folder_for(source: Path) -> Path | None:
+    """The folder in which compiled code of the functions of a file is kept; None where nothing can be."""
+    function = FunctionType((lambda: None).__code__.replace(co_filename=str(source)), {})
+    found = _where_possible(lambda: FunctionCache(function, lambda *_: None).cache_path)
+    return None if found is None else Path(found)
 
 
 def cached_by_numba(function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -84,16 +84,21 @@ def is_plain() -> bool:
     if wish == "plain":
         _log.info("kernels: UNPOOL_NUMBA=plain: only the public interface of Numba is used.")
         return True
-    lacking = [name for name, parameters in NEEDED.items() if not _is_there(name, parameters)]
-    if lacking:
+    missing = lacking()
+    if missing:
         _log.warning(
             "kernels: Numba %s has no %s as expected, so only its public interface is used. Results are the same; "
             "calls on several threads take some 50 µs longer, the first call of a process some 0.3 s, and damaged "
             "files in Numba's cache are not noticed. Install a version that unpool asks for.",
             __version__,
-            ", no ".join(lacking),
+            ", no ".join(missing),
         )
-    return bool(lacking)
+    return bool(missing)
+
+
+def lacking() -> list[str]:
+    """The names of NEEDED that this Numba does not have as expected."""
+    return [name for name, parameters in NEEDED.items() if not _is_there(name, parameters)]
 
 
 def _is_there(name: str, parameters: str) -> bool:

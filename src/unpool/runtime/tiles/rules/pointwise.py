@@ -16,7 +16,10 @@ def elementwise(walk: Walk, node: onnx.NodeProto) -> None:
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(names):
         raise refusal(node, f"reads {names[shapes.index(None)]!r}, whose shape is not known")
-    full = np.broadcast_shapes(*known)
+    try:
+        full = np.broadcast_shapes(*known)
+    except ValueError as error:
+        raise refusal(node, f"joins shapes that do not fit, {', '.join(map(str, known))}") from error
     axes: list[int | None] = [None] * len(full)
     for field in (walk.fields[name] for name in names if name in walk.fields):
         _merge(node, axes, field.axes)

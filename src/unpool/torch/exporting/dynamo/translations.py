@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from unpool.torch.exporting.dynamo.convolutions import convolution_translation
 from unpool.torch.exporting.dynamo.writer import ProgramWriter, op
 from unpool.torch.exporting.nodes import write_max_pool, write_max_unpool
 from unpool.torch.exporting.pools import pool_of
@@ -17,7 +18,8 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
     A pool with indices becomes MaxPool and Mod, an unpooling becomes Add and MaxUnpool; where the unpooling
     gives back the pool's size, Mod and Add are left out. ATen does not say the window of an unpooling. Where the
     spatial sizes are static, MaxUnpool gets a window from which every reader of the standard infers them. Where one is
-    dynamic, it gets the window of the pool that found the indices, and the size as its input `output_shape`.
+    dynamic, it gets the window of the pool that found the indices, and the size as its input `output_shape`. A
+    transposed convolution whose output_padding depends on a dynamic size becomes ConvTranspose and Slice.
 
     Args:
         opset: the `opset_version` of that call, at least 9; None for its default.
@@ -36,7 +38,9 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
     """
     check_opset("translation_table", opset)
     aten = torch.ops.aten
+    convolution = convolution_translation()
     return {
+        **({} if convolution is None else {aten.convolution.default: convolution}),
         aten.max_pool1d.default: _pool_translation(1, with_indices=False),
         aten.max_pool2d.default: _pool_translation(2, with_indices=False),
         aten.max_pool3d.default: _pool_translation(3, with_indices=False),

@@ -1,0 +1,232 @@
+"""The door: an operator, one version or two, and concrete sizes, in words and pictures."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.explained.arithmetic import Step, grown, pooled, unpooled
+from unpool.explained.drawing import Drawn, draw, picture
+from unpool.explained.layout import columns
+from unpool.explained.versions import Change, Contract, changes_between, contract_of
+from unpool.geometry import Axis, Span
+from unpool.operators import attributes as read
+from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
+from unpool.operators.arguments import for_all_axes, plain
+from unpool.operators.contract import OPERATORS, Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+
+LEFT_OVER = {
+    "MaxPool": "no window reads",
+    "MaxUnpool": "in no window, though an index may name it:",
+    "ConvTranspose": "only the bias, no product, at",
+}
+RESULTS = {"new": "refused before", "refused": "may be refused now", "others": "other results", "same": "same results"}
+
+
+@dataclass(frozen=True)
+class ExplainedAxis:
+    """One spatial axis of a call.
+
+    Attributes:
+        number: from 0.
+        axis: `large` is its size in X for MaxPool, in the output for the others; `begin` are the elements of padding
+            before the first large position, or those that are cut off there.
+        steps: from one size to the other.
+        drawn: what windows do.
+    """
+
+    number: int
+    axis: Axis
+    steps: tuple[Step, ...]
+    drawn: Drawn
+
+    def lines(self) -> Iterator[str]:
+        """What `print` shows."""
+        window = self.axis.window
+        yield f"axis {self.number}: large = small * {window.stride} + tap * {window.dilation} - {self.axis.begin}"
+        yield from (f"  {step}" for step in self.steps)
+        yield ""
+        yield from (f"  {line}" for line in picture(self.axis, self.drawn))
+
+
+@dataclass(frozen=True)
+class ExplainedCall:
+    """A call with concrete sizes, in one version.
+
+    Attributes:
+        label: the operator with its version.
+        size: of X, its spatial axes.
+        output: of the result.
+        axes: one by one.
+    """
+
+    label: str
+    size: tuple[int, ...]
+    output: tuple[int, ...]
+    axes: tuple[ExplainedAxis, ...]
+
+    def lines(self) -> Iterator[str]:
+        """What `print` shows."""
+        yield f"{self.label}: {_by(self.size)} -> {_by(self.output)}"
+        for one in self.axes:
+            yield ""
+            yield from one.lines()
+            if one.drawn.left_over:
+                spans = ", ".join(map(_span, one.drawn.left_over))
+                yield f"  left over: {LEFT_OVER[self.label.partition('-')[0]]} {spans}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What there is to say; `print` shows the call where sizes are given, else the changes, else the contract.
+
+    Attributes:
+        contract: of the version.
+        other: of the second version, if there is one.
+        changes: from the one to the other.
+        calls: with concrete sizes: none, one, or one for each version.
+    """
+
+    contract: Contract
+    other: Contract | None
+    changes: tuple[Change, ...]
+    calls: tuple[ExplainedCall, ...]
+
+    def __str__(self) -> str:
+        parts = [list(call.lines()) for call in self.calls]
+        if self.other is not None:
+            parts.insert(0, list(self._changes()))
+        return "\n\n".join("\n".join(lines) for lines in parts or [list(self.contract.lines())])
+
+    def _changes(self) -> Iterator[str]:
+        other = "" if self.other is None else self.other.label
+        if not self.changes:
+            yield f"{self.contract.label} and {other}: nothing changed"
+            return
+        yield f"{self.contract.label} -> {other}"
+        yield ""
+        titles = ("since", "what", "before", "after", "")
+        rows = [(str(one.since), one.what, one.before, one.after, RESULTS[one.results]) for one in self.changes]
+        yield from columns([titles, *rows])
+
+
+def explain(
+    operator: str,
+    *,
+    opset: int | None = None,
+    to: int | None = None,
+    layout: str = "NCHW",
+    compat: str = "spec",
+    size: Sequence[int] | int | None = None,
+    **attributes: Any,
+) -> Explanation:
+    """What a version of an operator accepts, what changed between two, and what it does to sizes.
+
+    Args:
+        operator: MaxPool, MaxUnpool or ConvTranspose; case and underscores do not matter.
+        opset: selects the version; None for the newest.
+        to: selects a second version, not older than the first.
+        layout: "NCHW" for ONNX's versions, "NHWC" for those of ONNX Runtime's channels-last domain.
+        compat: "spec" for the text of the standard, "ort" for ONNX Runtime where the two differ.
+        size: spatial sizes of X, in elements; with it the arithmetic is explained.
+        attributes: of the operator, such as `kernel_shape`; one integer stands for all axes. For MaxUnpool also
+            `output_shape`, the spatial sizes that are asked for.
+
+    Returns:
+        a record that `print` shows.
+
+    Raises:
+        UnsupportedError: no such operator, version or attribute.
+        UnpoolError: an attribute is wrong, or is given without a size.
+        ShapeError: the sizes do not fit.
+
+    >>> print(explain("MaxPool", size=5, kernel_shape=2, strides=2, ceil_mode=1))
+    MaxPool-22: 5 -> 3
+    <BLANKLINE>
+    axis 0: large = small * 2 + tap * 1 - 0
+      reach = (window - 1) * dilation + 1 = (2 - 1) * 1 + 1 = 2
+      begin = 0
+      end = 0
+      room = large + begin + end - reach = 5 + 0 + 0 - 2 = 3
+      small = min(ceil(room / stride), floor((large + begin - 1) / stride)) + 1 = \
+min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
+    <BLANKLINE>
+      large    0 1 2 3 4 .
+      small 0  # #
+      small 1      # #
+      small 2          # o
+      windows  1 1 1 1 1
+    """
+    name, domain = _operator(operator), _domain(layout)
+    row = contract.rows_of(name, domain)[-1] if opset is None else contract.row(name, domain, opset)
+    rows = [row] if to is None else [row, contract.row(name, domain, to)]
+    if size is None and attributes:
+        raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X, got none. Give it.")
+    if (rows[-1].since_version or 0) < (row.since_version or 0):
+        raise UnpoolError(f"explain: to needs an opset from {opset} on, got {to}. Swap the two.")
+    calls = () if size is None else tuple(_call(one, size, attributes, compat) for one in rows)
+    contracts = [contract_of(one) for one in rows]
+    changes = changes_between(rows[0], rows[-1])
+    return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
+
+
+def _operator(text: str) -> str:
+    """The operator's name as ONNX writes it."""
+    plainly = text.replace("_", "").lower()
+    found = next((name for name in OPERATORS if name.lower() == plainly), None)
+    if found is None:
+        raise UnsupportedError(f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. Correct it.")
+    return found
+
+
+def _domain(layout: str) -> str:
+    domains = {"NCHW": "", "NHWC": contract.NHWC}
+    if layout not in domains:
+        raise UnpoolError(f"explain: layout is one of {', '.join(domains)}; got {layout!r}. Correct it.")
+    return domains[layout]
+
+
+def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> ExplainedCall:
+    rank = 1 if isinstance(size, int) else len(size)
+    sizes = read.sizes("explain: size", size, rank)
+    attributes = {name: for_all_axes(name, plain(value), rank) for name, value in given.items()}
+    asked = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
+    spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
+    if isinstance(spec, MaxPoolSpec):
+        axes = max_pool.call(spec, _shape(row, 1, sizes)).axes
+        steps = [pooled(spec, number, axis) for number, axis in enumerate(axes)]
+    elif isinstance(spec, MaxUnpoolSpec):
+        wanted = None if asked is None else (1, 1, *read.sizes(f"{row.label}: output_shape", asked, rank))
+        axes = max_unpool.call(spec, _shape(row, 1, sizes), (1, 1, *sizes), wanted).axes
+        steps = [unpooled(spec, number, axis, is_asked=asked is not None) for number, axis in enumerate(axes)]
+    else:
+        axes, steps = _grown(spec, sizes)
+    output = tuple(axis.small if row.operator == "MaxPool" else axis.large for axis in axes)
+    pairs = enumerate(zip(axes, steps, strict=True))
+    explained = tuple(ExplainedAxis(number, axis, made, draw(axis)) for number, (axis, made) in pairs)
+    return ExplainedCall(row.label, sizes, output, explained)
+
+
+def _grown(spec: ConvTransposeSpec, sizes: tuple[int, ...]) -> tuple[tuple[Axis, ...], list[tuple[Step, ...]]]:
+    if spec.kernel_shape is None:
+        raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W, got none. Give it.")
+    w_shape = (spec.group, 1, *spec.kernel_shape)
+    axes = conv_transpose.call(spec, _shape(spec.row, spec.group, sizes), w_shape, None).axes
+    rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
+    return axes, [grown(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
+
+
+def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of X with these spatial sizes."""
+    return (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)
+
+
+def _span(span: Span) -> str:
+    return str(span.first) if span.stop - span.first == 1 else f"{span.first} to {span.stop - 1}"
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))

@@ -1,0 +1,51 @@
+"""Torch beside a run of a model: each node of ours alone, from what that run has for it."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+from unpool.errors import UnsupportedError
+from unpool.runtime.compare.compared import ComparedValue, Peer, Refusal
+from unpool.runtime.compare.difference import Tolerance
+from unpool.runtime.compare.matching import Values, compared_values
+from unpool.runtime.compare.stepwise import Stepwise
+from unpool.runtime.compare.torch_nodes import run_node
+from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.node_contract import Meaning, spec_of
+from unpool.runtime.graph.nodes import is_ours, label
+
+
+def by_torch(model: Stepwise, seen: Values, expected: Values, meaning: Meaning, tolerance: Tolerance) -> Peer:
+    """What torch makes of the MaxPool, MaxUnpool and ConvTranspose nodes of a model; those in bodies are left out.
+
+    Raises:
+        UnsupportedError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise UnsupportedError("compare: torch is not installed. Run: pip install 'unpool[torch]'")
+    made: dict[str, Any] = {}
+    refusals = []
+    known = {**seen, **expected}
+    for node in filter(is_ours, model.graph.nodes):
+        try:
+            spec = spec_of(node, model.graph.opsets, meaning)
+            outputs = run_node(spec, [_value(known, name) for name in node.input])
+            made |= dict(zip(node.output, outputs, strict=False))
+        except Exception as error:  # whatever torch raises means that it does not run the node
+            refusals.append(Refusal(label(node), model.operator(node), brief(error)))
+    found = compared_values(model, seen, expected, made, tolerance)
+    return Peer(f"torch {version('torch')}, node by node", tuple(_alone(found)), refusals=tuple(refusals))
+
+
+def _value(known: Values, name: str) -> Any:
+    """A tensor that a node reads, None where it is left out."""
+    if name and name not in known:
+        raise UnsupportedError(f"the value {name!r} that it reads is of an unknown type")
+    return known[name] if name else None
+
+
+def _alone(values: Iterator[ComparedValue]) -> Iterator[ComparedValue]:
+    """The values of nodes that got the same inputs: where one departs, it does so of itself."""
+    for one in values:
+        yield ComparedValue(one.node, one.operator, one.value, one.difference, one.difference.departs, one.choices)

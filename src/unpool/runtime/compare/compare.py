@@ -1,0 +1,165 @@
+"""Compares runtimes on one model, or two models: value by value, in the order of the nodes.
+
+>>> from onnx import parser
+>>> model = parser.parse_model('''
+...     <ir_version: 8, opset_import: ["" : 17]>
+...     half (float[1, 1, 4, 4] x) => (float[1, 1, 2, 2] y) {
+...         r = Relu (x)
+...         y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+...     }''')
+>>> done = compare(model, against=["reference"])
+>>> done.departs, [(one.value, one.difference.kind) for one in done.peers[0].values]
+(False, [('r', 'equal'), ('y', 'equal')])
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unpool.errors import UnpoolError
+from unpool.runtime.compare.by_torch import by_torch
+from unpool.runtime.compare.compared import Comparison, Peer
+from unpool.runtime.compare.difference import Tolerance
+from unpool.runtime.compare.matching import Values, compared_outputs, compared_values
+from unpool.runtime.compare.running import TORCH, UNPOOL, WORDS, Run, ours, run, runtime_of
+from unpool.runtime.compare.stepwise import Stepwise, stepwise
+from unpool.runtime.graph.boundary import place, reading
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import has_bodies, label
+from unpool.runtime.graph.record import dense
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.lower.runtimes import Feed, Runtime
+from unpool.runtime.rewrite.verify import runs
+from unpool.runtime.session.loaded import load_as_session
+
+STANDARD = Tolerance()
+
+
+def compare(  # noqa: PLR0913  options by keyword only, those of a session among them
+    model: ModelSource,
+    other: ModelSource | None = None,
+    *,
+    against: Sequence[str] | None = None,
+    feed: Feed | None = None,
+    sizes: Mapping[str, int] | None = None,
+    tolerance: Tolerance = STANDARD,
+    compat: str = "spec",
+    index_space: str = "auto",
+    exact: bool = False,
+) -> Comparison:
+    """Run a model in unpool, and the same or another model in other runtimes, and compare every value.
+
+    Each runtime runs the model twice: as it is, for its outputs, and with the value of every node as an output. Values
+    of two models are compared where they have the same name, and so are the outputs; outputs of other names in their
+    order. "torch" runs no ONNX file: it computes each MaxPool, MaxUnpool and ConvTranspose alone, by torch's own
+    functions, from the inputs that unpool has for it.
+
+    Args:
+        model: path of a model, its bytes, or a ModelProto, which is not changed.
+        other: a second model for the other runtimes to run; None for the same.
+        against: some of "unpool", "onnxruntime", "reference" (onnx's ReferenceEvaluator), "openvino" and "torch"; None
+            for onnxruntime, or for unpool if there is another model.
+        feed: an array for every input; None for random numbers.
+        sizes: for names of sizes that the model leaves open, where numbers are random; others are tried.
+        tolerance: what two values may differ by and still agree.
+        compat: how unpool reads the model where the standard's text and onnxruntime differ.
+        index_space: in which tensor MaxUnpool's indices count, for unpool.
+        exact: whether unpool runs every MaxPool and forms every product as it is written.
+
+    Returns:
+        a record for each runtime; what a runtime refuses is part of its record, with the node.
+
+    Raises:
+        UnpoolError: unpool itself cannot read or run the model; an unknown or missing runtime; a wrong tolerance.
+    """
+    words = _words(against, other)
+    meaning = Meaning(compat, index_space, exact)
+    peers = [runtime_of(word, meaning) for word in words if word != TORCH]
+    with reading(model):
+        first = stepwise(model, meaning)
+        fed, expected = _first_run(first, meaning, feed, sizes or {})
+    second = first
+    if other is not None:
+        with reading(other):
+            second = stepwise(other, meaning)
+    seen = {**_constants(first), **fed}
+    given = _feed_of(second, fed)
+    found = {one.word: _beside(one, (first, second), (seen, given), expected, tolerance) for one in peers}
+    if TORCH in words:
+        found[TORCH] = by_torch(first, seen, expected.values, meaning, tolerance)
+    names = tuple(place(one) for one in (model, other) if one is not None)
+    return Comparison(
+        names, ours(meaning).name, tuple(map(_text, fed.items())), tuple(found[word] for word in words), _notes(first)
+    )
+
+
+def _words(against: Sequence[str] | None, other: ModelSource | None) -> tuple[str, ...]:
+    """The runtimes that are asked for, each once.
+
+    Raises:
+        UnpoolError: an unknown word, or one that says nothing here.
+    """
+    words = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
+    for word in words:
+        if word not in WORDS:
+            raise UnpoolError(f"compare: against is some of {', '.join(WORDS)}; got {word!r}. Correct it.")
+        if word == TORCH and other is not None:
+            raise UnpoolError("compare: torch computes single nodes of one model, got two models. Leave one out.")
+    if not words:
+        raise UnpoolError(f"compare: against needs one of {', '.join(WORDS)}, got none. Name one.")
+    return words
+
+
+def _first_run(model: Stepwise, meaning: Meaning, feed: Feed | None, sizes: Mapping[str, int]) -> tuple[Feed, Run]:
+    """What is fed, and what unpool makes of it."""
+    loaded = load_as_session(model.model, meaning)
+    fed, made = next(runs(loaded, sizes)) if feed is None else (feed, loaded.run(None, feed))
+    outputs = dict(zip((value.name for value in model.model.graph.output), made, strict=True))
+    names = model.values()
+    values = load_as_session(model.exposed(), meaning).run(None, fed) if names else []
+    return fed, Run(outputs, dict(zip(names, values, strict=True)))
+
+
+def _constants(model: Stepwise) -> dict[str, Any]:
+    """The constants of a model as arrays."""
+    found = {name: array_of(tensor) for name, tensor in {**model.graph.defaults, **model.graph.constants}.items()}
+    return found | {name: dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
+
+
+def _feed_of(model: Stepwise, feed: Feed) -> Feed:
+    """What is fed, under the names of the inputs of another model, which has the same names or the same order.
+
+    Raises:
+        UnpoolError: it has more inputs, or fewer.
+    """
+    names = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in feed]
+    if set(names) == set(feed):
+        return feed
+    if len(names) != len(feed):
+        raise UnpoolError(f"compare: two models need as many inputs, got {list(feed)} and {names}. Give another model.")
+    return dict(zip(names, feed.values(), strict=True))
+
+
+def _beside(
+    runtime: Runtime, models: tuple[Stepwise, Stepwise], given: tuple[Values, Feed], expected: Run, tolerance: Tolerance
+) -> Peer:
+    """What a runtime makes of the second model, beside what unpool makes of the first."""
+    (first, second), (seen, feed) = models, given
+    got = run(runtime, second, feed)
+    outputs = () if got.outputs is None else compared_outputs(expected.outputs or {}, got.outputs, tolerance)
+    values = tuple(compared_values(first, seen, expected.values, got.values, tolerance))
+    return Peer(runtime.name, values, outputs, got.refusals)
+
+
+def _notes(model: Stepwise) -> tuple[str, ...]:
+    names = [label(node) for node in model.graph.nodes if has_bodies(node)]
+    return (f"as one node each, whatever is inside: {', '.join(names)}",) if names else ()
+
+
+def _text(named: tuple[str, Any]) -> str:
+    name, array = named
+    if not isinstance(array, np.ndarray):
+        return name
+    return f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"

@@ -1,0 +1,89 @@
+"""What a plan says of every node, as records and as the lines of a table."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from unpool.runtime.plan.policy import RunnerName
+
+TITLES = ("step", "node", "operator", "runs on", "why")
+PIECES = ("onnxruntime", "openvino")
+"""Runners whose nodes are folded; each node of ours, and each that onnx's ReferenceEvaluator runs, keeps its line."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the plan: one node.
+
+    Attributes:
+        node: its name, or `Operator->output` without one.
+        operator: its type.
+        domain: "" for ONNX.
+        version: of the operator, as the model's opset selects it.
+        runner: "unpool", "onnxruntime", "openvino" or "reference".
+        reason: why.
+        step: position of the step that runs it.
+        level: of its step, see the module.
+        inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
+            for each, the outermost first.
+    """
+
+    node: str
+    operator: str
+    domain: str
+    version: int
+    runner: RunnerName
+    reason: str
+    step: int
+    level: int
+    inner_steps: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The positions of its steps, such as `3`, or `3.0` for the first step of a body of the fourth step."""
+        return ".".join(map(str, (self.step, *self.inner_steps)))
+
+    @property
+    def operator_version(self) -> str:
+        """Such as `MaxPool-12` or `MaxPool-12 (com.ms.internal.nhwc)`."""
+        return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
+
+
+class Line(NamedTuple):
+    """One line of a table; what stands under `TITLES`."""
+
+    step: str
+    node: str
+    operator: str
+    runner: str
+    reason: str
+
+
+def each(records: Iterable[Record]) -> list[Line]:
+    """A line per node."""
+    return [Line(one.place, one.node, one.operator_version, one.runner, one.reason) for one in records]
+
+
+def folded(records: Iterable[Record]) -> list[Line]:
+    """A line per piece: how many nodes of which operators, and every reason once.
+
+    >>> def conv(name):
+    ...     return Record(name, "Conv", "", 11, "onnxruntime", "no operator of unpool", 0, 0)
+    >>> folded([conv("a"), conv("b")])[0][1:3]
+    ('2 nodes, a to b', '2 Conv')
+    """
+    lines = []
+    for (_, runner), group in groupby(records, lambda one: (one.place, one.runner)):
+        piece = list(group)
+        lines += [_line(piece)] if runner in PIECES and len(piece) > 1 else each(piece)
+    return lines
+
+
+def _line(piece: Sequence[Record]) -> Line:
+    counts = Counter(one.operator for one in piece).most_common()
+    operators = ", ".join(f"{count} {operator}" for operator, count in counts)
+    reasons = "; ".join(dict.fromkeys(one.reason for one in piece))
+    nodes = f"{len(piece)} nodes, {piece[0].node} to {piece[-1].node}"
+    return Line(piece[0].place, nodes, operators, piece[0].runner, reasons)

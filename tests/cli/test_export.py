@@ -1,0 +1,120 @@
+"""`unpool export`: a module of the user's into a file, what the file says, and what is refused before it is written."""
+
+import json
+import textwrap
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import unpool
+from unpool.cli.app import app
+from unpool.torch import example
+
+NETS = """
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = nn.MaxPool2d(2, return_indices=True)
+            self.unpool = nn.MaxUnpool2d(2)
+            self.grow = nn.ConvTranspose2d(1, 1, 3, stride=2, padding=1)
+
+        def forward(self, x):
+            y, indices = self.pool(x)
+            return self.unpool(y, indices, output_size=x.shape[2:]) + self.grow(y, output_size=x.shape[2:])
+
+    class Halves(nn.Module):
+        def forward(self, x):
+            return nn.functional.max_unpool2d(*nn.functional.max_pool2d(x, 2, return_indices=True), 2) + x
+
+    def broken():
+        raise OSError("no weights here")
+
+    table = {"a": 1}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a file of modules."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user_nets.py").write_text(textwrap.dedent(NETS))
+    return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, ["export", *words, "-o", "net.onnx"])
+
+
+def test_any_batch_height_and_width(here):
+    """The file takes what torch takes, odd sizes and a ConvTranspose to a given size too, and has the metadata."""
+    words = ("--scale", "1/255", "--std", "0.2", "--classes", "sky,tree", "--palette", "#000000,#E69F00")
+    done = invoke("user_nets.py:Net", "--example", "image=1x1xHxW", "--dynamic", *words, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["inputs"] == ["image batchx1xHxW float32"]
+    shapes = [tuple(one[0]) for one in said["compared"]]
+    assert shapes[0] == (2, 1, 64, 96)
+    assert {size % 2 for shape in shapes for size in shape[2:]} == {0, 1}
+    assert (1, 1, 2, 2) in shapes
+    model = onnx.load("net.onnx")
+    assert {one.key: one.value for one in model.metadata_props}.items() >= {
+        "unpool.input_scale": "1/255",
+        "unpool.input_std": "0.2",
+        "classes": "sky,tree",
+        "unpool.palette": "#000000,#e69f00",
+    }.items()
+    session = unpool.InferenceSession("net.onnx")
+    assert session.run(None, {"image": np.zeros((3, 1, 7, 9), np.float32)})[0].shape == (3, 1, 7, 9)
+
+
+def test_multiples(here):
+    """A module for even sizes only is refused for any size, with the text that works."""
+    refused = invoke("user_nets.py:Halves", "--example", "1x1xHxW")
+    assert (refused.exit_code, (here / "net.onnx").exists()) == (4, False)
+    assert "as 2H in the text of an example" in refused.stderr
+    done = invoke("user_nets.py:Halves", "--example", "1x1x2Hx2W")
+    assert done.exit_code == 0, done.output
+    assert "1x1x66x98" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("no_such_module:Net", "--example", "1"), 2, "there is no no_such_module here"),
+        (("no_such.py:Net", "--example", "1"), 3, "no_such.py: expected a file of Python"),
+        (("user_nets.py:Nut", "--example", "1"), 2, "has no Nut; it has Halves, Net, broken"),
+        (("user_nets.py", "--example", "1"), 2, "expected module:callable"),
+        (("user_nets.py:broken", "--example", "1"), 3, "got OSError: no weights here"),
+        (("user_nets.py:table", "--example", "1"), 3, "expected a torch.nn.Module, got dict"),
+        (("user_nets.py:Net", "--example", "1x1xx4"), 3, "expected sizes with x between them"),
+        (("user_nets.py:Net", "--example", "1x1x4x4", "--weights", "w.pt"), 3, "w.pt: expected a file of weights"),
+        (("user_nets.py:Net", "--example", "1x1x4x4", "--scale", "much"), 2, "--scale: expected a number"),
+        (("user_nets.py:Net", "--example", "1x1x4x4", "--palette", "red"), 2, "--palette: expected colours"),
+        (("user_nets.py:Net", "--example", "1x1x4x4", "--classes", "a", "--palette", "#000000,#111111"), 2, "got 2"),
+        (("user_nets.py:Net", "--example", "5"), 3, "expected a module that torch exports"),
+    ],
+)
+def test_what_is_refused(here, words, code, says):
+    """One line that says what was expected, and no file."""
+    before = sorted(here.iterdir())
+    done = invoke(*words)
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert says in line
+    assert [path for path in sorted(here.iterdir()) if path.name != "__pycache__"] == before
+
+
+def test_example_texts():
+    """Names are open sizes, the same ones are the same, and types are as they are written."""
+    found = example("a=2xHx3:int64", "b=Hx8K", dynamic=False)
+    assert [tuple(x.shape) for x in found.args] == [(2, 2, 3), (2, 16)]
+    assert [str(x.dtype) for x in found.args] == ["torch.int64", "torch.float32"]
+    assert found.dynamic_axes == {"a": {1: "H"}, "b": {0: "H", 1: "K"}}
+    assert example("1x3x8x8").dynamic_shapes is None
+    with pytest.raises(unpool.UnpoolError, match="inputs of different names, got a, a"):
+        example("a=1", "a=2")

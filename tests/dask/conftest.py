@@ -1,0 +1,25 @@
+"""No test that starts processes hangs."""
+
+import signal
+
+import pytest
+
+PATIENCE = 240
+"""Seconds of one test; the longest takes ten where nobody else works."""
+
+
+@pytest.fixture(autouse=True)
+def _in_time():
+    """A test that waits for what never comes fails, where the system has an alarm."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def ring(*_):
+        raise TimeoutError(f"the test did not end within {PATIENCE} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(PATIENCE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,137 @@
+"""docs/clusters.md: its commands run, its files are what they should be, and its simulation keeps to its model."""
+
+import re
+import runpy
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+from distributed import LocalCluster
+from typer.testing import CliRunner
+
+import unpool
+from tests.support import models
+from unpool.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "clusters"
+PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+NO_DASHBOARD = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+"""Other tests may have the port at the same time."""
+
+SHELL = {line.split(" ")[0] + str(number): line for number, line in enumerate(
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines())}  # fmt: skip
+
+
+def command(start):
+    """The only command of the page that starts like that, as words."""
+    (line,) = [line for line in SHELL.values() if line.startswith(start)]
+    return line.split()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the files that the page names, as the current one; sizes are small."""
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "n (float[1, 1, h, w] x) => (float[1, 1, a, b] y) { y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x) }"
+    )
+    (tmp_path / "model.onnx").write_bytes(models.model(text).SerializeToString())
+    image = np.random.default_rng(0).random((1, 1, 60, 80), np.float32)
+    np.save("image.npy", image)
+    zarr.create_array("image.zarr", data=image)
+    return unpool.max_pool(image, kernel_shape=3, strides=2)
+
+
+def end(process):
+    """Let a process end, and see to it that it does."""
+    process.terminate()
+    try:
+        process.wait(3)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def test_commands_by_hand(here):
+    """The scheduler, the worker and the run, as the page says them, on another port and with smaller tiles."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    *servers, run = (
+        [word.replace("8786", port) for word in command(start)]
+        for start in ("dask scheduler", "dask worker", "unpool run model.onnx")
+    )
+    with ExitStack() as stack:
+        for words in servers:
+            more = ["--no-dashboard", "--dashboard-address", ":0"] if words[1] == "scheduler" else []
+            process = subprocess.Popen([sys.executable, "-m", *words, *more], stderr=subprocess.DEVNULL)
+            stack.callback(end, process)
+        done = CliRunner().invoke(app, ["32x32" if word == "128x128" else word for word in run[1:]])
+
+    assert done.exit_code == 0, done.output
+    assert np.array_equal(zarr.open_array("logits.zarr", mode="r")[...], here)
+
+
+def test_the_script_for_slurm(here, monkeypatch):
+    """slurm.py as it is, with threads of this process in place of the jobs."""
+
+    class Jobs(LocalCluster):
+        """Takes the words of SLURMCluster."""
+
+        def __init__(self, *, queue, account, cores, memory, walltime, job_script_prologue, worker_extra_args):
+            assert (cores, walltime, worker_extra_args[:2]) == (16, "01:00:00", ["--lifetime", "55m"])
+            super().__init__(n_workers=0, threads_per_worker=1, processes=False, **NO_DASHBOARD)
+
+        def scale(self, jobs):
+            super().scale(jobs)
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", type(sys)("dask_jobqueue"))
+    sys.modules["dask_jobqueue"].SLURMCluster = Jobs
+    words = command("python slurm.py")
+    runpy.run_path(str(EXAMPLES / words[1]))["main"](*words[2:-1], "1")
+
+    assert np.array_equal(zarr.open_array("logits.zarr", mode="r")[...], here)
+
+
+def test_the_resource_for_kubernetes():
+    """It is a DaskCluster whose selector, ports and volumes fit each other, and what pods run are commands of Dask."""
+    found = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
+    worker, scheduler = (found["spec"][part]["spec"] for part in ("worker", "scheduler"))
+    service = found["spec"]["scheduler"]["service"]
+
+    assert (found["apiVersion"], found["kind"]) == ("kubernetes.dask.org/v1", "DaskCluster")
+    assert service["selector"]["dask.org/cluster-name"] == found["metadata"]["name"] == "unpool"
+    ports = {port["name"]: port["containerPort"] for port in scheduler["containers"][0]["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    for pod in (worker, scheduler):
+        assert [pod["containers"][0]["volumeMounts"][0]["name"]] == [volume["name"] for volume in pod["volumes"]]
+        assert pod["containers"][0]["args"][0] == "dask"
+    run = next(line for line in SHELL.values() if line.startswith("kubectl exec")).partition(" -- unpool ")[2]
+    options = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["run", "--help"]).output
+    assert [word for word in run.split() if word.startswith("-") and not re.search(rf"\s{word}\s", options)] == []
+
+
+def test_the_simulation_keeps_to_its_model(tmp_path, capsys, monkeypatch):
+    """One worker takes what the model says, many are never faster than any of its limits; the command draws."""
+    words = command("python examples/clusters/scaling.py")
+    small = {"100000": "9000", "1024": "512", "scaling.png": str(tmp_path / "scaling.png")}
+    monkeypatch.setattr(sys, "argv", [small.get(word, word) for word in words[1:]])
+    scaling = runpy.run_path(str(ROOT / words[1]), run_name="scaling")
+    run = scaling["Run"](size=9000, tile=512)
+    alone = scaling["limits"](run, 1)["workers"]
+    scaling["main"]()
+
+    assert abs(scaling["simulated"](run, 1) / alone - 1) < 0.1
+    for workers in (10, 1000):
+        limits = scaling["limits"](run, workers)
+        assert scaling["simulated"](run, workers) > max(limits["storage"], limits["scheduler"], alone / workers * 0.9)
+    assert run.overhead == pytest.approx((592 / 512) ** 2 - 1)
+    assert "324 tiles" in capsys.readouterr().out
+    assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"

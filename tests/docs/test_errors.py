@@ -1,0 +1,64 @@
+"""docs/errors.md: every class of ours has its cause, its cure, and an example that raises it."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.docs.test_blocks import BLOCK, DOCS, run
+from unpool.cli import exits
+from unpool.cli.app import app
+
+SOURCE = Path(__file__).parents[2] / "src" / "unpool"
+HEAD, *SECTIONS = re.split(r"^## ", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+SECTIONS = dict(section.split("\n", 1) for section in SECTIONS)
+CODES = re.findall(r"^\| (\d+) \| (\w+) \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
+TREE = HEAD.split("```\n")[1]
+
+
+def classes():
+    """The names of our errors and warnings: what derives, perhaps by others, from UnpoolError or a warning."""
+    every = [node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for node in every
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"UnpoolError", *(name for name, above in bases.items() if "UserWarning" in above)}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found
+
+
+def test_every_class_has_its_section():
+    """No error of ours is missing, in the sections and in the tree."""
+    assert set(SECTIONS) == classes() == set(re.findall(r"^[│├└─ ]*(\w+)", TREE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_example_raises_its_class(name, tmp_path, monkeypatch):
+    """The example of a section raises the class, with the message that stands below."""
+    monkeypatch.chdir(tmp_path)
+    section = SECTIONS[name]
+    ((language, code, text),) = BLOCK.findall(section)
+
+    assert "**Cause.**" in section
+    assert "**Cure.**" in section
+    if language == "python":
+        assert run(language, code, {}) == text
+        assert text.startswith(f"{name}: ")
+    else:
+        result = CliRunner().invoke(app, shlex.split(code)[1:])
+        assert type(result.exception.__cause__).__name__ == name
+        assert result.output == text
+
+
+def test_exit_codes_are_those_of_the_command():
+    """The table has every code, and no other."""
+    constants = {name.lower(): value for name, value in vars(exits).items() if name.isupper()}
+    del constants["signalled"]
+
+    assert {name: int(code) for code, name in CODES} == constants

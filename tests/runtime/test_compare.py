@@ -1,0 +1,334 @@
+"""Models and runtimes beside each other: where they depart, by how much, and what is refused."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+import unpool
+from tests import oracle
+from tests.cases import decomposed
+from tests.support import models, models_old
+from unpool.cli.app import app
+from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.compare.choices import Choices, choices
+from unpool.runtime.compare.difference import Tolerance, difference
+
+FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+
+
+def kinds(peer):
+    """Kind of difference by the name of the value."""
+    return {one.value: one.difference.kind for one in peer.values}
+
+
+def begins(peer):
+    """The values that depart although all that their nodes read agrees."""
+    return [one.value for one in peer.values if one.begins]
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize(("start", "count"), [(1.0, 5), (0.0, 3), (-2.0, 4)])
+def test_ulp_counts_the_floats_in_between(kind, start, count):
+    """Going up float by float, across zero and across a power of two too, takes as many steps as ulp says."""
+    first = np.array([start], kind)
+    other = first
+    for _ in range(count):
+        other = np.nextafter(other, np.array([3], kind))
+    found = difference(first, other, Tolerance(relative=0))
+    assert (found.kind, found.ulp, found.share) == ("values", count, 1.0)
+    assert difference(first, other, Tolerance(0, ulp=count)).kind == "close"
+    assert difference(first, other, Tolerance(0, ulp=count - 1)).kind == "values"
+
+
+def test_ulp_across_zero():
+    """Both zeros are one number, and the smallest floats around it are two steps apart."""
+    tiny = np.float32(1e-45)
+    assert difference(np.array([-tiny]), np.array([tiny]), Tolerance(0)).ulp == 2
+    assert difference(np.float32([-0.0]), np.float32([0.0]), Tolerance(0)).kind == "equal"
+
+
+def test_a_difference_names_the_worst_element():
+    """Largest difference, the same over the largest element, its place and both elements there."""
+    found = difference(np.float64([[1, 2], [4, 8]]), np.float64([[1, 2.5], [3, 8]]), Tolerance(0.1))
+    assert (found.largest, found.relative, found.place, found.expected, found.got) == (1.0, 0.125, (1, 0), "4", "3")
+    assert (found.kind, found.share) == ("values", 0.25)
+    assert difference(np.float64([1, 8]), np.float64([1.5, 8]), Tolerance(0.1)).kind == "close"
+    assert difference(np.float64([1, 8]), np.float64([4, 8]), Tolerance(0.1, share=0.5)).kind == "close"
+
+
+def test_nan_and_infinity_are_equal_to_themselves_only():
+    """NaN agrees with NaN, an infinity with itself; anything else beside them departs, whatever the tolerance."""
+    some = np.float32([np.nan, np.inf, -np.inf, 1])
+    assert difference(some, some.copy(), Tolerance()).kind == "equal"
+    for other in ([1, np.inf, -np.inf, 1], [np.nan, -np.inf, -np.inf, 1], [np.nan, 5, -np.inf, 1]):
+        found = difference(some, np.float32(other), Tolerance(relative=100))
+        assert (found.kind, found.share, found.ulp) == ("values", 0.25, None)
+
+
+def test_types_shapes_and_what_is_no_array():
+    """Another type or shape is a difference of its own; integers and texts have no tolerance, lists count by parts."""
+    one = np.zeros((2, 3), np.float32)
+    assert difference(one, one.astype(np.float64), Tolerance()).got == "float64"
+    assert difference(one, one.T, Tolerance()).kind == "shape"
+    assert difference(np.int64([7]), np.int64([8]), Tolerance(relative=1)).kind == "values"
+    assert difference(np.array(["a"], object), np.array(["b"], object), Tolerance()).departs
+    assert difference([one, one], [one, one + 1], Tolerance()).kind == "values"
+    assert difference([one], [one, one], Tolerance()).kind == "shape"
+
+
+@pytest.mark.parametrize("storage_order", [0, 1])
+def test_choices_tell_ties_from_other_values(storage_order):
+    """Indices that differ are counted by what they name: an equal element, an almost equal one, another, or none."""
+    x = np.float32([[[[5, 5, 1], [2, 3, 7], [4, 6.9999, 0]]]])
+    node = onnx.helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[3, 3], storage_order=storage_order)
+    place = {value: index for index, value in enumerate((x[0, 0].T if storage_order else x[0, 0]).ravel().tolist())}
+    _, ours = oracle.max_pool(x, kernel_shape=[3, 3], storage_order=storage_order, return_indices=True)
+    assert ours.ravel().tolist() == [place[7.0]]
+    five = [0, 3 if storage_order else 1]
+    found = choices(
+        node,
+        x,
+        np.array([five[0], place[7.0], place[7.0], place[7.0], 2]),
+        np.array([five[1], place[np.float32(6.9999).item()], place[4.0], 9, 2]),
+        Tolerance(),
+    )
+    assert found == Choices(tied=1, near=1, other=1, outside=1)
+    assert str(found) == "indices: 1 tie, 1 almost tie, 1 of other values, 1 outside"
+
+
+def test_one_model_in_five_runtimes():
+    """Where the reference counts indices wrongly, what OpenVINO refuses, and who agrees, value by value."""
+    done = unpool.compare(models.segnet(), against=["onnxruntime", "reference", "openvino", "torch", "unpool"])
+    ort, reference, openvino, by_torch, ours = done.peers
+    assert not ort.departs
+    assert set(kinds(ours).values()) == {"equal"}
+    assert len(ort.values) == len(ours.values) == 16
+    assert begins(reference) == ["i2"] == [reference.first.value]
+    assert kinds(reference)["p2"] == "close"
+    assert reference.first.choices.other > 0 == reference.first.choices.outside
+    assert [one.difference.kind for one in reference.outputs] == ["values"]
+    assert [(one.node, one.operator) for one in openvino.refusals] == [("MaxUnpool->u2", "MaxUnpool-11")]
+    assert [one.value for one in openvino.values] == ["c1", "n1", "r1", "p1", "i1", "c2", "r2", "p2", "i2"]
+    assert not openvino.departs
+    assert list(kinds(by_torch)) == ["p1", "i1", "p2", "i2", "u2", "d2", "u1"]
+    assert not by_torch.departs
+    lines = str(done).splitlines()
+    assert lines[0] == f"the ModelProto: {done.runtime} on image 1x3x12x10 float32, beside"
+    assert any(line.endswith("reference: departs, first at MaxPool->p2 (MaxPool-12)") for line in lines)
+    assert any("refuses MaxUnpool->u2 (MaxUnpool-11): No conversion rule found" in line for line in lines)
+
+
+def test_the_reference_falls_over_in_the_middle():
+    """A node on which the reference raises is named, and what it made before is compared."""
+    (reference,) = unpool.compare(models_old.segnet_9().model, against=["reference"]).peers
+    assert [one.node for one in reference.refusals] == ["MaxUnpool->u1"]
+    assert "out of bounds" in reference.refusals[0].reason
+    assert reference.values[-1].node != "MaxUnpool->u1"
+    assert begins(reference) == ["n1"]
+
+
+def test_versions_that_others_do_not_tell_apart():
+    """OpenVINO runs ConvTranspose-1 with output_shape as version 11: the node is named, and later ones follow."""
+    network = models_old.segnet_6()
+    done = unpool.compare(network.model, against=["openvino"])
+    assert done.peers[0].first.operator == "ConvTranspose-1"
+    assert begins(done.peers[0]) == ["d2"]
+
+
+def test_the_channels_last_domain_is_refused_by_its_name():
+    """No other runtime runs com.ms.internal.nhwc; the values before its first node are compared all the same."""
+    done = unpool.compare(models.nhwc(), against=["onnxruntime", "torch"])
+    ort, by_torch = done.peers
+    assert [one.node for one in ort.refusals] == ["MaxPool->p"]
+    assert list(kinds(ort)) == ["r", "last"]
+    assert [one.operator.split("-")[0] for one in by_torch.refusals] == ["MaxPool", "MaxUnpool", "ConvTranspose"]
+    assert done.refuses
+    assert not done.departs
+
+
+def test_two_models_by_the_names_of_their_values():
+    """Other weights depart where they are used, and nodes behind them only follow."""
+    first, second = models.segnet(), models.segnet()
+    weights = next(one for one in second.graph.initializer if one.name == "w3")
+    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * np.float32(1.25), "w3"))
+    done = unpool.compare(first, second)
+    (peer,) = done.peers
+    assert begins(peer) == ["d2"]
+    assert peer.first.node == "ConvTranspose->d2"
+    assert done.departs
+    assert not unpool.compare(first, second, tolerance=Tolerance(share=1)).departs
+
+
+def test_two_models_with_other_names():
+    """Outputs and inputs of other names are compared in their order."""
+    first = models.none_of_ours()
+    second = models.model("other (float[2, 3] a) => (float[2, 3] b) { b = Neg (a) }")
+    (peer,) = unpool.compare(first, second).peers
+    assert peer.values == ()
+    assert [one.value for one in peer.outputs] == ["y"]
+    assert peer.departs
+    with pytest.raises(UnpoolError, match="as many inputs"):
+        unpool.compare(first, models.conditional())
+
+
+def test_what_fix_writes_is_the_same_model():
+    """A decomposed unpooling and the MaxUnpool in its place agree in every value that both have."""
+    model = decomposed.by_hand()
+    done = unpool.compare(model, unpool.fix(model).model)
+    assert not done.departs
+    assert done.peers[0].values != ()
+
+
+def torch_cases():
+    """Nodes of every kind that torch has: windows, ceil_mode, orders of indices, groups and grown ends."""
+    return models.model(
+        """every (float[2, 4, 9, 7] x, float[2, 3, 8] line) => (float[n, m, h, w] y, float[a, b, c] z) {
+            p, i = MaxPool <kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1], dilations = [1, 2]> (x)
+            q, j = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1, storage_order = 1> (x)
+            r, k = MaxPool <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_LOWER"> (x)
+            s = Shape (x)
+            u = MaxUnpool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (r, k, s)
+            t = ConvTranspose <strides = [2, 2], group = 2, output_padding = [1, 0], pads = [1, 1, 1, 1]> (u, w, b)
+            v = ConvTranspose <strides = [2, 2], pads = [1, 1, 0, 1]> (t, w2)
+            f = Cast <to = 1> (j)
+            y = Add (v, zero)
+            l, m0 = MaxPool <kernel_shape = [2], strides = [2]> (line)
+            z = MaxUnpool <kernel_shape = [2], strides = [2]> (l, m0)
+        }""",
+        w=models.random(4, 3, 3, 3),
+        b=models.random(6),
+        w2=models.random(6, 2, 3, 3),
+        zero=np.float32(0),
+    )
+
+
+def test_torch_computes_each_node_alone():
+    """What torch can write gives our numbers, indices too; what it cannot is refused with the reason."""
+    model = torch_cases()
+    model.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in (("p", 1), ("i", 7), ("q", 1), ("j", 7))
+    )
+    (peer,) = unpool.compare(model, against=["torch"]).peers
+    assert {name: kind for name, kind in kinds(peer).items() if kind != "equal"}.keys() <= {"t", "v"}
+    assert not peer.departs
+    assert set(kinds(peer)) == {"q", "j", "r", "k", "u", "t", "v", "l", "m0", "z"}
+    assert [(one.node, one.reason.split(",")[0]) for one in peer.refusals] == [
+        ("MaxPool->p", "torch pads both ends alike")
+    ]
+
+
+def test_wrong_requests_are_refused_at_once():
+    """Unknown runtimes, torch for two models, a negative tolerance."""
+    model = models.only_pool()
+    for words in ({"against": ["tensorflow"]}, {"against": []}, {"other": model, "against": ["torch"]}):
+        with pytest.raises(UnpoolError, match="compare: "):
+            unpool.compare(model, **words)
+    with pytest.raises(UnpoolError, match="tolerance: share is a number from 0 to 1, got 2"):
+        Tolerance(share=2)
+
+
+def test_a_model_beyond_two_gibibytes_is_refused(monkeypatch):
+    """Other runtimes take the model from memory, as one message; the error says so, before anything runs."""
+    monkeypatch.setattr("unpool.runtime.graph.serialized.LARGEST_MESSAGE", 100)
+    with pytest.raises(UnsupportedError, match="expected at most 2 GiB, weights included"):
+        unpool.compare(models.only_pool())
+
+
+def test_given_inputs_and_bodies():
+    """Inputs may be given; an If is one node, and the first line says so."""
+    feed = {"keep": np.array(True), "x": models.random(1, 2, 6, 6)}
+    done = unpool.compare(models.conditional(), feed=feed)
+    assert done.notes == ("as one node each, whatever is inside: If->picked",)
+    assert [one.value for one in done.peers[0].values] == ["r", "picked", "y"]
+    assert not done.departs
+
+
+# what a new user types
+
+
+def says(code, *words):
+    """The command ends with this code; what it prints, and its one error line."""
+    result = CliRunner().invoke(app, ["compare", *map(str, words)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.stdout.splitlines(), result.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """The same network by both of torch's exporters."""
+    folder = tmp_path_factory.mktemp("exports")
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.ConvTranspose2d(2, 1, 2, stride=2)
+    ).eval()
+    x = torch.rand(1, 1, 10, 10)
+    torch.onnx.export(network, (x,), folder / "dynamo.onnx", dynamo=True, verbose=False)
+    torch.onnx.export(network, (x,), folder / "legacy.onnx", dynamo=False, verbose=False)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's exporters warn of themselves
+def test_command_on_both_exports(exports):
+    """The two exports of a network are compared by their outputs, and each one with every runtime that runs it."""
+    out, err = says(OK, exports / "dynamo.onnx", exports / "legacy.onnx")
+    assert out[0].startswith(f"{exports / 'dynamo.onnx'} and {exports / 'legacy.onnx'}: unpool ")
+    assert "agrees in " in out[1]
+    assert err == []
+    for name in ("dynamo.onnx", "legacy.onnx"):
+        out, _ = says(OK, exports / name, "--against", "onnxruntime,reference,openvino,torch")
+        assert [("agrees in" in line, "refuses" in line) for line in out[1:]] == [(True, False)] * 4
+
+
+def test_command_on_the_demo():
+    """OpenVINO refuses the demo's first MaxUnpool, which is no departure but is no agreement either."""
+    model = f"{unpool.__path__[0]}/data/coins.onnx"
+    out, _ = says(UNSUPPORTED, model, "--against", "onnxruntime,openvino")
+    assert out[0].endswith("on image 2x1x32x32 float32, beside")
+    assert "agrees in 85 values" in out[1]
+    assert "refuses node_max_unpool2d (MaxUnpool-11): No conversion rule found for operations: MaxUnpool" in out[2]
+    assert "the others were not compared" in out[3]
+
+
+def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
+    """A departure is exit 1, with its numbers as lines and as JSON; a model of IR version 3 runs everywhere."""
+    onnx.save(models_old.segnet_6().model, tmp_path / "old.onnx")
+    out, _ = says(FINDINGS, tmp_path / "old.onnx", "--against", "openvino")
+    assert out[1].endswith("departs, first at ConvTranspose->d2 (ConvTranspose-1)")
+    row = next(line for line in out if line.split()[:1] == ["ConvTranspose->d2"])
+    assert row.split()[1:4] == ["ConvTranspose-1", "d2", "values"]
+    assert out[-1].startswith("  and behind these, ")
+    out, _ = says(FINDINGS, tmp_path / "old.onnx", "--against", "openvino", "--json")
+    found = json.loads("\n".join(out))
+    assert found["departs"]
+    assert [one["value"] for one in found["peers"][0]["values"] if one["begins"]] == ["d2"]
+    onnx.save(models.old_ir(), tmp_path / "ir3.onnx")
+    out, _ = says(OK, tmp_path / "ir3.onnx", "--against", "onnxruntime,openvino,reference,torch", "--all")
+    assert sum(line.split()[:1] == ["ConvTranspose->t"] for line in out) == 4
+    np.save(tmp_path / "x.npy", models.random(1, 2, 4))
+    out, _ = says(OK, tmp_path / "ir3.onnx", "-i", tmp_path / "x.npy", "--tolerance", "1e-3", "--ulp", "4")
+    assert out[0].endswith("on x 1x2x4 float32, beside")
+
+
+def test_command_refuses_in_one_line(tmp_path):
+    """A broken file, a missing one, a word that is no runtime, a file for no input: one line, and its exit code."""
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    onnx.save(models.only_pool(), tmp_path / "pool.onnx")
+    for code, words, said in (
+        (UNFIT, ["broken.onnx"], "expected an ONNX model"),
+        (UNFIT, ["pool.onnx", "broken.onnx"], "broken.onnx: expected an ONNX model"),
+        (UNFIT, ["absent.onnx"], "no such file"),
+        (USAGE, ["pool.onnx", "--against", "tflite"], "--against: expected some of unpool, onnxruntime"),
+        (USAGE, ["pool.onnx", "--tolerance", "much"], "--tolerance: expected a number"),
+    ):
+        paths = [tmp_path / word if word.endswith(".onnx") else word for word in words]
+        out, (line,) = says(code, *paths)
+        assert out == []
+        assert line.startswith("error: ")
+        assert said in line
