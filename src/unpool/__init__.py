@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
+    from unpool.runtime.report.report import report
     from unpool.runtime.rewrite.canonicalise import canonicalise
     from unpool.runtime.rewrite.fix import fix
     from unpool.runtime.rewrite.upgrade import upgrade
@@ -58,6 +59,7 @@ __all__ = [
     "max_unpool",
     "plan",
     "prepare_conv_transpose",
+    "report",
     "to_onnx_indices",
     "to_torch_indices",
     "upgrade",

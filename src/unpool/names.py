@@ -86,6 +86,7 @@ COMMANDS = {
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
     "plan": ("unpool.runtime.session.planned", "plan"),
+    "report": ("unpool.runtime.report.report", "report"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
 """The commands of `unpool` as functions."""

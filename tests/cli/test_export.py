@@ -20,7 +20,7 @@ NETS = """
             super().__init__()
             self.pool = nn.MaxPool2d(2, return_indices=True)
             self.unpool = nn.MaxUnpool2d(2)
-            self.grow = nn.ConvTranspose2d(1, 1, 3, stride=2, padding=1)
+            self.grow = nn.ConvTranspose2d(1, 1, 2, stride=2)
 
         def forward(self, x):
             y, indices = self.pool(x)

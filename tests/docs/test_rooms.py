@@ -62,7 +62,7 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster", "report",
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
@@ -197,6 +197,7 @@ def test_public_names_are_pinned():
         "max_unpool",
         "plan",
         "prepare_conv_transpose",
+        "report",
         "to_onnx_indices",
         "to_torch_indices",
         "upgrade",

@@ -22,7 +22,13 @@ def public_names(file):
 
 
 @pytest.mark.parametrize(
-    ("module", "file"), [("unpool", "__init__.py"), ("unpool.tiles", "tiles.py"), ("unpool.torch", "torch/__init__.py")]
+    ("module", "file"),
+    [
+        ("unpool", "__init__.py"),
+        ("unpool.dask", "dask/__init__.py"),
+        ("unpool.tiles", "tiles.py"),
+        ("unpool.torch", "torch/__init__.py"),
+    ],
 )
 def test_reference_has_every_public_name(module, file):
     """Every public name has an entry in the reference; errors have a section of their own."""

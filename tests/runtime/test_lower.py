@@ -180,7 +180,7 @@ def test_indices_from_outside_are_scattered():
 
 def test_a_scatter_has_to_know_where_indices_count():
     """With an output_shape of its own it is refused, until index_space says what is meant."""
-    with pytest.raises(UnsupportedError, match="Add index_space='output'"):
+    with pytest.raises(UnsupportedError, match="add --index-space output"):
         lower(foreign(", shape"), "openvino")
     assert lower(foreign(", shape"), "openvino", index_space="output").changes
 

@@ -16,12 +16,13 @@ from unpool.cli.commands.export import export
 from unpool.cli.commands.fix import fix
 from unpool.cli.commands.inspect import inspect
 from unpool.cli.commands.lower import lower
+from unpool.cli.commands.report import report
 from unpool.cli.commands.run import run
 from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
 
 COMMANDS = (
-    run, export, inspect, upgrade, canonicalise, bench, check, compare, explain, fix, lower, demo, warmup, doctor,
+    run, export, inspect, upgrade, canonicalise, bench, report, check, compare, explain, fix, lower, demo, warmup, doctor,
     completion,
 )  # fmt: skip
 

@@ -97,10 +97,16 @@ def _draft(request: ExportRequest, module: "torch.nn.Module", inputs: "Example",
     from unpool.torch.exporting.call import export
     from unpool.torch.exporting.verify import verify
 
-    open_sizes = {"dynamic_shapes": inputs.dynamic_shapes} if request.dynamo else {"dynamic_axes": inputs.dynamic_axes}
-    given = {"model": module, "args": inputs.args, "input_names": list(inputs.names), **open_sizes}
+    open_sizes: dict[str, Any] = (
+        {"dynamic_shapes": inputs.dynamic_shapes} if request.dynamo else {"dynamic_axes": inputs.dynamic_axes}
+    )
+    given: dict[str, Any] = {"model": module, "args": inputs.args, "input_names": list(inputs.names), **open_sizes}
     weights = sum(one.numel() * one.element_size() for one in (*module.parameters(), *module.buffers()))
-    words = {"opset_version": request.opset, "dynamo": request.dynamo, "external_data": weights > LARGEST}
+    words: dict[str, Any] = {
+        "opset_version": request.opset,
+        "dynamo": request.dynamo,
+        "external_data": weights > LARGEST,
+    }
     try:
         with _silence():
             program = export(f=str(path), verbose=False, **given, **words)

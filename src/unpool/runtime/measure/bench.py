@@ -2,14 +2,17 @@
 
 import json
 import os
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -103,7 +106,20 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        with _without_main():
+            done = pool.submit(function, *arguments)
+        return done.result()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that start meanwhile do not run the caller's script once more, which may lack a guard against that."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _time_ours(
@@ -157,7 +173,7 @@ def _time_theirs(
 ) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
     try:
         source = _named(path)
-        timing, made = _whole_time(_ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
+        timing, made = _whole_time(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         return timing, _node_times(source, feed, timing.samples, threads), "", made
     except Exception as error:
         return None, {}, short(error), []
@@ -172,7 +188,7 @@ def _whole_time(session: onnxruntime.InferenceSession, feed: Feed, effort: Effor
 def _node_times(source: str | bytes, feed: Feed, runs: int, threads: int) -> dict[str, float]:
     """Seconds per run of every node, as onnxruntime measures them itself."""
     with tempfile.TemporaryDirectory() as folder:
-        session = _ort_session(source, _profiled(folder), threads)
+        session = ort_session(source, _profiled(folder), threads)
         session.run(None, feed)
         for _ in range(runs):
             session.run(None, feed)
@@ -202,9 +218,8 @@ def _profiled(folder: str) -> onnxruntime.SessionOptions:
     return options
 
 
-def _ort_session(
-    source: str | bytes, options: onnxruntime.SessionOptions, threads: int
-) -> onnxruntime.InferenceSession:
+def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, threads: int) -> onnxruntime.InferenceSession:
+    """A session of onnxruntime on the CPU, which logs nothing but what ends it."""
     options.log_severity_level = QUIET
     options.intra_op_num_threads = threads
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -212,11 +227,16 @@ def _ort_session(
 
 def _difference(expected: Sequence[Any], got: Sequence[Any]) -> float | None:
     pairs = [(one, other) for one, other in zip(expected, got, strict=True) if isinstance(one, np.ndarray)]
-    found = [_distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
+    found = [distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
     return max(found, default=None)
 
 
-def _distance(expected: AnyArray, got: AnyArray) -> float:
+def distance(expected: AnyArray, got: AnyArray) -> float:
+    """The largest difference over the largest expected value; infinite where shapes, types, NaNs or infinities differ.
+
+    >>> distance(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
+    0.25
+    """
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return np.inf
     one, other = expected.astype(np.float64), got.astype(np.float64)

@@ -1,10 +1,10 @@
 """Loads and runs a model: checks it, lets the passes change it, plans it, loads the steps of the plan and runs them."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -45,6 +45,20 @@ _WRITES_TO_TARGETS = (UnpoolStep, OrtPiece, OpenVinoPiece)
 NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
 
 
+class Watched(NamedTuple):
+    """A step that has run.
+
+    Attributes:
+        entry: the step.
+        read: the values that it got, by name.
+        made: the values that it made, by name.
+    """
+
+    entry: ScheduledStep
+    read: Mapping[str, Any]
+    made: Mapping[str, Any]
+
+
 class LoadedModel:
     """A model whose plan is made and whose steps are loaded; many threads may run it at the same time.
 
@@ -74,6 +88,11 @@ class LoadedModel:
         return self._loaded_plan.plan
 
     @property
+    def types(self) -> Types:
+        """What is known of the values, now that onnxruntime was asked too."""
+        return self._loaded_plan.types
+
+    @property
     def refused(self) -> Mapping[str, str]:
         """The labels of the nodes that onnxruntime refuses, with the reason it gives for each."""
         return self._loaded_plan.refused
@@ -101,6 +120,24 @@ class LoadedModel:
         """The outputs, as `InferenceSession.run` gives them; every step is noted in the profile, if there is one."""
         wanted = self.signature.choose(output_names)
         return self._run(wanted, self.signature.bind(feed), run_options, profile)
+
+    def watch(self, feed: Mapping[str, Any]) -> Iterator[Watched]:
+        """Run the model, and give every step as soon as it has run, with what it read and made.
+
+        Args:
+            feed: as of `run`.
+
+        Raises:
+            UnpoolError: as `run`.
+        """
+        values = self.signature.bind(feed) | self._constant_outputs
+        for entry in self._schedules.of(self.signature.choose(None)):
+            read = {name: values[name] for name in entry.step.inputs}
+            made = _made(entry, list(read.values()), None, NO_TARGETS)
+            values.update(zip(entry.step.outputs, made, strict=True))
+            yield Watched(entry, read, {name: values[name] for name in entry.step.outputs})
+            for name in entry.last_uses:
+                del values[name]
 
     def run_into(
         self,

@@ -170,7 +170,7 @@ def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], l
     return _different(near), _different(small)
 
 
-def _different(trials: Sequence[dict[str, int]]) -> list[Shapes]:
+def _different(trials: Sequence[dict[str, int]]) -> list[dict[str, int]]:
     """The trials without those that are empty or occur a second time."""
     return [trial for at, trial in enumerate(trials) if trial and trial not in trials[:at]]
 

@@ -1,0 +1,282 @@
+"""`unpool report`: what it finds out about a model, and what it refuses."""
+
+import base64
+import re
+from io import BytesIO
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+from PIL import Image
+from typer.testing import CliRunner
+
+import unpool
+from tests.support import models
+from unpool.cli.app import app
+from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.errors import UnpoolError
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.measure.bench import ModelTimes, StepTime
+from unpool.runtime.measure.random_inputs import random_feed
+from unpool.runtime.measure.timing import Timing
+from unpool.runtime.report import report as reporting
+from unpool.runtime.report.accuracy import Judge
+from unpool.runtime.report.double import evaluate
+from unpool.runtime.report.pictures import CELL, MARK
+from unpool.runtime.report.report import Wanted
+from unpool.runtime.session.prepared import prepared
+
+QUICK = Wanted(effort=None, accuracy=False)
+
+ROUND_TRIP = f"""round_trip (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] z) {{
+    y, i = MaxPool <{models.POOL}> (x)
+    z = MaxUnpool <{models.POOL}> (y, i)
+}}"""
+X = np.float32([[[[1, 9, 2, 3], [4, 5, 6, 7], [0, 0, 8, 1], [0, 2, 3, 4]]]])
+CHOSEN = {(0, 1), (1, 3), (3, 1), (2, 2)}
+
+
+def pixels(uri):
+    """The picture in a data URI, as RGB."""
+    return np.asarray(Image.open(BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB"))
+
+
+def dotted(uri, shape):
+    """The elements of a close-up that have a dot."""
+    middles = pixels(uri)[CELL // 2 :: CELL, CELL // 2 :: CELL]
+    assert middles.shape[:2] == shape
+    return {(int(row), int(column)) for row, column in np.argwhere((middles == MARK).all(axis=-1))}
+
+
+def test_chosen_positions_are_marked():
+    """Both pictures of the large side have dots where the maxima are, those of the small side have none."""
+    pool, unpooling = unpool.report(models.model(ROUND_TRIP), {"x": X}, wanted=QUICK).maps
+    for small, large in ((pool.after, pool.before), (unpooling.before, unpooling.after)):
+        assert dotted(large.near, (4, 4)) == CHOSEN
+        assert dotted(small.near, (2, 2)) == set()
+        assert (large.marked, small.marked) == (4, None)
+    assert (pool.before.low, pool.before.high, pool.after.low) == (0, 9, 2)
+
+
+@pytest.mark.parametrize("shape", ["1, 2, 6", "1, 2, 4, 6, 6"])
+def test_lines_and_volumes_are_drawn(shape):
+    """A line is one row, a volume the slice in its middle, with those of the maxima that are in the slice."""
+    spatial = len(shape.split(",")) - 2
+    model = models.model(
+        f"""g (float[{shape}] x) => (float[{shape}] z) {{
+            y, i = MaxPool <kernel_shape = {[2] * spatial}, strides = {[2] * spatial}> (x)
+            z = MaxUnpool <kernel_shape = {[2] * spatial}, strides = {[2] * spatial}> (y, i)
+        }}"""
+    )
+    x = models.random(*map(int, shape.split(",")))
+    pool, unpooling = unpool.report(model, {"x": x}, wanted=QUICK).maps
+    (z,) = unpool.InferenceSession(model).run(None, {"x": x})
+    plane = z[0, pool.channel][pool.depth] if spatial == 3 else z[0, pool.channel][None]
+    assert pool.depth == ((2,) if spatial == 3 else ())
+    assert pool.before.marked == unpooling.after.marked == np.count_nonzero(plane)
+    assert dotted(unpooling.after.near, plane.shape) == set(zip(*map(list, np.nonzero(plane)), strict=True))
+
+
+def test_pools_of_onnxruntime_are_drawn_too():
+    """A plain MaxPool that the session leaves to onnxruntime is drawn from a run in which unpool has it."""
+    model = models.model(
+        """g (float[1, 1, 4, 4] x) => (float[1, 1, h, w] y) {
+            a = Neg (x) b = MaxPool <kernel_shape = [2, 2]> (a) y = Neg (b)
+        }"""
+    )
+    done = unpool.report(model, {"x": -X}, wanted=QUICK)
+    assert {one.runner for one in done.plan} == {"onnxruntime"}
+    (pair,) = done.maps
+    assert (0, 1) in dotted(pair.before.near, (4, 4))
+    assert [one.kernel for one in done.windows.values()] == [2]
+
+
+def test_accuracy_is_that_of_every_step_alone():
+    """Pools are exact, sums are off by what float32 rounds, in onnxruntime too; a fused activation is included."""
+    model = models.segnet()
+    steps = unpool.report(model, wanted=Wanted(effort=None)).accuracy
+    by_operator = {one.node.partition("->")[0]: one for one in steps}
+    for name in ("MaxPool", "MaxUnpool"):
+        assert by_operator[name].exact.differing == by_operator[name].onnxruntime.differing == 0
+        assert by_operator[name].exact.elements > 0
+    grown = by_operator["ConvTranspose"]
+    assert grown.node == "ConvTranspose->r3"
+    assert 0 < grown.exact.largest < 1e-6
+    assert grown.onnxruntime.largest < 1e-6
+    assert all(one.exact.refusal == "" for one in steps)
+    assert [one.onnxruntime is None for one in steps] == [one.runner == "onnxruntime" for one in steps]
+
+
+@pytest.mark.parametrize("activation", ["LeakyRelu <alpha = 0.3> (c)", "Clip (c, low, high)"])
+def test_fused_activation_is_evaluated_too(activation):
+    """An activation with numbers of its own, which became part of a step, is part of what the step is held against."""
+    model = models.model(
+        f"g (float[1, 4, 5, 6] x) => (float[1, 3, h, w] y) {{ c = ConvTranspose (x, w) a = {activation} y = Neg (a) }}",
+        w=models.random(4, 3, 3, 3), low=np.float32(-1), high=np.float32(2),
+    )  # fmt: skip
+    done = unpool.report(model, {"x": models.random(1, 4, 5, 6)}, wanted=Wanted(effort=None))
+    grown = done.accuracy[0]
+    assert (grown.node, grown.exact.refusal, grown.onnxruntime.refusal) == ("ConvTranspose->a", "", "")
+    assert max(grown.exact.largest, grown.onnxruntime.largest) < 1e-6
+
+
+def test_an_error_is_told():
+    """One wrong element of a step is counted, and measured against the largest value."""
+    session = unpool.InferenceSession(models.model(ROUND_TRIP))
+    judge = Judge(prepared(session), session._model.types, 1)
+    pool, _ = session._model.watch({"x": X})
+    wrong = pool.made["y"].copy()
+    wrong[0, 0, 0, 1] = 6.1
+    found = judge.accuracy(pool._replace(made={**pool.made, "y": wrong}))
+    assert (found.exact.differing, found.exact.elements) == (1, 8)
+    assert found.exact.largest == pytest.approx(0.1)
+    assert found.onnxruntime == found.exact
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pads = [1, 0, 2, 1], strides = [2, 1]",
+        'auto_pad = "SAME_LOWER", strides = [2, 3], group = 2',
+        'auto_pad = "SAME_UPPER", strides = [1, 3]',
+        'auto_pad = "VALID", dilations = [1, 2]',
+    ],
+)
+def test_conv_in_double_is_that_of_onnxruntime(words):
+    """The Conv by which accuracy is judged gives what onnxruntime gives in float32, to its last digits."""
+    group = 2 if "group" in words else 1
+    w, b = models.random(4, 4 // group, 3, 2), models.random(4)
+    model = models.model(
+        f"g (float[2, 4, 9, 8] x) => (float[2, 4, h, w] y) {{ y = Conv <{words}> (x, w, b) }}", w=w, b=b
+    )
+    x = models.random(2, 4, 9, 8)
+    (want,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    (got,) = evaluate(model, {"x": x}, Meaning())
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_memory_counts_what_is_alive():
+    """A value lives from the step that makes it to the last one that reads it; outputs live to the end."""
+    memory = unpool.report(models.model(ROUND_TRIP), {"x": X}, wanted=QUICK).memory
+    assert [(one.name, one.bytes, one.made, one.last) for one in memory.values] == [
+        ("x", 64, -1, 0), ("y", 16, 0, 1), ("i", 32, 0, 1), ("z", 64, 1, 1),
+    ]  # fmt: skip
+    assert memory.alive == (64 + 16 + 32, 16 + 32 + 64)
+    assert memory.forecast > 64
+
+
+def test_windows_are_those_of_the_model():
+    """Every axis with a window of its own is offered, sizes included; a Conv that became a ConvTranspose is not."""
+    windows = unpool.report(models.segnet(), wanted=QUICK).windows
+    assert [(one.operator, one.size, one.kernel, one.stride) for one in windows.values()] == [
+        ("MaxPool", 12, 2, 2), ("MaxPool", 10, 2, 2), ("MaxPool", 6, 2, 1), ("MaxPool", 5, 2, 1),
+        ("MaxUnpool", 5, 2, 1), ("MaxUnpool", 4, 2, 1), ("ConvTranspose", 6, 3, 1), ("ConvTranspose", 5, 3, 1),
+        ("MaxUnpool", 6, 2, 2), ("MaxUnpool", 5, 2, 2),
+    ]  # fmt: skip
+
+
+def test_times_stand_beside_the_steps(monkeypatch):
+    """Every step has its time and its share, and onnxruntime's where it has one; a refusal is told."""
+    asked = []
+
+    def bench(path, feed, effort, **options):
+        asked.append((onnx.load(path).graph.name, options["threads"]))
+        timing = Timing(0.004, 0.003, 0.005, 0.006, 0.1, 5)
+        steps = StepTime("MaxPool->y", "unpool", 0.001, 0.25, 0.002), StepTime("MaxUnpool->z", "unpool", 0.003, 0.75)
+        return ModelTimes(timing, None, "it has no MaxUnpool", None, 1, steps)
+
+    monkeypatch.setattr(reporting, "bench", bench)
+    done = unpool.report(models.model(ROUND_TRIP), {"x": X}, threads=1, wanted=Wanted(accuracy=False))
+    assert asked == [("round_trip", 1)]
+    cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", done.html)]
+    assert cells[4:7] == ["1.000", "25%", "2.000"]
+    assert cells[11:14] == ["3.000", "75%", "–"]
+    assert "time: 4.000 ms (onnxruntime cannot run it: it has no MaxUnpool)" in str(done)
+
+
+def test_page_is_one_small_file():
+    """The page names no other file, and a model of five pools of large maps stays below 2 MB."""
+    pools = "".join(f"y{n}, i{n} = MaxPool <{models.POOL}> (y{n - 1}) " for n in range(1, 6))
+    model = models.model(f"g (float[1, 1, 512, 512] y0) => (float[1, 1, h, w] y5, int64[1, 1, h, w] i1) {{ {pools} }}")
+    html = unpool.report(model, wanted=QUICK).html
+    assert html.count("<img") == 20
+    assert len(html) < 2e6
+    sources = re.findall(r'(?:src|href)="([^"]{1,40})', html)
+    assert {source.partition(",")[0] for source in sources if not source.startswith("#")} == {"data:image/png;base64"}
+    assert re.findall(r"https?://[^\"']*", html) == ["http://www.w3.org/2000/svg"]
+
+
+def test_findings_are_on_the_page():
+    """What `unpool.check` finds is told, with the command that repairs it."""
+    model = models.plain_pools(attributes='kernel_shape = [3, 3], auto_pad = "VALID", ceil_mode = 1, strides = [2, 2]')
+    (finding, *_) = unpool.check(model)
+    done = unpool.report(model, wanted=QUICK)
+    assert done.findings == unpool.check(model)
+    assert finding.repair in done.html
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder with a model and an input, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(models.model(ROUND_TRIP), "m.onnx")
+    np.save("x.npy", X)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, ["report", *words])
+
+
+def test_command_writes_the_page(here):
+    """The command says in short what the page says, and where it is."""
+    done = invoke("m.onnx", "-i", "x.npy", "-o", "r.html", "--iterations", "0", "--no-accuracy")
+    assert done.exit_code == OK, done.output
+    assert done.stdout.splitlines()[0] == "m.onnx: opset ai.onnx 17"
+    assert done.stdout.splitlines()[-1] == "r.html: written"
+    page = (here / "r.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "x: float32 1×1×4×4" in page
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "says"),
+    [
+        (UNFIT, ["broken.onnx", "-o", "r.html"], "expected an ONNX model"),
+        (UNFIT, ["none.onnx", "-o", "r.html"], "no such file"),
+        (UNFIT, ["m.onnx", "-i", "y.npy", "-o", "r.html"], "y.npy"),
+        (UNFIT, ["m.onnx", "-o", "none/r.html"], "no such folder"),
+        (USAGE, ["m.onnx", "-o", "r.png"], "expected a file for a page"),
+        (USAGE, ["m.onnx", "-o", "."], "expected a file for a page"),
+        (USAGE, ["m.onnx", "-o", "-"], "not to standard output"),
+    ],
+)
+def test_command_refuses_before_it_writes(here, code, words, says):
+    """One line says what is wrong, and no file appears."""
+    before = sorted(here.rglob("*"))
+    done = invoke(*words, "--iterations", "0")
+    assert done.exit_code == code, done.output
+    (line,) = done.stderr.splitlines()
+    assert says in line
+    assert sorted(here.rglob("*")) == before
+
+
+def test_missing_input_is_told():
+    """An input that is not fed is named, as a session names it."""
+    with pytest.raises(UnpoolError, match="'x'"):
+        unpool.report(models.model(ROUND_TRIP), {}, wanted=QUICK)
+
+
+def test_model_without_our_operators_has_a_report():
+    """A model that onnxruntime runs as a whole has a plan and values as any other."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2, n] x) => (float[2, n] y) { y = Relu (x) }'
+    )
+    done = unpool.report(model, random_feed(unpool.InferenceSession(model).get_inputs(), {"n": 3}), wanted=Wanted(None))
+    assert [one.runner for one in done.accuracy] == ["onnxruntime"]
+    assert done.memory.alive == (48,)
+    assert "no pooling or unpooling that can be drawn" in done.html
