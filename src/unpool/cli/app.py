@@ -22,8 +22,8 @@ from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
 
 COMMANDS = (
-    run, export, inspect, upgrade, canonicalise, bench, report, check, compare, explain, fix, lower, demo, warmup, doctor,
-    completion,
+    run, export, inspect, upgrade, canonicalise, bench, report, check, compare, explain, fix, lower, demo, warmup,
+    doctor, completion,
 )  # fmt: skip
 
 app = typer.Typer(
