@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | steady | timeline | choices | report | check`.
+"""`python -m benchmarks run | pair | rent | steady | timeline | choices | tiled | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -34,7 +34,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Time unpool and its peers.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="run | pair | rent | steady | timeline | choices | report | check"
+        dest="command",
+        required=True,
+        metavar="run | pair | rent | steady | timeline | choices | tiled | report | check",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -51,6 +53,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     timeline.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
     timeline.add_argument("--runs", type=int, default=20, metavar="N", help="20 by default")
     choices = commands.add_parser("choices", help="time every path to each case beside the one that unpool takes")
+    tiled = commands.add_parser("tiled", help="what tiles cost and keep: a slide, a photograph, blending beside them")
+    tiled.add_argument("what", choices=["slide", "photograph", "blending"])
+    tiled.add_argument("--side", type=int, metavar="N", help="of the slide (20000) or the blended image (4096)")
+    tiled.add_argument("--max-memory", default="2GiB", metavar="SIZE", help="of the slide or the photograph")
+    tiled.add_argument("--folder", type=Path, default=Path("build/tiled"), help="for the files, build/tiled by default")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair, choices):
@@ -87,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _timeline(given)
         if given.command == "choices":
             return _choices(given)
+        if given.command == "tiled":
+            return _tiled(given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -144,6 +153,20 @@ def _choices(given: argparse.Namespace) -> int:
     from benchmarks.choices import choices, report
 
     print(report(list(choices(_cases(given), given.threads))))
+    return 0
+
+
+def _tiled(given: argparse.Namespace) -> int:
+    from benchmarks.tiled import blending, photograph, slide
+
+    given.folder.mkdir(parents=True, exist_ok=True)
+    lines = {
+        "slide": lambda: slide(given.folder, given.side or 20_000, given.max_memory),
+        "photograph": lambda: photograph(given.folder, 4000, 6000, given.max_memory),
+        "blending": lambda: blending(given.side or 4096, 1024),
+    }
+    for line in lines[given.what]():
+        say(line)
     return 0
 
 

@@ -1,6 +1,7 @@
 """How much memory this process may take, as far as the system says."""
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ UNKNOWN = 2**47
 
 _MEMINFO = Path("/proc/meminfo")
 _STATM = Path("/proc/self/statm")
+_STATUS = Path("/proc/self/status")
 
 
 def allowance() -> int:
@@ -37,6 +39,16 @@ def taken() -> int:
     """Bytes of memory that this process has now; 0 where the system does not tell."""
     pages = text(_STATM).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+
+
+def peak() -> int:
+    """Bytes of memory that this process has had at most; 0 where the system does not tell."""
+    lines = {line.split(":")[0]: line.split() for line in text(_STATUS).splitlines()}
+    if "VmHWM" in lines:
+        return int(lines["VmHWM"][1]) << 10
+    if resource is None:
+        return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 @cache

@@ -102,7 +102,7 @@ def test_a_single_broken_file_is_left_out_too(bright, here):
 def test_progress_of_one_large_image(here, monkeypatch):
     """On a terminal the tiles of a single image are counted; a pipe gets no bar."""
     np.save("x.npy", np.zeros((1, 1, 16, 16), np.float32))
-    words = ("run", pool_model(here / "m.onnx"), "-i", "x.npy", "-o", "y.npy", "--output-name", "y", "--tile", "8x8")
+    words = ("run", pool_model(here / "m.onnx"), "-i", "x.npy", "-o", "y.npz", "--output-name", "y", "--tile", "8x8")
     assert invoke(*words).stderr == ""
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "0/4" in invoke(*words).stderr

@@ -15,12 +15,7 @@ from unpool.cli.app import app
 def here(tmp_path, monkeypatch):
     """An empty folder with a model and an image, as the current one."""
     monkeypatch.chdir(tmp_path)
-    model = models.model(
-        """halves (float[1, 1, height, width] x) => (float[1, 1, h, w] y) {
-            y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
-        }"""
-    )
-    onnx.save(model, "m.onnx")
+    onnx.save(models.halves(), "m.onnx")
     np.save("x.npy", np.random.default_rng(0).random((1, 1, 30, 41), np.float32))
     return tmp_path
 

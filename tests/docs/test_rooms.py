@@ -32,6 +32,7 @@ ALLOWED = {
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
     "runtime": FOUNDATION | {"files", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
+    "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "compiling": set(),
     "doctor": {"kernels"},
@@ -62,14 +63,19 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster", "report",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
+        "streams", "report",
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
-        "links", "strides", "grid", "walk", "images", "rules", "tracing", "memory", "tiling", "tiler", "fitting",
-        "run", "smallest", "overview",
+        "links", "strides", "grid", "walk", "images", "blending", "rules", "tracing", "memory", "tiling", "tiler",
+        "fitting", "run", "smallest", "overview",
+    ),
+    "runtime/streams": (
+        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_arrays", "nifti", "tiff",
+        "opening", "journal", "unfinished", "flow", "progress", "result", "job", "run",
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (

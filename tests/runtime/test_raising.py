@@ -489,3 +489,15 @@ def test_indices_out_of_range_are_refused_where_torch_refuses_them():
     np.testing.assert_array_equal(session.run(None, feed)[0], whole(model).run(None, feed)[0])
     with pytest.raises(UnpoolError, match="indices need values from 0 to 7"):
         session.run(None, feed | {"i": np.int64([[[-1, 2], [1, 3]]])})
+
+
+def test_differences_of_maxima_without_indices_stay():
+    """A Sub that reads a MaxPool which has no Indices is not taken for one that rebases them."""
+    session = unpool.InferenceSession(
+        models.model(
+            "edges (float[1, 1, h, w] x) => (float[1, 1, h, w] y) "
+            "{ m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)  y = Sub (m, x) }"
+        )
+    )
+    x = np.float32([[[[0, 1], [5, 2]]]])
+    assert session.run(None, {"x": x})[0].tolist() == [[[[5, 4], [0, 3]]]]

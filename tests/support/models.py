@@ -291,3 +291,12 @@ def save_with_external_data(made, folder):
     path = folder / "model.onnx"
     onnx.save_model(made, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return path
+
+
+def halves(channels="1"):
+    """A pool at every second position, whose windows overlap."""
+    return model(
+        f"""halves (float[1, {channels}, height, width] x) => (float[1, {channels}, h, w] y) {{
+            y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
+        }}"""
+    )

@@ -22,7 +22,7 @@ from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
 
 COMMANDS = (
-    run, export, inspect, upgrade, canonicalise, bench, report, check, compare, explain, fix, lower, demo, warmup,
+    run, export, inspect, report, compare, explain, check, fix, lower, upgrade, canonicalise, bench, demo, warmup,
     doctor, completion,
 )  # fmt: skip
 

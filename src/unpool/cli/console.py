@@ -3,8 +3,10 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,11 @@ from unpool.cli.exits import print_error
 from unpool.cli.inputs import Item
 from unpool.cli.model import sizes
 from unpool.cli.run import Outcome, Progress, Result
+from unpool.cli.streams import Told
+from unpool.runtime.streams.progress import Progress as TileProgress
 
 NAMED_AREAS = 6
+SECONDS_BETWEEN_LINES = 10
 
 
 def set_up_log(verbose: bool) -> None:
@@ -54,11 +59,14 @@ def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool =
 def progress(quiet: bool) -> Progress:
     """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
 
-    A single item has no steps that can be counted; its bar only moves, beside the time that it takes.
+    A single item has no steps that can be counted; its bar only moves, beside the time that it takes. Where stderr is
+    no terminal, a run over windows has a line now and then.
     """
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet:
         return Progress()
+    if not console.is_terminal:
+        return Progress(told=_now_and_then())
     bar = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
@@ -76,7 +84,13 @@ def progress(quiet: bool) -> Progress:
     def tiles(given: Iterable[Any]) -> Iterator[Any]:
         yield from _counted(bar, given, len(given) if isinstance(given, Sized) else None, lambda _: "tiles")
 
-    return Progress(items, tiles)
+    def told(now: TileProgress) -> None:
+        task = next((one.id for one in bar.tasks if one.fields.get("is_told")), None)
+        if task is None:
+            task = bar.add_task("tiles", total=None, count="", is_told=True)
+        bar.update(task, total=now.tiles, completed=now.done, count=pace(now))
+
+    return Progress(items, tiles, told)
 
 
 def _counted(
@@ -89,6 +103,29 @@ def _counted(
         yield one
         bar.advance(task)
     bar.remove_task(task)
+
+
+def _now_and_then() -> Told:
+    """Tells in a line on stderr how far a run over windows is, but not too often."""
+    last = time.monotonic()
+
+    def tell(now: TileProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last > SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
+
+    return tell
+
+
+def pace(now: TileProgress) -> str:
+    """How fast a run over windows is.
+
+    >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
+    '2.00 tiles/s, 0:00:20 left, 1.00 GiB at most'
+    """
+    left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
+    return f"{now.rate:.2f} tiles/s, {left} left, {now.peak / 2**30:.2f} GiB at most"
 
 
 def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
@@ -134,8 +171,14 @@ def describe(result: Result) -> str:
         f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip() for name, (shape, kind) in arrays.items()
     )
     areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
+    tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
     place = "standard output" if str(result.path) == STDOUT else result.path
-    return f"{place}: {held}{areas} ({result.seconds:.3f} s)"
+    return f"{place}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
+
+
+def _tiles(done: TileProgress) -> str:
+    before = f", {done.resumed} of them before" if done.resumed else ""
+    return f"{done.tiles} tiles{before}, {done.peak / 2**30:.2f} GiB at most"
 
 
 def _areas(areas: Mapping[str, float]) -> str:

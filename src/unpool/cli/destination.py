@@ -17,6 +17,7 @@ SUFFIXES = {
     ".tiff": "tif",
     ".nii": "nii",
     ".nii.gz": "nii.gz",
+    ".zarr": "zarr",
 }
 SEPARATORS = tuple(one for one in (os.sep, os.altsep) if one)
 STDOUT = "-"
@@ -66,9 +67,10 @@ def destination(text: str) -> Destination:
     path = Path(text)
     if text == STDOUT:
         return Destination(path, is_stdout=True)
-    if path.is_dir() or text.endswith(SEPARATORS):
-        return Destination(path)
     suffix = suffix_of(path)
+    is_zarr = SUFFIXES.get(suffix) == "zarr"
+    if not is_zarr and (path.is_dir() or text.endswith(SEPARATORS)):
+        return Destination(path)
     if suffix in SUFFIXES:
         return Destination(path, SUFFIXES[suffix])
     folder = "" if suffix else f" For a new folder, write {path}{SEPARATORS[0]}"

@@ -55,12 +55,17 @@ def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any],
     if source.is_image:
         stored = _read_picture(source, slot, rule.layout)
         picture = rule.lit(stored)
-        told = [*stored.notes, *rule.notes(stored, _takes_numbers(slot))]
+        told = [*stored.notes, *pixel_notes(rule, stored, slot), *rule.above(stored)]
         array = to_input(picture, slot, rule, str(source))
     else:
         array, told = fitted(_read_array(source), slot, rule.layout, str(source))
     slot.check(array, str(source))
     return array, picture, told
+
+
+def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
+    """What is taken for granted about the numbers of a picture, as its file has it."""
+    return rule.notes(stored.pixels.dtype, stored.white, takes_numbers(slot), stored.space is not None)
 
 
 def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
@@ -85,7 +90,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
     is_exact = slot.dtype.kind in "iub"
     is_double = slot.dtype == np.float64
     pixels = picture.pixels
-    if rule.white is not None or not _takes_numbers(slot):
+    if rule.white is not None or not takes_numbers(slot):
         pixels = scaled(pixels, picture.white, np.float64 if is_double or is_exact else np.float32)
     values = rule.apply(pixels, double=is_double)
     with np.errstate(invalid="ignore"):
@@ -99,7 +104,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
     return np.ascontiguousarray(np.moveaxis(batch, -1, 1) if rule.layout == "nchw" else batch)
 
 
-def _takes_numbers(slot: Slot) -> bool:
+def takes_numbers(slot: Slot) -> bool:
     """Whether an input is for the numbers of deeper pictures: integers of more than 8 bits."""
     return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
 

@@ -17,7 +17,8 @@ from unpool.cli.suffixes import natural, stem_of, suffix_of
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
 ARRAY_SUFFIXES = (".npy", ".npz")
-READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES
+FOLDER_SUFFIXES = (".zarr",)
+READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES + FOLDER_SUFFIXES
 
 _log = logging.getLogger("unpool.cli")
 
@@ -54,6 +55,11 @@ class Source:
             raise MissingFileError(f"{self.path}: no such file.") from error
         except OSError as error:
             raise FileError(f"{self.path}: expected a file to read, got an error: {error.strerror}.") from error
+
+    @property
+    def is_for_windows(self) -> bool:
+        """Whether the file is always read window by window."""
+        return self.suffix in FOLDER_SUFFIXES
 
     def __str__(self) -> str:
         if self.content is not None:
@@ -175,7 +181,7 @@ def _meant(text: str, name: str | None, names: Sequence[str]) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
+    if path.is_dir() and suffix_of(path) not in FOLDER_SUFFIXES:
         visible = sorted((file for file in path.iterdir() if _is_visible(file)), key=natural)
         files = [file for file in visible if suffix_of(file) in READABLE]
         if not files:
@@ -191,7 +197,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_visible(file: Path) -> bool:
-    return file.is_file() and not file.name.startswith(".")
+    return (file.is_file() or suffix_of(file) in FOLDER_SUFFIXES) and not file.name.startswith(".")
 
 
 def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, Source]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -30,13 +31,18 @@ _log = logging.getLogger("unpool.cli")
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What the session is opened with; the words are those of `unpool.InferenceSession`, but for the provider."""
+    """What the session is opened with; the words are those of `unpool.InferenceSession`, but for the provider.
+
+    `is_lean`: onnxruntime shall not take memory for a shape once more when the shape comes again, to have it in one
+    piece.
+    """
 
     compat: str = "spec"
     index_space: str = "auto"
     exact: bool = False
     threads: int | None = None
     provider: str = Provider.ONNXRUNTIME
+    is_lean: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,15 @@ class Slot:
         """Raise ShapeError or UnpoolError unless the array has this type and fits this shape."""
         if array.dtype != self.dtype:
             raise ShapeError(f"{where}: input {self.name!r} takes {self.dtype}, got {array.dtype}. Convert it first.")
+        self.check_shape(array.shape, where)
+
+    def check_shape(self, shape: tuple[int, ...], where: str) -> None:
+        """Raise ShapeError unless an array of this shape fits."""
         if self.shape is None:
             return
-        if not self.fits(array.shape):
+        if not self.fits(shape):
             raise ShapeError(
-                f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(array.shape)}. "
+                f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(shape)}. "
                 "Resize or cut it first: nothing is resized here."
             )
 
@@ -118,12 +128,15 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     from unpool.runtime.runners.ort_options import OPENVINO
     from unpool.runtime.session.session import InferenceSession
 
+    plain = onnxruntime.SessionOptions()
+    plain.enable_mem_pattern = False
     is_openvino = options.provider == Provider.OPENVINO
     if is_openvino and not is_installed():
         raise MissingExtraError("--provider openvino: needs openvino. Run: pip install 'unpool[openvino]'")
 
     return InferenceSession(
         str(path),
+        plain if options.is_lean else None,
         compat=options.compat,
         index_space=options.index_space,
         exact=options.exact,

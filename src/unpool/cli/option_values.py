@@ -62,8 +62,16 @@ class Format(StrEnum):
     NPZ = "npz"
     PNG = "png"
     TIF = "tif"
+    ZARR = "zarr"
     NII = "nii"
     NII_GZ = "nii.gz"
+
+
+class Blend(StrEnum):
+    """How results of overlapping windows become one."""
+
+    CONSTANT = "constant"
+    GAUSSIAN = "gaussian"
 
 
 def number(option: str, text: str) -> float:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PICTURE_FORMATS = ("png", "tif")
 VOLUME_FORMATS = ("nii", "nii.gz")
 ARRAY_FORMATS = ("npy", "npz")
+WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
 
 _log = logging.getLogger("unpool.cli")
 

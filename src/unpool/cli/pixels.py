@@ -78,15 +78,17 @@ class PixelRule:
         """The picture with the white that counts."""
         return replace(picture, white=self.white_of(picture.white))
 
-    def notes(self, picture: Picture, is_for_numbers: bool) -> list[str]:
+    def notes(self, kind: np.dtype[Any], stored: float | None, is_for_numbers: bool, has_unit: bool) -> list[str]:
         """What is taken for granted about the numbers of a picture.
 
         Args:
-            picture: as the file has it.
+            kind: the type of its numbers.
+            stored: the white that the file says.
             is_for_numbers: the input takes integers of more than 8 bits, and so the numbers as they are.
+            has_unit: the numbers are no light, as those of a NIfTI file.
         """
-        white, kind = self.white_of(picture.white), picture.pixels.dtype
-        if self.white is not None or (white is None and picture.space is not None):
+        white = self.white_of(stored)
+        if self.white is not None or (white is None and has_unit):
             return []
         if white is None:
             return [
@@ -94,11 +96,9 @@ class PixelRule:
             ]
         if is_for_numbers:
             return [] if white == WHITE else [f"its numbers go in as they are, as integers; {white:g} is white"]
-        if picture.white is None:
+        if stored is None:
             return [f"its numbers, {kind}, are read with {white:g} as white, as the model says"]
-        if white != picture.white:
-            return self._above(picture, white)
-        if white == (self.model_white or WHITE):
+        if white != stored or white == (self.model_white or WHITE):
             return []
         if self.model_white is None:
             return [
@@ -107,11 +107,18 @@ class PixelRule:
         said = f"the model is for pictures whose white is {self.model_white:g}"
         return [f"its white is {white:g}, {said}: it is scaled"]
 
-    @staticmethod
-    def _above(picture: Picture, white: float) -> list[str]:
-        largest = picture.pixels.max()
-        above = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
-        return [above] if largest > white else []
+    def above(self, picture: Picture) -> list[str]:
+        """What to say of a 16-bit picture that is brighter than the white that the model says.
+
+        Args:
+            picture: as the file has it.
+        """
+        white = self.white_of(picture.white)
+        if self.white is not None or None in (white, picture.white) or white == picture.white:
+            return []
+        largest = picture.pixels.max(initial=0)
+        told = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
+        return [told] if largest > white else []
 
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
         """Scaled pixels (..., C), computed in float64 when `double`, else in float32.

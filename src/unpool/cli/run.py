@@ -3,7 +3,7 @@
 import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,12 @@ from unpool.cli.render import Drawn, write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.cli.smallest import too_small
+from unpool.cli.streams import Told, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
+from unpool.runtime.streams.progress import Progress as TileProgress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -30,10 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Ways through the items, and through the tiles of one; they may show how far they are."""
+    """Ways through the items, and through the tiles of one, that may show how far they are.
+
+    `told` is called with how far a run over windows is.
+    """
 
     items: Callable[[Sequence[Item]], Iterable[Item]] = iter
     tiles: Callable[[Iterable[Any]], Iterable[Any]] = iter
+    told: Told = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Result:
         areas: share of the area by class.
         notes: what was taken for granted about the pixels that went in.
         members: the names of arrays in the file, where they are others.
+        progress: the tiles that were run, where files were read and written window by window.
     """
 
     source: str
@@ -57,6 +64,7 @@ class Result:
     areas: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
+    progress: TileProgress | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -67,7 +75,8 @@ class Result:
             "arrays": arrays,
             "seconds": round(self.seconds, 6),
         }
-        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members)}
+        tiles = {} if self.progress is None else asdict(self.progress)
+        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
         return plain | {name: value for name, value in more.items() if value}
 
 
@@ -93,7 +102,8 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
         one result per written file, in the order of the items, and the items that were left out.
     """
     request.check()
-    session = open_session(request.model, request.session)
+    is_lean = request.needs_windows or request.tiles.size is not None
+    session = open_session(request.model, replace(request.session, is_lean=is_lean))
     names = {slot.name: slot for slot in slots(session).values()}
     found = collect(request.inputs, list(names))
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
@@ -105,7 +115,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     _keep_sources(places.values(), [*read, *(path for item in found.items for path in item.paths)])
     _check_pictures(request, found.items)
     for place in places.values():
-        if place.parent.exists():
+        if place.parent.exists() and request.format != "zarr":
             place_of(place)
     return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
 
@@ -155,6 +165,8 @@ class _Runner:
 
     def one(self, item: Item, place: Path, files: FileSet) -> Result:
         """Run one item into one file, or into standard output."""
+        if takes_windows(self.request, item, self.session, self.wanted):
+            return self._by_windows(item, place)
         feed = read_feed(item, self.slots, self.rule)
         begin = time.perf_counter()
         outputs = self._outputs(feed, item)
@@ -181,6 +193,15 @@ class _Runner:
             if told is None:
                 raise
             raise ShapeError(f"{item.label}: {told}") from error
+
+    def _by_windows(self, item: Item, place: Path) -> Result:
+        """Run one item over windows of files."""
+        request = replace(self.request, rule=self.rule)
+        begin = time.perf_counter()
+        done, notes = run_over_windows(self.session, request, item, self.slots, place, self.progress.told)
+        held = {self.wanted[0]: (done.shape, str(done.dtype))}
+        seconds = time.perf_counter() - begin
+        return Result(item.label, place, held, seconds, notes=tuple(notes), progress=done.progress)
 
 
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from unpool.cli.destination import Destination, refuse_terminal
 from unpool.cli.exits import UsageError
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS
+from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS
 from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
@@ -20,6 +20,8 @@ class Request:
         wanted: the name of an output.
         form: the format of the files in a folder, or of standard output.
         keep_going: leave out what cannot be read or does not fit, also where it is the only input.
+        resume: go on with an unfinished run.
+        level: of a pyramid.
     """
 
     model: Path
@@ -37,6 +39,8 @@ class Request:
     tiles: TileOptions = field(default_factory=TileOptions)
     keep_going: bool = False
     as_json: bool = False
+    resume: bool = False
+    level: int = 0
 
     @property
     def makes_classes(self) -> bool:
@@ -45,8 +49,19 @@ class Request:
 
     @property
     def format(self) -> str:
-        """Format of the files: npy, npz, png, tif, nii or nii.gz."""
+        """Format of the files: npy, npz, png, tif, zarr, nii or nii.gz."""
         return self.output.form or self.form or ("png" if self.makes_classes else "npy")
+
+    @property
+    def needs_windows(self) -> bool:
+        """Whether the run goes through files window by window, whatever the size."""
+        return self.resume or self.level > 0 or self.format == "zarr"
+
+    @property
+    def may_take_windows(self) -> bool:
+        """Whether what is asked for can be written window by window."""
+        is_plain = not self.overlay and self.tiles.blend is None and not self.output.is_stdout
+        return self.format in WINDOW_FORMATS and is_plain
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
@@ -60,6 +75,11 @@ class Request:
             )
         if self.overlay and self.format not in PICTURE_FORMATS:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
+        if self.needs_windows and not self.may_take_windows:
+            what = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
+            raise UsageError(
+                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay, --blend and -o -. Leave them out."
+            )
         if self.classes is not None and not self.makes_classes:
             raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")
         if self.palette is not None and not self.makes_classes:

@@ -1,7 +1,7 @@
 """Runs a model whole or in tiles, as the command line asks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,35 @@ _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, 
 
 @dataclass(frozen=True)
 class TileOptions:
-    """`size`: "auto", or elements by spatial axis; None runs the model whole. `memory`: of the process, in bytes."""
+    """`size`: "auto", or elements by spatial axis; None runs the model whole. `memory`: of the process, in bytes.
+
+    `blend`: how overlapping tiles are averaged; None gives exact tiles. `overlap`: a share of the tile.
+    """
 
     size: tuple[int, ...] | str | None = None
     memory: int | None = None
+    blend: str | None = None
+    overlap: float = 0.25
+
+
+def blended(tiles: TileOptions, blend: str | None, overlap: float | None) -> TileOptions:
+    """The same with what `--blend` and `--overlap` ask for."""
+    if blend is None:
+        if overlap is not None:
+            raise UsageError("--overlap: is of blended tiles, exact ones need none. Add --blend, or leave it out.")
+        return tiles
+    if not isinstance(tiles.size, tuple):
+        raise UsageError(f"--blend {blend}: needs the size of the tiles. Add it, such as --tile 512x512.")
+    if overlap is not None and not 0 <= overlap < 1:
+        raise UsageError(f"--overlap: expected 0 or more and below 1, got {overlap}.")
+    return replace(tiles, blend=blend, overlap=TileOptions.overlap if overlap is None else overlap)
 
 
 def tile_options(tile: str | None, memory: str | None) -> TileOptions:
     """What `--tile` and `--max-memory` ask for; a limit alone asks for tiles that keep it.
 
-    >>> tile_options("512x384", None), tile_options(None, "2GiB")
-    (TileOptions(size=(512, 384), memory=None), TileOptions(size='auto', memory=2147483648))
+    >>> tile_options("512x384", None).size, tile_options(None, "2GiB").memory
+    ((512, 384), 2147483648)
     """
     most = None if memory is None else _bytes(memory)
     if tile is None or tile == AUTO:
@@ -63,6 +81,19 @@ def run_model(
     """The wanted outputs; `steps` goes through the tiles, and may show how far it is."""
     if options.size is None:
         return session.run(list(wanted), dict(feed))
+    if options.blend is not None and isinstance(options.size, tuple):
+        from unpool.runtime.tiles.blending import blend
+
+        averaged = blend(
+            session,
+            feed,
+            options.size,
+            overlap=options.overlap,
+            mode=options.blend,
+            outputs=wanted,
+            layout=layout.upper(),
+        )
+        return [averaged[name] for name in wanted]
     from unpool.runtime.tiles.run import run
 
     made = run(

@@ -1,20 +1,29 @@
 """The command `unpool run`: its options."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unpool.cli.exits import FINDINGS, guard
-from unpool.cli.option_values import Compat, Format, IndexSpace, Layout, Provider, number, numbers, positive_numbers
+from unpool.cli.option_values import (
+    Blend,
+    Compat,
+    Format,
+    IndexSpace,
+    Layout,
+    Provider,
+    number,
+    numbers,
+    positive_numbers,
+)
 from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
 
 INPUT_HELP = (
-    ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, a folder of these, or - for standard input; "
+    ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, .zarr, a folder of these, or - for stdin; "
     "NAME=PATH for one of several inputs."
 )
 OUTPUT_HELP = (
-    ".npy, .npz, .png, .tif, .nii, .nii.gz; a folder (a new one with / at its end) for one file per input; "
+    ".npy, .npz, .png, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per input; "
     "or - for standard output."
 )
 
@@ -87,6 +96,19 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
     ] = False,
+    blend: Annotated[
+        Blend | None,
+        typer.Option(
+            help="Average overlapping tiles, for models of which no exact ones can be had.", show_default="exact"
+        ),
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Of tiles with --blend.", show_default="0.25")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
+    ] = False,
+    level: Annotated[int, typer.Option(min=0, help="Of a .tif or .zarr pyramid; 0 is the full size.")] = 0,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -111,21 +133,21 @@ def run(
     with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.cluster import run as on_cluster
-        from unpool.cli.destination import Destination, destination
+        from unpool.cli.destination import destination
         from unpool.cli.image_metadata import colours
         from unpool.cli.metadata import parsed
         from unpool.cli.model import SessionOptions, split_names
         from unpool.cli.pixels import PixelRule
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
-        from unpool.cli.tiles import tile_options
+        from unpool.cli.tiles import blended, tile_options
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
         request = Request(
             model=model,
             inputs=tuple(inputs),
-            output=destination(output) if scheduler is None else Destination(Path(output), "zarr"),
+            output=destination(output),
             rule=PixelRule(
                 white=None if white is None else positive_numbers("--white", white)[0],
                 scale=None if scale is None else number("--scale", scale),
@@ -141,7 +163,9 @@ def run(
             palette=None if palette is None else parsed(colours("--palette", palette)),
             alpha=alpha,
             form=form,
-            tiles=tile_options(tile, max_memory),
+            tiles=blended(tile_options(tile, max_memory), blend, overlap),
+            resume=resume,
+            level=level,
             keep_going=keep_going,
             as_json=as_json,
         )

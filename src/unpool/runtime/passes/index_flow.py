@@ -66,7 +66,7 @@ def trace(flow: SizeFlow, name: str) -> Indices | None:
     node = flow.makers.get(name)
     if node is None:
         return None
-    if is_ours(node) and node.op_type == "MaxPool" and name == node.output[1]:
+    if is_ours(node) and node.op_type == "MaxPool" and name in node.output[1:]:
         return _pooled(flow, node)
     rule = _RULES.get(node.op_type) if domain(node) == "" else None
     with flow.deeper() as is_near:
@@ -170,7 +170,7 @@ def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
     """Offsets that a Slice reads off the Indices of a MaxPool with a window of 1: the first index of every plane."""
     node = flow.maker(flow.unshaped(name), "Slice")
     pool = None if node is None else flow.maker(node.input[0], "MaxPool")
-    if node is None or pool is None or not is_identity(pool) or node.input[0] != pool.output[1]:
+    if node is None or pool is None or not is_identity(pool) or node.input[0] not in pool.output[1:]:
         return None
     bounds = slice_bounds(flow, node)
     rank = len(attributes(pool)["kernel_shape"])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from unpool.runtime.lint.finding import Finding
 from unpool.runtime.measure.bench import ModelTimes, StepTime
-from unpool.runtime.plan.plan import Record
+from unpool.runtime.plan.lines import Record
 from unpool.runtime.report.accuracy import Distance, StepAccuracy
 from unpool.runtime.report.contents import Contents
 from unpool.runtime.report.drawing import EXAMPLES, body

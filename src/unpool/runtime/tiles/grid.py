@@ -5,7 +5,7 @@ every value in it is that of the whole value less a whole number of elements, an
 divides by a stride (ceil_mode, auto_pad, sizes that a stride cuts short) is the same in a tile and in the image.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -112,6 +112,30 @@ def _around(axis: AxisGeometry, cells: Mapping[str, Span], kept: Mapping[str, Sp
     end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in spans.items())
     stride = axis.stride
     return AxisPart(int(begin // stride) * stride, int(end // stride) * stride, kept)
+
+
+def alike(found: Sequence[AxisPart]) -> list[AxisPart]:
+    """The same cells in tiles of one length, that of the longest: what a tile is longer by, it reads and leaves.
+
+    >>> [(part.begin, part.end) for part in alike([AxisPart(0, 40, {}), AxisPart(8, 16, {}), AxisPart(40, 0, {})])]
+    [(0, 24), (8, 16), (24, 0)]
+    """
+    least = min((part.begin + part.end for part in found), default=0)
+    made = []
+    for part in found:
+        end = max(0, part.end - (part.begin + part.end - least))
+        made.append(AxisPart(least - end, end, part.kept))
+    return made
+
+
+def balanced(size: int, length: int, stride: int) -> int:
+    """The shortest cells of which there are as many as of cells of some length.
+
+    >>> balanced(2000, 816, 8)
+    672
+    """
+    count = -(-size // rounded(length, stride))
+    return -(-size // (count * stride)) * stride
 
 
 def rounded(length: int, stride: int) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import from_part
@@ -89,9 +90,25 @@ def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapp
         by output, the elements for `tile.filled`; also those that are the same for every tile. Indices count in the
         whole image.
     """
+    return compute_tile(session, tiling, tile, read_tile(tile, feed))
+
+
+def read_tile(tile: Tile, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a tile gets of every input; those that are cut are read, and are arrays."""
     read = {name: np.ascontiguousarray(feed[name][slices]) for name, slices in tile.inputs.items()}
+    return {**feed, **read}
+
+
+def compute_tile(
+    session: "InferenceSession",
+    tiling: Tiling,
+    tile: Tile,
+    read: Mapping[str, Any],
+    run_options: onnxruntime.RunOptions | None = None,
+) -> Arrays:
+    """As `run_tile`, from what `read_tile` gave; `run_options` are those of `session.run`, and can end it."""
     names = [*tile.kept, *tiling.fixed]
-    made = dict(zip(names, session.run(names, {**feed, **read}), strict=True))
+    made = dict(zip(names, session.run(names, read, run_options), strict=True))
     return {name: _kept(name, tile, array) if name in tile.kept else array for name, array in made.items()}
 
 

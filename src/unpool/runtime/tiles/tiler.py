@@ -11,7 +11,7 @@ from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.record import without_data
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.session.prepared import prepared
-from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, extent, parts, rounded
+from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, alike, extent, parts, rounded
 from unpool.runtime.tiles.images import image_inputs
 from unpool.runtime.tiles.links import Edge
 from unpool.runtime.tiles.memory import Values, run_bytes
@@ -60,13 +60,15 @@ class Tiler:
         chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = without_data(prune(replace(graph, outputs=chosen)))
 
-    def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int]) -> Tiling:
+    def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int], *, is_even: bool = False) -> Tiling:
         """The tiles of one image.
 
         Args:
             shapes: of all inputs that are fed.
             tile: elements of the first input of which a tile gives the results, by spatial axis; the tile reads a halo
                 around them. They are rounded down to a multiple of the total stride.
+            is_even: whether all tiles read parts of one shape, so that memory for one serves all; those at the ends of
+                the image read more than they need then.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
@@ -79,12 +81,13 @@ class Tiler:
             raise UnpoolError(
                 f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. Correct them."
             )
-        found = [tuple(parts(axis, rounded(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
+        found = [list(parts(axis, rounded(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
+        cells = tuple(tuple(alike(along) if is_even else along) for along in found)
         given = tuple(name for name in self.outputs if name in whole.fields)
         fixed = tuple(name for name in self.outputs if name not in whole.fields)
-        tiling = Tiling(axes, tuple(found), whole, tuple(tiled), given, fixed)
-        for cells in tiling.distinct():
-            self._require_alike(whole, axes, shapes, tiled, cells)
+        tiling = Tiling(axes, cells, whole, tuple(tiled), given, fixed)
+        for cell in tiling.distinct():
+            self._require_alike(whole, axes, shapes, tiled, cell)
         return tiling
 
     def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:

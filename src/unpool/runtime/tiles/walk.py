@@ -215,7 +215,7 @@ def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
     """The error for a node that cannot be tiled exactly; `why` says what it does."""
     return UnsupportedError(
         f"tiles: {node.op_type} node {label(node)!r}: expected a node that treats every position of the image alike, "
-        f"got one that {why}. Run the image whole."
+        f"got one that {why}. Run the image whole, or average overlapping tiles (unpool.tiles.blend, --blend)."
     )
 
 

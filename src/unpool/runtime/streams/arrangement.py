@@ -1,0 +1,113 @@
+"""Which axis of a tensor each axis of a file is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from unpool.errors import ShapeError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Shape: TypeAlias = tuple[int, ...]
+Slices: TypeAlias = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """By axis of a file, the axis of the tensor that it is; the other axes of the tensor have one element.
+
+    >>> colour = Arrangement((2, 3, 1), 4)
+    >>> colour.shape((480, 640, 3)), colour.stored_shape((1, 3, 480, 640))
+    ((1, 3, 480, 640), (480, 640, 3))
+    """
+
+    axes: tuple[int, ...]
+    rank: int
+
+    def shape(self, stored: Shape) -> Shape:
+        """The shape of the tensor, from that of the file."""
+        sizes = dict(zip(self.axes, stored, strict=True))
+        return tuple(sizes.get(axis, 1) for axis in range(self.rank))
+
+    def stored_shape(self, shape: Sequence[int]) -> Shape:
+        """The shape in the file, from that of the tensor."""
+        return tuple(shape[axis] for axis in self.axes)
+
+    def slices(self, slices: Slices) -> Slices:
+        """The window of the file that is a window of the tensor."""
+        return tuple(slices[axis] for axis in self.axes)
+
+    def tensor(self, stored: Array) -> Array:
+        """A window of the tensor, from that of the file."""
+        order = sorted(range(len(self.axes)), key=self.axes.__getitem__)
+        return stored.transpose(order).reshape(self.shape(stored.shape))
+
+    def stored(self, tensor: Array) -> Array:
+        """A window of the file, from that of the tensor."""
+        others = [axis for axis in range(self.rank) if axis not in self.axes]
+        return tensor.transpose([*others, *self.axes]).reshape(self.stored_shape(tensor.shape))
+
+
+def spatial_axes(rank: int, layout: str) -> tuple[int, ...]:
+    """The spatial axes of a tensor of batch, channels and these."""
+    return tuple(range(2, rank)) if layout == "NCHW" else tuple(range(1, rank - 1))
+
+
+def channel_axis(rank: int, layout: str) -> int:
+    """The axis of the channels."""
+    return 1 if layout == "NCHW" else rank - 1
+
+
+def of_array(stored: Shape, rank: int, layout: str, where: str) -> Arrangement:
+    """The axes of an array that may leave out the batch, and the channels too.
+
+    Raises:
+        ShapeError: it has more axes, or too few.
+
+    >>> of_array((480, 640), 4, "NCHW", "x.npy").axes, of_array((3, 480, 640), 4, "NCHW", "x.npy").axes
+    ((2, 3), (1, 2, 3))
+    """
+    spatial = spatial_axes(rank, layout)
+    kinds = (tuple(range(rank)), tuple(range(1, rank)), spatial)
+    return one_of(kinds, stored, rank, where)
+
+
+def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> Arrangement:
+    """The arrangement among some that has as many axes as a file.
+
+    Args:
+        kinds: by axis of the file, the axis of the tensor.
+        stored: the shape in the file.
+        rank: of the tensor.
+        where: what the error message begins with.
+
+    Raises:
+        ShapeError: none has as many.
+    """
+    for axes in kinds:
+        if len(axes) == len(stored):
+            return Arrangement(axes, rank)
+    counts = " or ".join(str(len(axes)) for axes in reversed(kinds))
+    raise ShapeError(
+        f"{where}: expected {counts} axes for an input of {rank}, got the shape {list(stored)}. Save it so."
+    )
+
+
+def whole(shape: Shape) -> Slices:
+    """All of an array.
+
+    >>> whole((3, 5))
+    (slice(0, 3, None), slice(0, 5, None))
+    """
+    return tuple(slice(0, size) for size in shape)
+
+
+def bounded(slices: Slices, shape: Shape) -> Slices:
+    """Slices with both their ends as numbers."""
+    return tuple(slice(*part.indices(size)) for part, size in zip(slices, shape, strict=True))
+
+
+def shape_of(slices: Slices) -> Shape:
+    """The shape of a window whose ends are numbers."""
+    return tuple(part.stop - part.start for part in slices)

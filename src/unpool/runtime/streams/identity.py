@@ -1,0 +1,83 @@
+"""Says whether a file, an array or a model is the one of an earlier run."""
+
+from hashlib import blake2b
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unpool.runtime.graph.model_files import outside
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+READ_WHOLE = 1 << 30
+"""Bytes up to which all of a file is looked at; of a larger one, samples, its size and the time of its last change."""
+
+_BLOCK = 1 << 20
+_SAMPLES = 64
+_SLAB = 64 << 20
+
+
+def file_identity(path: Path) -> str:
+    """Equal for two files of the same bytes; of files above 1 GiB, samples and the time of the last change count."""
+    size = path.stat().st_size
+    digest = _digest(str(size).encode())
+    with path.open("rb") as file:
+        if size <= READ_WHOLE:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+            return digest.hexdigest()
+        for place in range(_SAMPLES):
+            file.seek((size - _BLOCK) * place // (_SAMPLES - 1))
+            digest.update(file.read(_BLOCK))
+    digest.update(str(path.stat().st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def folder_identity(folder: Path) -> str:
+    """Equal for the same files: their names, sizes and times of the last change."""
+    digest = _digest()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            status = path.stat()
+            digest.update(f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def array_identity(array: Any) -> str:
+    """Equal for arrays of the same shape, type and elements; of what gives windows, a slab at a time is read."""
+    shape, kind = tuple(array.shape), np.dtype(array.dtype)
+    digest = _digest(f"{kind.str} {shape}".encode())
+    axis = max(range(len(shape)), key=shape.__getitem__, default=None)
+    if axis is None or 0 in shape:
+        return _digest(np.asarray(array[()]).tobytes()).hexdigest()
+    step = max(1, _SLAB * shape[axis] // (prod(shape) * kind.itemsize))
+    for first in range(0, shape[axis], step):
+        slab = array[(*(slice(None),) * axis, slice(first, first + step))]
+        digest.update(np.ascontiguousarray(slab).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def session_identity(session: "InferenceSession") -> dict[str, str]:
+    """The model of a session, how it is read, and the versions that run it."""
+    told = session._told
+    return {
+        "model": _model_identity(told.source),
+        "meaning": f"{told.meaning} providers={session.get_providers()}",
+        "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
+    }
+
+
+def _model_identity(source: Any) -> str:
+    if isinstance(source, str):
+        paths = [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))]
+        return " ".join(map(file_identity, paths))
+    content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+    return _digest(content).hexdigest()
+
+
+def _digest(content: bytes = b"") -> blake2b:
+    return blake2b(content, digest_size=16)

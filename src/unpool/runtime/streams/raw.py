@@ -1,0 +1,95 @@
+"""Windows of an array that lies in a file as it does in memory: read and written run by run, and never mapped.
+
+Pages of a mapped file count as memory of the process, many times what a window holds where its rows are short; and a
+write to a mapped file on a full disk ends the process.
+"""
+
+import os
+from collections.abc import Iterator
+from io import FileIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpool.errors import FileError
+from unpool.files import sync
+from unpool.runtime.streams.arrangement import Array, Shape, Slices, shape_of
+
+
+class Raw:
+    """An array in a file, in row-major order; the file is open as long as a window is read or written.
+
+    Args:
+        path: of the file.
+        shape: of the array.
+        dtype: of its elements, in the order of bytes that the file has.
+        offset: bytes before the first element.
+    """
+
+    def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], offset: int) -> None:
+        self.path, self.shape, self.dtype, self._offset = path, shape, dtype, offset
+
+    def read(self, slices: Slices, further: int = 0) -> Array:
+        """A window; of an array that begins so many bytes further on."""
+        made = np.empty(shape_of(slices), self.dtype)
+        flat = made.reshape(-1).view(np.uint8)
+        with self.path.open("rb", buffering=0) as file:
+            for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
+                file.seek(self._offset + further + start)
+                self._fill(file, flat[first : first + size].data)
+        return made
+
+    def write(self, slices: Slices, array: Array, further: int = 0) -> None:
+        """Write a window; of an array that begins so many bytes further on."""
+        flat = np.ascontiguousarray(array, self.dtype).reshape(-1).view(np.uint8)
+        with self.path.open("r+b", buffering=0) as file:
+            for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
+                file.seek(self._offset + further + start)
+                left = flat[first : first + size].data
+                while left:
+                    left = left[file.write(left) :]
+
+    def sync(self, _: Slices) -> None:
+        """Return when all that was written is on the disk."""
+        with self.path.open("rb") as file:
+            sync(file.fileno())
+
+    def _fill(self, file: FileIO, left: memoryview) -> None:
+        while left:
+            count = file.readinto(left)
+            if not count:
+                raise FileError(f"{self.path}: expected {len(left)} more bytes, got its end. Save it again.")
+            left = left[count:]
+
+
+def reserve(path: Path, size: int) -> None:
+    """Make a file of so many bytes, for which the disk has room."""
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        if hasattr(os, "posix_fallocate") and size:
+            os.posix_fallocate(file.fileno(), 0, size)
+        file.truncate(size)
+        sync(file.fileno())
+
+
+def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The parts of a window that lie in one piece: where each begins in the window, and in the array, and its bytes.
+
+    >>> list(_runs((4, 6), (slice(1, 3), slice(2, 5)), 1))
+    [(0, (8, 3)), (3, (14, 3))]
+    >>> list(_runs((4, 6), (slice(1, 3), slice(0, 6)), 1))
+    [(0, (6, 12))]
+    """
+    if 0 in shape_of(slices):
+        return
+    cut = len(shape)
+    while cut and slices[cut - 1] == slice(0, shape[cut - 1]):
+        cut -= 1
+    cut = max(cut - 1, 0)
+    steps = [prod(shape[axis + 1 :]) * item for axis in range(len(shape))]
+    inner = sum(part.start * step for part, step in zip(slices[cut:], steps[cut:], strict=True))
+    size = prod(shape_of(slices[cut:])) * item
+    for number, place in enumerate(np.ndindex(*shape_of(slices[:cut]))):
+        outer = sum((part.start + at) * step for part, at, step in zip(slices[:cut], place, steps[:cut], strict=True))
+        yield number * size, (outer + inner, size)

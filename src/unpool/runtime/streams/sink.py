@@ -1,0 +1,57 @@
+"""A file as a tensor of which windows are written, and read back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpool.runtime.streams.arrangement import Arrangement, Array, Shape, Slices, bounded
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is to be written.
+
+    Attributes:
+        shape: of the tensor.
+        dtype: of its elements.
+        channel: the axis of its channels; None where it has none.
+        piece: the shape of what a tile gives at most; a format with chunks aligns them with it.
+        affine: from voxels to millimetres, for a format that has it.
+    """
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    channel: int | None
+    piece: Shape
+    affine: Array | None = None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A file as a tensor.
+
+    Attributes:
+        shape: of the tensor.
+        arrangement: of the file's axes.
+        store: writes a window of the file.
+        load: reads a window of the file.
+        sync: returns when all that was stored in a window is on the disk.
+    """
+
+    shape: Shape
+    arrangement: Arrangement
+    store: Callable[[Slices, Array], None]
+    load: Callable[[Slices], Array]
+    sync: Callable[[Slices], None]
+
+    def write(self, slices: Slices, tensor: Array) -> None:
+        """Write a window of the tensor; it is on the disk when this returns."""
+        window = self.arrangement.slices(bounded(slices, self.shape))
+        self.store(window, np.ascontiguousarray(self.arrangement.stored(tensor)))
+        self.sync(window)
+
+    def read(self, slices: Slices) -> Array:
+        """A window of the tensor."""
+        return self.arrangement.tensor(self.load(self.arrangement.slices(bounded(slices, self.shape))))

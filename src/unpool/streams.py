@@ -1,0 +1,13 @@
+"""Images and volumes in files, window by window: `run` a model from files to a file, and go on after any end.
+
+run(session, {"x": "slide.tif"}, "mask.zarr", max_memory=2 << 30)                reads, computes and writes at once
+run(session, {"x": "slide.tif"}, "mask.zarr", max_memory=2 << 30, resume=True)   goes on after it was killed
+open_source("slide.tif", level=1)[:, :, 4096:4608, :512]                         a window of a level of a pyramid
+"""
+
+from unpool.runtime.streams.opening import open_source
+from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.run import Finished, run
+from unpool.runtime.streams.source import Source
+
+__all__ = ["Finished", "Progress", "Source", "open_source", "run"]

@@ -1,0 +1,167 @@
+"""The command over windows of files: every format, pyramids, and runs that are ended by Ctrl-C and by SIGKILL."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import onnx
+import pytest
+import tifffile
+import zarr
+from typer.testing import CliRunner
+
+from tests.support import models
+from unpool.cli.app import app
+
+COMMAND = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from unpool.cli import main
+main()
+"""
+RNG = np.random.default_rng(2)
+PAGE = (Path(__file__).parents[2] / "docs" / "tiling.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder with a model for images, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(models.halves(), "m.onnx")
+    return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def run(*words):
+    done = invoke("run", "m.onnx", *words)
+    assert done.exit_code == 0, done.output + done.stderr
+    return done
+
+
+def test_pixels_are_those_of_the_whole_image(here):
+    """A tiled colour TIFF, made grey and scaled window by window, gives what it gives whole; other outputs too."""
+    tifffile.imwrite("a.tif", RNG.integers(0, 256, (70, 90, 3), np.uint8), photometric="rgb", tile=(16, 32))
+    options = ("-i", "a.tif", "--scale", "1/255", "--mean", "0.5")
+    run(*options, "-o", "whole.npy")
+    whole = np.load("whole.npy")
+    done = run(*options, "-o", "y.zarr", "--tile", "16x20", "--json")
+    assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == 25
+    np.testing.assert_array_equal(np.asarray(zarr.open_array("y.zarr", mode="r")), whole)
+    run(*options, "-o", "y.tif", "--tile", "16x20")
+    np.testing.assert_array_equal(tifffile.imread("y.tif"), whole[0, 0])
+    run("-i", "y.zarr", "-o", "z.npy")
+    assert np.load("z.npy").shape == (1, 1, 18, 23)
+
+
+def test_a_level_of_a_pyramid_is_run(here):
+    """`--level` takes a smaller copy of the image; a file without one is an error."""
+    small = RNG.integers(0, 256, (40, 50), np.uint8)
+    with tifffile.TiffWriter("a.tif") as file:
+        file.write(small.repeat(2, 0).repeat(2, 1), tile=(32, 32), subifds=1)
+        file.write(small, tile=(32, 32), subfiletype=1)
+    tifffile.imwrite("small.tif", small)
+    run("-i", "small.tif", "-o", "whole.npy")
+    run("-i", "a.tif", "-o", "y.npy", "--level", "1")
+    np.testing.assert_array_equal(np.load("y.npy"), np.load("whole.npy"))
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    assert "level from 0 to 1" in invoke("run", "m.onnx", "-i", "a.tif", "-o", "y.npy", "--level", "2").stderr
+
+
+def test_a_volume_keeps_its_place_in_space(here):
+    """A NIfTI file in, one out, with the same affine; a compressed one is told to be read whole."""
+    model = "same (float[1, 1, d, h, w] x) => (float[1, 1, d, h, w] y) { y = Abs (x) }"
+    onnx.save(models.model(model), "m.onnx")
+    volume = RNG.integers(-9, 9, (6, 7, 8), np.int16)
+    nibabel.save(nibabel.Nifti1Image(volume, np.diag([2.0, 3, 4, 1])), "v.nii.gz")
+    done = run("-i", "v.nii.gz", "-o", "y.nii", "--tile", "3x3x3")
+    made = nibabel.load("y.nii")
+    assert "read whole" in done.stderr
+    np.testing.assert_array_equal(np.asarray(made.dataobj), np.abs(volume))
+    np.testing.assert_array_equal(made.affine, np.diag([2.0, 3, 4, 1]))
+
+
+def test_blended_tiles(here):
+    """`--blend` runs what cannot be tiled exactly, and says what else it needs."""
+    model = "centred (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { m = GlobalAveragePool (x)  y = Sub (x, m) }"
+    onnx.save(models.model(model), "m.onnx")
+    np.save("x.npy", np.ones((1, 1, 30, 40), np.float32))
+    words = ("-i", "x.npy", "-o", "y.npy", "--tile", "16x16")
+    assert "--blend" in invoke("run", "m.onnx", *words).stderr
+    run(*words, "--blend", "gaussian", "--overlap", "0.5")
+    assert np.abs(np.load("y.npy")).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-o", "y.png", "--resume"), "--resume: works for"),
+        (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512x512"),
+        (("-o", "y.npy", "--overlap", "0.5"), "Add --blend"),
+        (("-o", "y.npy", "--tile", "8x8", "--blend", "constant", "--overlap", "1.5"), "below 1, got 1.5"),
+        (("-o", "y.zarr", "--blend", "constant", "--tile", "8x8"), ".zarr: works for"),
+    ],
+)
+def test_options_that_do_not_fit(here, words, says):
+    """Words that contradict each other exit with 2, and nothing is written."""
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    done = invoke("run", "m.onnx", "-i", "x.npy", *words)
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert sorted(path.name for path in here.iterdir()) == ["m.onnx", "x.npy"]
+
+
+def test_ended_by_ctrl_c_and_by_sigkill(here):
+    """Ctrl-C exits with 130, SIGKILL without a word; each leaves what the next run goes on from, to the same bytes."""
+    np.save("x.npy", RNG.random((1, 1, 120, 120), np.float32))
+    words = ["run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--tile", "8x8"]
+    for ending, code in ((signal.SIGINT, 130), (getattr(signal, "SIGKILL", signal.SIGTERM), -9)):
+        before = lines(here)
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *words, "--resume"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        while lines(here) < before + 5 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(ending)
+        said = process.communicate()[1].decode()
+        assert process.returncode == code, said
+        assert ("--resume goes on" in said) == (ending == signal.SIGINT)
+        assert not (here / "y.npy").exists()
+    assert "Resume it, or remove" in invoke(*words).stderr
+    done = json.loads(run(*words[2:], "--resume", "--json").stdout)["results"][0]["tiles"]
+    assert done["resumed"] >= 10
+    run("-i", "x.npy", "-o", "whole.npy")
+    assert (here / "y.npy").read_bytes() == (here / "whole.npy").read_bytes()
+
+
+def test_commands_of_the_page_run(here):
+    """Every `unpool run` of the page on tiling does what it is asked for, on small files of the names that it uses."""
+    channels = "n (float[1, 1, h, w] x) => (float[1, 2, h, w] y) { m = Abs (x)  y = Concat <axis = 1> (x, m) }"
+    for name in ("segnet.onnx", "coins.onnx"):
+        onnx.save(models.model(channels), name)
+    onnx.save(models.model(channels.replace("h, w", "d, h, w")), "unet3d.onnx")
+    onnx.save(models.model("n (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { y = Sub (x, x) }"), "unet.onnx")
+    pixels = RNG.integers(0, 256, (96, 128), np.uint8)
+    with tifffile.TiffWriter("slide.tif") as file:
+        file.write(pixels.repeat(2, 0).repeat(2, 1), tile=(64, 64), subifds=2)
+        for step in (1, 2):
+            file.write(pixels[::step, ::step], tile=(64, 64), subfiletype=1)
+    tifffile.imwrite("photo.tif", pixels)
+    nibabel.save(nibabel.Nifti1Image(pixels.reshape(16, 24, 32).astype(np.int16), np.eye(4)), "scan.nii")
+    commands = [line.split("#")[0].split()[1:] for line in PAGE.splitlines() if line.startswith("unpool ")]
+    assert len(commands) == 8
+    for words in commands:
+        done = invoke(*words)
+        assert done.exit_code == 0, (words, done.output, done.stderr)
+
+
+def lines(folder):
+    journal = folder / "y.npy.part" / "journal"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0

@@ -1,0 +1,79 @@
+"""Blended windows are those of MONAI."""
+
+import numpy as np
+import pytest
+
+from tests.support import models
+from unpool import InferenceSession, tiles
+from unpool.errors import ShapeError, UnpoolError
+
+
+@pytest.fixture(scope="module")
+def monai():
+    """MONAI's inferers; what other packages warn of while they are loaded is not ours."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("monai.inferers", reason="needs the package monai, which the extra test brings")
+
+
+CENTRED = """centred (float[n, 2, h, w] x) => (float[n, 2, h, w] y, float[n, 2, hh, ww] half) {
+    m = GlobalAveragePool (x)
+    y = Sub (x, m)
+    half = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (y)
+}"""
+VOLUME = "centred (float[n, 1, d, h, w] x) => (float[n, 1, d, h, w] y) { m = GlobalAveragePool (x)  y = Sub (x, m) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "options"),
+    [
+        (CENTRED, (2, 2, 37, 50), {"roi_size": (16, 20)}),
+        (CENTRED, (1, 2, 40, 33), {"roi_size": (16, 16), "mode": "gaussian", "overlap": 0.5, "sw_batch_size": 4}),
+        (CENTRED, (1, 2, 9, 40), {"roi_size": (16, -1), "padding_mode": "reflect"}),
+        (CENTRED, (1, 2, 9, 12), {"roi_size": 16, "cval": 3.0}),
+        (VOLUME, (1, 1, 11, 20, 13), {"roi_size": (8, 8, 8), "mode": "gaussian", "sigma_scale": (0.3, 0.125, 0.2)}),
+        (VOLUME, (1, 1, 5, 6, 7), {"roi_size": (8, 8, 8), "padding_mode": "replicate", "overlap": (0.0, 0.5, 0.9)}),
+    ],
+    ids=str,
+)
+def test_blended_windows_are_those_of_monai(monai, text, shape, options):
+    """Sizes below and above the window, both kinds of weights, batches, paddings, an output at half the size."""
+    import torch
+
+    session = InferenceSession(models.model(text))
+    names = [value.name for value in session.get_outputs()]
+    image = np.random.default_rng(shape).random(shape, np.float32)
+
+    def predictor(part):
+        return tuple(torch.from_numpy(one) for one in session.run(None, {"x": part.numpy()}))
+
+    whole = {"sw_batch_size": 1, **options}
+    expected = monai.sliding_window_inference(torch.from_numpy(image), predictor=predictor, **whole)
+    made = tiles.blend(session, {"x": image}, **options)
+    for name, one in zip(names, expected if len(names) > 1 else (expected,), strict=True):
+        one = one[0] if isinstance(one, tuple) else one
+        assert made[name].shape == tuple(one.shape)
+        np.testing.assert_allclose(made[name], one.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_arguments_out_of_range_are_errors():
+    """The name of the argument, what it may be, and what came."""
+    session = InferenceSession(models.model(CENTRED))
+    feed = {"x": np.zeros((1, 2, 16, 16), np.float32)}
+    for options, says in (
+        ({"overlap": 1.0}, "overlap: expected 0 or more"),
+        ({"mode": "linear"}, "mode: expected one of constant, gaussian"),
+        ({"padding_mode": "edge"}, "padding_mode: expected one of"),
+        ({"sw_batch_size": 0}, "sw_batch_size: expected 1"),
+        ({"roi_size": (8, 8, 8)}, "roi_size: expected 2 sizes"),
+    ):
+        with pytest.raises(UnpoolError, match=says):
+            tiles.blend(session, feed, **{"roi_size": 12, **options})
+    indices = InferenceSession(
+        models.model("p (float[1, 1, h, w] x) => (float[1, 1, a, b] y, int64[1, 1, a, b] i) "
+                     "{ y, i = MaxPool <kernel_shape = [2, 2]> (x) }")
+    )  # fmt: skip
+    with pytest.raises(ShapeError, match="'i': expected floats"):
+        tiles.blend(indices, {"x": feed["x"][:, :1]}, 8)
