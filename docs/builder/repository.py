@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if picture or not path or "://" in path or files.get_file_from_path(normpath(f"{_parent(uri)}/{path}")):
             return match.group()
         file = normpath(f"{place}/{path}")
-        wanted = OUTSIDE.get(file, file.removeprefix("docs/"))
+        wanted = page_of(file)
         if files.get_file_from_path(wanted):
             return f"[{text}]({relpath(wanted, _parent(uri))}{hash_sign}{anchor})"
         if not (_root(config) / file).exists():
@@ -55,6 +55,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = re.split(f"({FENCE.pattern})", markdown, flags=FENCE.flags)
     return "".join(part if part.startswith("```") else LINK.sub(on_site, part) for part in parts)
+
+
+def page_of(file: str) -> str:
+    """The page that shows a file of the repository, if there is one.
+
+    >>> page_of("SECURITY.md"), page_of("docs/tutorial.md"), page_of("examples/notebooks/a.ipynb")
+    ('project/security.md', 'tutorial.md', 'notebooks/a.md')
+    """
+    if file.endswith(".ipynb"):
+        return f"notebooks/{PurePosixPath(file).stem}.md"
+    return OUTSIDE.get(file, file.removeprefix("docs/"))
 
 
 def _root(config: MkDocsConfig) -> Path:

@@ -14,6 +14,10 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 
 _CPU_DEVICES = (1, 3)  # kDLCPU and kDLCUDAHost of DLPack
+_GPU_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
+
+GPU_KINDS = {"cuda"}
+"""Devices, as torch names them, whose tensors go to the kernels in Triton. Tests that interpret these add "cpu"."""
 
 
 def to_numpy(x: Any, name: str) -> AnyArray:
@@ -45,6 +49,20 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
 
 
+def is_on_gpu(x: Any) -> bool:
+    """Whether an array is computed on a GPU, because it lies there."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return False
+    if _is_torch(x):
+        return x.device.type in GPU_KINDS
+    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _GPU_DEVICES
+
+
+def like_gpu(y: Any, model: Any) -> Any:
+    """A tensor of torch as the kind of array that `model` is, sharing its memory where the library can."""
+    return y if _is_torch(model) else _converted(y, model)
+
+
 def like(y: AnyArray, model: Any) -> Any:
     """`y` as the kind of array that `model` is, sharing its memory where the library can.
 
@@ -52,14 +70,7 @@ def like(y: AnyArray, model: Any) -> Any:
     """
     if isinstance(model, (np.ndarray, np.generic)):
         return y
-    if _is_torch(model):
-        return _to_torch(y)
-    for convert in _converters(model):
-        try:
-            return convert(y)
-        except Exception:
-            continue
-    return y
+    return _to_torch(y) if _is_torch(model) else _converted(y, model)
 
 
 def _from_dlpack(x: Any) -> AnyArray:
@@ -102,8 +113,18 @@ def _to_torch(y: AnyArray) -> Any:
     return torch.from_numpy(y)
 
 
-def _converters(model: Any) -> list[Callable[[AnyArray], Any]]:
-    """The functions that may make an array of the model's library out of a NumPy array, if the library has any."""
+def _converted(y: Any, model: Any) -> Any:
+    """`y` as an array of the model's library; unchanged where that does not take it."""
+    for convert in _converters(model):
+        try:
+            return convert(y)
+        except Exception:
+            continue
+    return y
+
+
+def _converters(model: Any) -> list[Callable[[Any], Any]]:
+    """The functions that may make an array of the model's library out of another one, if the library has any."""
     namespace = getattr(model, "__array_namespace__", None)
     library = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
     found = (getattr(library, name, None) for name in ("from_dlpack", "asarray"))

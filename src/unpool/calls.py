@@ -4,7 +4,7 @@ from marshal import dumps
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from unpool.arrays import like, to_numpy
+from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import KEPT, Prepared, check_threads, prepare
@@ -37,7 +37,9 @@ when_dropped.append(_known.clear)
 _signature = attrgetter("__class__", "shape", "dtype")
 
 
-def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any) -> Any:
+def call(
+    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str = "later"
+) -> Any:
     """Run a public function.
 
     Args:
@@ -46,6 +48,7 @@ def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: in
         inputs: its tensors as given, without those left out at the end.
         threads: as given.
         out: as given.
+        check: as given; of no use on the CPU, which always looks at indices first.
 
     Returns:
         What the function returns.
@@ -54,6 +57,8 @@ def call(how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: in
         try:
             prepared = _known[how, dumps(values, 2), *map(_signature, inputs)]
         except (KeyError, ValueError, AttributeError, TypeError):
+            if inputs and is_on_gpu(inputs[0]):
+                return _call_on_gpu(how, values, inputs, threads, out, check)
             arrays, prepared = _prepare(how, values, inputs)
         else:
             arrays = inputs
@@ -96,6 +101,27 @@ def _prepare(
             _known.clear()
         _known[key] = prepared
     return arrays, prepared
+
+
+def _call_on_gpu(
+    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str
+) -> Any:
+    """What the kernels in Triton make of tensors that lie on a GPU."""
+    from unpool.execute import gpu
+
+    spec = spec_of(how, values, inputs)
+    check_threads(spec.row, threads)
+    given = (*inputs[:2], _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
+    targets = () if out is None else out if how[4] == 2 else (out,)
+    if not isinstance(targets, tuple) or (targets and len(targets) != how[4]):
+        raise UnpoolError(
+            f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
+        )
+    made = gpu.run(spec, given, outputs=how[4], out=targets, check=check)
+    if out is not None:
+        return out
+    made = tuple(like_gpu(each, inputs[0]) for each in made)
+    return made if how[4] == 2 else made[0]
 
 
 def viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:

@@ -118,6 +118,7 @@ def max_unpool(
     compat: str = "spec",
     threads: int | None = None,
     out: Any = None,
+    check: str = "later",
 ) -> Any:
     """Zeros, with every element of x at the place that its index names.
 
@@ -143,6 +144,8 @@ def max_unpool(
         compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
         threads: at most so many; None for every core that this process may use. Results do not depend on it.
         out: array to write to.
+        check: on a GPU, "now" waits for the device and raises if an index is wrong. With "later" a later call raises,
+            y is NaN until then, and `out` stays as it was. On the CPU every index is checked at once.
 
     Returns:
         (N, C, D1..Dk) in the layout and type of x.
@@ -159,8 +162,10 @@ def max_unpool(
     >>> max_unpool(np.float32([[[7, 9]]]), np.array([[[1, 2]]]), kernel_shape=[2], strides=[2])
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
+    if check not in ("now", "later"):
+        raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Correct it.")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
-    return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out)
+    return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out, check)
 
 
 def conv_transpose(

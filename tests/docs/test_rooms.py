@@ -61,6 +61,11 @@ INNER = {
     "kernels/cpu": (
         "vector", "machine", "rows", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
     ),
+    "kernels/gpu": (
+        "requirements", "launch", "elements", "activation", "tiles", "max_pool", "max_unpool", "conv_transpose",
+        "__init__",
+    ),
+    "execute/gpu": ("verdicts", "tensors", "max_pool", "max_unpool", "conv_transpose", "per_plane", "__init__"),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
@@ -168,7 +173,8 @@ def test_every_room_is_in_the_table():
 def test_one_operator_has_one_file_name(operator):
     """An operator's contract and its kernels are found under the same name."""
     assert (SOURCE / "operators" / f"{operator}.py").is_file()
-    assert (SOURCE / "kernels" / "cpu" / operator / "__init__.py").is_file()
+    for device in ("cpu", "gpu"):
+        assert (SOURCE / "kernels" / device / operator / "__init__.py").is_file()
 
 
 def test_importing_unpool_loads_nothing_heavy():

@@ -65,7 +65,7 @@ def test_picture_shows_every_room():
     """The picture has every file and folder of the package, of the kernels and of the runtime, and no other."""
     found = rooms_in_picture()
 
-    assert sorted(found) == ["", "kernels/cpu", "runtime"]
+    assert sorted(found) == ["", "kernels/cpu", "kernels/gpu", "runtime"]
     for room, names in found.items():
         assert names == rooms_on_disk(SOURCE / room), room
 

@@ -67,7 +67,7 @@ def test_opcheck_of_pools_and_unpoolings(rank):
         opcheck(OPS.max_pool, (x, *POOL[rank]))
         opcheck(OPS.max_pool_with_indices, (x, *POOL[rank]))
         y, indices = OPS.max_pool_with_indices(x.detach(), *POOL[rank])
-        opcheck(OPS.max_pool_backward, (torch.randn_like(y).requires_grad_(), indices, list(x.shape[2:])))
+        opcheck(OPS.max_pool_backward, (torch.randn_like(y).requires_grad_(), indices, list(x.shape[2:]), []))
         opcheck(OPS.max_unpool, (y.requires_grad_(), indices, list(x.shape[2:])))
         opcheck(OPS.max_unpool_backward, (x, indices))
 
@@ -186,7 +186,7 @@ def test_indices_outside_their_plane(value):
     assert isinstance(caught.value, RuntimeError)
     if value > 0:
         with pytest.raises(unpool.IndicesError, match="max_pool_backward"):
-            OPS.max_pool_backward(x, indices, [8])
+            OPS.max_pool_backward(x, indices, [8], [])
         with pytest.raises(unpool.IndicesError, match="max_unpool_backward"):
             OPS.max_unpool_backward(torch.ones(1, 2, 8), indices)
 
@@ -209,7 +209,7 @@ def test_nothing_is_copied(caplog, memory_format):
     x = torch.randn(2, 3, 8, 6).to(memory_format=memory_format)
     with caplog.at_level(logging.INFO, "unpool"):
         y, indices = max_pool2d(x, 2, return_indices=True)
-        gradient, back = OPS.max_pool_backward(y, indices, [8, 6]), max_unpool2d(y, indices, 2)
+        gradient, back = OPS.max_pool_backward(y, indices, [8, 6], []), max_unpool2d(y, indices, 2)
         if memory_format is torch.contiguous_format:
             conv_transpose2d(back, torch.randn(3, 2, 2, 2))
 
@@ -241,7 +241,7 @@ def test_the_first_wrong_index_is_named():
     torch.set_num_threads(2)
     for call in (
         lambda: max_unpool2d(torch.ones(4, 40, 50, 50), indices, 1),
-        lambda: OPS.max_pool_backward(torch.ones(4, 40, 50, 50), indices, [50, 50]),
+        lambda: OPS.max_pool_backward(torch.ones(4, 40, 50, 50), indices, [50, 50], []),
         lambda: OPS.max_unpool_backward(torch.ones(4, 40, 50, 50), indices),
     ):
         with pytest.raises(unpool.IndicesError, match=r"got 2500 at \[2, 7, 3, 9\]"):
@@ -255,7 +255,7 @@ def test_threads_do_not_change_gradients():
     for threads in (1, 2):
         torch.set_num_threads(threads)
         y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
-        found.append(OPS.max_pool_backward(y, indices, [33, 35]))
+        found.append(OPS.max_pool_backward(y, indices, [33, 35], []))
 
     assert torch.equal(*found)
 
@@ -372,7 +372,11 @@ def test_narrow_gradients_round_once(dtype):
     """A sum of 16-bit gradients is formed in float32: thousands of small terms are not lost one by one."""
     grad, indices = torch.full((1, 1, 5000), 1.0, dtype=dtype), torch.zeros(1, 1, 5000, dtype=torch.int64)
 
-    assert OPS.max_pool_backward(grad, indices, [3]).flatten().tolist() == [float(torch.tensor(5000.0).to(dtype)), 0, 0]
+    assert OPS.max_pool_backward(grad, indices, [3], []).flatten().tolist() == [
+        float(torch.tensor(5000.0).to(dtype)),
+        0,
+        0,
+    ]
 
 
 def test_narrow_convolution_rounds_once():
@@ -408,7 +412,7 @@ def test_accelerate_says_what_it_did():
         "inner.1: ConvTranspose1d runs on unpool",
         "own: Own left: it is a subclass, whose forward may differ",
         "adaptive: AdaptiveMaxPool1d left: its windows differ from place to place",
-        "elsewhere: ConvTranspose2d left: its parameters are on meta, not on the CPU",
+        "elsewhere: ConvTranspose2d left: its parameters are on meta, not on the CPU or a CUDA device",
     ]
 
 

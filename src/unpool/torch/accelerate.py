@@ -236,8 +236,8 @@ def _obstacle(module: nn.Module) -> str | None:
     if type(module) not in OURS:
         return "it is a subclass, whose forward may differ"
     for parameter in module.parameters(recurse=False):
-        if parameter.device.type != "cpu":
-            return f"its parameters are on {parameter.device}, not on the CPU"
+        if parameter.device.type not in ("cpu", "cuda"):
+            return f"its parameters are on {parameter.device}, not on the CPU or a CUDA device"
         if parameter.dtype not in FLOATS:
             return f"its parameters are {str(parameter.dtype).removeprefix('torch.')}"
     return None

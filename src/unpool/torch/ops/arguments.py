@@ -55,8 +55,10 @@ def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.d
     """Refuse a tensor of another type, or on another device."""
     if x.dtype not in types:
         raise ArgumentError(f"{where}: {name} expects one of {_names(types)}; got {_names([x.dtype])}. Convert it.")
-    if x.device.type not in ("cpu", "meta"):
-        raise ArgumentError(f"{where}: {name} needs memory on the CPU, got device {x.device}. Use {name}.cpu().")
+    if x.device.type not in ("cpu", "cuda", "meta"):
+        raise ArgumentError(
+            f"{where}: {name} needs memory on the CPU or a CUDA device, got device {x.device}. Use {name}.cpu()."
+        )
 
 
 def batched(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]:

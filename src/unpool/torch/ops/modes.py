@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 from unpool.errors import UnsupportedError
 from unpool.torch.ops.registered.register import HAS_FORWARD_MODE
 
+_DEVICES = ("cpu", "cuda")
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -24,12 +25,18 @@ def torch_function(where: str) -> Callable[..., Any]:
 
 def in_autocast_type(x: Tensor) -> Tensor:
     """An operand of a convolution; where autocast is on, converted to the type in which it computes convolutions."""
-    return x.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if _is_cast(x, kind) else x
 
 
 def in_full_precision(x: Tensor) -> Tensor:
     """A tensor; where autocast is on, converted to float32, as for torch's operators that need full precision."""
-    return x.float() if torch.is_autocast_enabled("cpu") and x.dtype in _CAST else x
+    return x.float() if _is_cast(x, x.device.type) else x
+
+
+def _is_cast(x: Tensor, kind: str) -> bool:
+    """Whether autocast converts tensors like this one on devices of this kind."""
+    return kind in _DEVICES and torch.is_autocast_enabled(kind) and x.dtype in _CAST
 
 
 def check_tangents(where: str, *tensors: Tensor | None) -> None:

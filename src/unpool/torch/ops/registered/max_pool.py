@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unpool import per_plane
+from unpool.arrays import is_on_gpu
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
@@ -30,7 +31,7 @@ def _indexed_pool_fake(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     return tensors.empty(x, shape), tensors.empty(x, shape, torch.int64)
 
 
-def _backward_fake(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+def _backward_fake(grad: Tensor, indices: Tensor, size: Sequence[int], _: Sequence[int]) -> Tensor:
     return tensors.empty(indices, [*grad.shape[:2], *size], grad.dtype)
 
 
@@ -95,7 +96,13 @@ def _found_indices(x: Tensor, settings: Any) -> Tensor:
 
 def _pool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (x,) = ctx.saved_tensors
-    return max_pool_backward(grad, _found_indices(x, ctx.settings), x.shape[2:]), None, None, None, None, None
+    windows = _windows(ctx.settings)
+    return max_pool_backward(grad, _found_indices(x, ctx.settings), x.shape[2:], windows), None, None, None, None, None
+
+
+def _windows(settings: Sequence[Any]) -> list[int]:
+    """The windows of a pool, as `max_pool_backward` takes them."""
+    return [size for sizes in settings[:4] for size in sizes]
 
 
 def _pool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
@@ -104,14 +111,14 @@ def _pool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) ->
 
 
 def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    ctx.size = inputs[0].shape[2:]
+    ctx.size, ctx.windows = inputs[0].shape[2:], _windows(inputs[1:])
     ctx.set_materialize_grads(False)  # no zeros for the indices, which have no gradient
     return (output[1],)
 
 
 def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
-    found = None if grad is None else max_pool_backward(grad, indices, ctx.size)
+    found = None if grad is None else max_pool_backward(grad, indices, ctx.size, ctx.windows)
     return found, None, None, None, None, None
 
 
@@ -120,17 +127,17 @@ def _indexed_pool_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: 
 
 
 def _keep_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
-    ctx.size = inputs[2]
+    ctx.size, ctx.windows = inputs[2:]
     return (inputs[1],)
 
 
 def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
-    return torch.ops.unpool.max_unpool_backward(grad, indices), None, None
+    return torch.ops.unpool.max_unpool_backward(grad, indices), None, None, None
 
 
 def _backward_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
-    found: Tensor = max_pool_backward(tangent, kept[0], ctx.size)
+    found: Tensor = max_pool_backward(tangent, kept[0], ctx.size, ctx.windows)
     return found
 
 
@@ -162,12 +169,24 @@ def max_pool_with_indices(
 
 
 @operator(_backward_fake, _keep_places, _transposed, _backward_tangent)
-def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int], windows: Sequence[int]) -> Tensor:
     """Planes of the given spatial size, in which every element of `grad` is added where its index points.
 
+    `windows` are sizes, strides, paddings and dilations of the pool, one int per spatial axis in each, or nothing where
+    indices may point anywhere: a GPU adds in their order where it knows them, and sorts the indices where it does not.
     16-bit floats are summed in float32; torch converts them, because it does so several times faster than NumPy.
     """
+    if is_on_gpu(grad):
+        return tensors.laid_out(_sum_on_gpu(grad, indices, tuple(size), tuple(windows)), indices)
     is_narrow = grad.dtype.itemsize == 2
     arrays = tensors.view(grad.float() if is_narrow else grad), tensors.view(indices)
     found = tensors.tensor(per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads()))
     return tensors.laid_out(found.to(grad.dtype) if is_narrow else found, indices)
+
+
+def _sum_on_gpu(grad: Tensor, indices: Tensor, size: tuple[int, ...], windows: tuple[int, ...]) -> Tensor:
+    from unpool.execute.gpu import per_plane as on_gpu
+
+    rank = len(size)
+    lists = tuple(windows[start : start + rank] for start in range(0, len(windows), rank))
+    return on_gpu.max_pool_backward(grad.detach(), indices, size, lists)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unpool import per_plane
+from unpool.arrays import is_on_gpu
 from unpool.errors import IndicesError
 from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
 from unpool.torch.ops.registered import tensors
@@ -76,7 +77,7 @@ def _unpool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) 
 
 def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
-    return torch.ops.unpool.max_pool_backward(grad, indices, ctx.size), None
+    return torch.ops.unpool.max_pool_backward(grad, indices, ctx.size, []), None
 
 
 def _backward_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any) -> Tensor:
@@ -89,6 +90,10 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     """Planes of zeros of a spatial size, with every element of a batched tensor where its index points."""
     size = tuple(output_size)
     _check(x.shape, x.dtype, indices.shape, indices.dtype, size)
+    if is_on_gpu(x):
+        from unpool.execute.gpu import per_plane as on_gpu
+
+        return tensors.laid_out(on_gpu.max_unpool(x.detach(), indices, size), x)
     arrays = tensors.view(x), tensors.view(indices)
     try:
         y = per_plane.max_unpool(*arrays, size, torch.get_num_threads())
@@ -101,6 +106,10 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 @operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """The elements of `grad` to which the indices point, in the shape of the indices."""
+    if is_on_gpu(grad):
+        from unpool.execute.gpu import per_plane as on_gpu
+
+        return tensors.laid_out(on_gpu.max_unpool_backward(grad.detach(), indices), indices)
     arrays = tensors.view(grad), tensors.view(indices)
     found = per_plane.max_unpool_backward(*arrays, torch.get_num_threads())
     return tensors.laid_out(tensors.tensor(found), indices)

@@ -37,7 +37,7 @@ HAS_FORWARD_MODE = all(private(name) is not None for name in FORWARD_MODE)
 def operator(
     fake: Function, keep: Function, gradient: Function, tangent: Function, batch: Function = folded
 ) -> Callable[[Function], Operator]:
-    """Decorates a function that computes new tensors on the CPU; its annotations become the schema.
+    """Decorates a function that computes new tensors on the CPU or a GPU; its annotations become the schema.
 
     Args:
         fake: takes the same arguments, and returns tensors that are like the outputs, without computing them.
@@ -55,7 +55,8 @@ def operator(
     def decorate(kernel: Function) -> Operator:
         name = kernel.__name__
         _LIBRARY.define(name + infer_schema(kernel, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
-        _LIBRARY.impl(name, torch.compiler.disable(kernel), "CPU")  # type: ignore[no-untyped-call]
+        for device in ("CPU", "CUDA"):
+            _LIBRARY.impl(name, torch.compiler.disable(kernel), device)  # type: ignore[no-untyped-call]
         register_fake(f"unpool::{name}", fake, lib=_LIBRARY)
         overload = getattr(torch.ops.unpool, name).default
         register_vmap(f"unpool::{name}", batch(overload), lib=_LIBRARY)

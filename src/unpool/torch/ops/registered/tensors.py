@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from unpool.arrays import is_on_gpu
 from unpool.dtypes import AnyArray
 from unpool.execute import KEPT, prepare
 from unpool.kept import when_dropped
@@ -119,14 +120,14 @@ def run(
         resolve: checks (*inputs, *settings), and returns what they mean; asked once for the same settings, shapes,
             strides and types.
         settings: the same in every call that means the same.
-        inputs: on the CPU; None for one that is left out.
+        inputs: on the CPU or a GPU; None for one that is left out.
         outputs: how many are wanted.
 
     Returns:
         The outputs, of which the first has the memory format of the first input.
     """
     key = (
-        resolve, outputs, *map(_hashable, settings),
+        resolve, outputs, is_on_gpu(inputs[0]), *map(_hashable, settings),
         *[None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs],
     )  # fmt: skip
     try:
@@ -156,14 +157,28 @@ class _Call:
         self.targets = (None,) * outputs
         self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
         self.is_laid_out = self.order is None and has_channels_last(self.model)
-        self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
+        self.spec, self.is_on_gpu = spec, is_on_gpu(x)
+        if not self.is_on_gpu:
+            self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
 
     def __call__(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
-        first, *others = map(tensor, found)
+        if self.is_on_gpu:
+            first, *others = self.computed_on_gpu(inputs)
+        else:
+            found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
+            first, *others = map(tensor, found)
         if self.order:
             return first.permute(self.back), *others
         return laid_out(first, self.model) if self.is_laid_out else first, *others
+
+    def computed_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        """The outputs, as the spec's layout has them."""
+        from unpool.execute import gpu
+
+        given = [None if each is None else each.detach() for each in inputs]
+        if self.order:
+            given[0] = given[0].permute(self.order)  # type: ignore[union-attr]  # never optional
+        return gpu.run(self.spec, given, outputs=len(self.targets), nan_last=True, per_plane=True)
 
     def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
         """The inputs as the kernels take them."""

@@ -1,0 +1,93 @@
+"""Where a resolved call meets a kernel on a GPU: tensors on a CUDA device in and out, on the current stream.
+
+tensors.py    the caller's arrays <-> tensors, their types, and where results are written
+verdicts.py   what is wrong with indices, which only the device knows
+per_plane.py  unpooling and gradients on torch's indices
+one file per operator
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from unpool.errors import UnpoolError
+from unpool.execute.gpu import verdicts
+from unpool.execute.gpu.conv_transpose import GpuConvTranspose
+from unpool.execute.gpu.max_pool import GpuMaxPool
+from unpool.execute.gpu.max_unpool import GpuMaxUnpool
+from unpool.execute.gpu.tensors import host_shape, tensor_of
+from unpool.operators.contract import Row
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.resolve import Spec
+
+__all__ = ["run"]
+
+_KEPT = 1024
+_max_pool = lru_cache(_KEPT)(GpuMaxPool)
+_max_unpool = lru_cache(_KEPT)(GpuMaxUnpool)
+_conv_transpose = lru_cache(_KEPT)(GpuConvTranspose)
+_NAMES = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
+
+
+def run(
+    spec: Spec,
+    inputs: Sequence[Any],
+    *,
+    outputs: int = 1,
+    out: Sequence[Any] = (),
+    nan_last: bool = False,
+    per_plane: bool = False,
+    check: str = "later",
+) -> tuple[Tensor, ...]:
+    """Run one resolved operator on a GPU, without waiting for it.
+
+    Args:
+        spec: from `unpool.operators.resolve.spec`.
+        inputs: in ONNX order, on one device; None for an optional input that is left out.
+        outputs: how many are wanted.
+        out: where to write each output; None, or missing, where one is to be allocated.
+        nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
+        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
+        check: "now" waits, and raises if an index of MaxUnpool is wrong; "later" leaves that to the next call.
+
+    Raises:
+        UnpoolError: types, ranks, shapes, devices or destinations do not fit; indices that are wrong, of this call with
+            check="now", or of an earlier one.
+    """
+    row = spec.row
+    _check(row, inputs, outputs)
+    verdicts.raise_known()
+    names = _NAMES[row.operator]
+    shape = None
+    if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
+        inputs, shape = inputs[:2], host_shape(row, inputs[2])
+    given = [None if each is None else tensor_of(row, name, each) for name, each in zip(names, inputs, strict=False)]
+    x, *others = given
+    assert x is not None, "required inputs were checked"
+    for name, each in zip(names[1:], others, strict=False):
+        if each is not None and each.device != x.device:
+            raise UnpoolError(f"{row.label}: {name} needs the device of X, {x.device}, got {each.device}. Move it.")
+    targets = (*out, None, None)[:outputs]
+    if isinstance(spec, MaxPoolSpec):
+        return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane).run(x, targets)
+    second = others[0]
+    assert second is not None, "required inputs were checked"
+    if isinstance(spec, MaxUnpoolSpec):
+        prepared = _max_unpool(spec, tuple(x.shape), x.dtype, tuple(second.shape), second.dtype, shape)
+        return prepared.run(x, second, targets, check)
+    b = others[1] if len(others) > 1 else None
+    bias = None if b is None else (tuple(b.shape), b.dtype)
+    growing = _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
+    return growing.run(x, second, b, targets)
+
+
+def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:
+    if not row.min_inputs <= len(inputs) <= row.max_inputs or any(each is None for each in inputs[: row.min_inputs]):
+        raise UnpoolError(
+            f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(inputs)}. Connect them in order."
+        )
+    if not 1 <= outputs <= row.max_outputs:
+        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")

@@ -1,0 +1,45 @@
+"""ConvTranspose between tensors and its kernels."""
+
+from collections.abc import Sequence
+
+import torch
+
+from unpool.execute.gpu.tensors import named, numpy_type, place, storage_of
+from unpool.kernels.gpu.conv_transpose import Growth, launch
+from unpool.operators import conv_transpose
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.tensors import Shape, same_type
+
+
+class GpuConvTranspose:
+    """ConvTranspose for one set of shapes and types."""
+
+    def __init__(
+        self,
+        spec: ConvTransposeSpec,
+        shape: Shape,
+        dtype: torch.dtype,
+        w: tuple[Shape, torch.dtype],
+        b: tuple[Shape, torch.dtype] | None,
+    ) -> None:
+        self.row = row = spec.row
+        storage = storage_of(row, spec.activation, dtype)
+        for name, each in (("W", w), ("B", b)):
+            if each is not None:
+                same_type(row, f"X and {name}", storage.dtype, numpy_type(row, name, each[1]))
+        self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
+        channels, maps = w[0][:2]
+        growth = Growth(
+            call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
+            **named(spec.activation),
+        )  # fmt: skip
+        self._launch = launch(growth)
+
+    def run(
+        self, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor, ...]:
+        """Y."""
+        inputs = (x, w) if b is None else (x, w, b)
+        y, work = place(self.row, "Y", targets[0], self._call.large.in_layout(self.row), (x.dtype, inputs))
+        self._launch(x.contiguous(), w, None if b is None else b.contiguous(), work)
+        return (y if work is y else y.copy_(work),)

@@ -1,0 +1,50 @@
+"""How programs of transposed convolution share the work, and what becomes of their sums."""
+
+import triton
+import triton.language as tl
+
+from unpool.kernels.gpu.activation import activate
+from unpool.kernels.gpu.conv_transpose.phases import target_of
+from unpool.kernels.gpu.elements import narrow
+
+
+@triton.jit
+def share(call, is_wanted, how: tl.constexpr):
+    """What this program computes: its phase and group, the numbers of its positions and maps, and which are there.
+
+    Programs that read the same positions are neighbours. Where the kernel is not wanted no position is there.
+    """
+    POSITIONS: tl.constexpr = how.positions
+    MAPS: tl.constexpr = how.maps
+    number = tl.program_id(0)
+    if how.is_wide:
+        number = number.to(tl.int64)
+    columns = tl.cdiv(call.maps, MAPS)
+    rows = tl.cdiv(call.positions, POSITIONS)
+    maps = number % columns * MAPS + tl.arange(0, MAPS)
+    number = number // columns
+    positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
+    number = number // rows
+    return number // call.groups, number % call.groups, positions, positions < call.positions * is_wanted, maps
+
+
+@triton.jit
+def write(total, tensors, spot, block, call, how: tl.constexpr):
+    """Add the bias to sums, activate them, round them once, and put them where they belong.
+
+    `tensors` are the bias, y, and the strides of y; `spot` are coordinates, images and the phase; `block` is the group,
+    which positions are there, and the numbers of the maps.
+    """
+    kind: tl.constexpr = how.kind
+    activation: tl.constexpr = how.activation
+    params: tl.constexpr = how.params
+    columns = block[0] * call.maps + block[2]
+    is_map = block[2] < call.maps
+    if how.has_bias:
+        total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
+    bits = narrow(activate(total, activation, params), kind)
+    place, is_there = target_of(spot[0], spot[2], call.lines)
+    is_there = is_there & block[1]
+    rows = spot[1] * tensors[2][0] + place * tensors[2][2]
+    columns = columns * tensors[2][1]
+    tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=is_there[:, None] & is_map[None, :])

@@ -1,0 +1,129 @@
+"""The phases of a transposed convolution, and which inputs their positions meet.
+
+    large position = small position * stride + tap * dilation - begin
+
+Positions of y that are equal modulo the stride along every axis are a phase. Along an axis, all of a phase meet the
+same taps: the first of them follows from a modular inverse, the others come at equal steps.
+"""
+
+import math
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from unpool.geometry import Axis
+
+
+class Line(NamedTuple):
+    """One spatial axis.
+
+    Attributes:
+        large: size of y.
+        small: size of x.
+        window: taps.
+        stride: between windows.
+        dilation: between taps.
+        begin: padding before the first element.
+        phases: that hold a position.
+        length: positions of the longest phase.
+        common: the greatest common divisor of stride and dilation.
+        tap_step: between taps that a phase meets.
+        back: steps back in x from one of these taps to the next.
+        inverse: of `back`, modulo `tap_step`.
+    """
+
+    large: int
+    small: int
+    window: int
+    stride: int
+    dilation: int
+    begin: int
+    phases: int
+    length: int
+    common: int
+    tap_step: int
+    back: int
+    inverse: int
+
+
+def line_of(axis: Axis) -> Line:
+    """What kernels get of an axis."""
+    window = axis.window
+    common = math.gcd(window.stride, window.dilation)
+    tap_step, back = window.stride // common, window.dilation // common
+    return Line(
+        axis.large, axis.small, window.size, window.stride, window.dilation, axis.begin,
+        min(window.stride, axis.large), -(-axis.large // window.stride), common, tap_step, back,
+        pow(back, -1, tap_step),
+    )  # fmt: skip
+
+
+@triton.jit
+def phase_of(number, lines):
+    """A phase, by its number: for each axis a tuple of (phase, first tap, taps, small position at the first tap)."""
+    axes = ()
+    for axis in tl.static_range(len(lines) - 1, -1, -1):
+        line = lines[axis]
+        phase = number % line.phases
+        number = number // line.phases
+        rest = (phase + line.begin) % line.stride
+        tap = (rest // line.common) * line.inverse % line.tap_step
+        is_met = (rest % line.common == 0) & (tap < line.window)
+        taps = tl.where(is_met, (line.window - tap + line.tap_step - 1) // line.tap_step, 0)
+        small = (phase + line.begin - tl.where(is_met, tap * line.dilation, rest)) // line.stride
+        axes = ((phase, tap, taps, small),) + axes
+    return axes
+
+
+@triton.jit
+def taps_of(axes):
+    """How many taps a phase meets."""
+    taps = axes[0][2]
+    for axis in tl.static_range(1, len(axes)):
+        taps = taps * axes[axis][2]
+    return taps
+
+
+@triton.jit
+def positions_of(number, lines):
+    """Positions of a phase, by their numbers: along each axis the number of strides, and the image."""
+    at = ()
+    for axis in tl.static_range(len(lines) - 1, -1, -1):
+        at = (number % lines[axis].length,) + at
+        number = number // lines[axis].length
+    return at, number
+
+
+@triton.jit
+def target_of(at, axes, lines):
+    """The places of positions in a plane of y, and whether there are such positions."""
+    place = at[0] * 0
+    is_there = at[0] >= 0
+    for axis in tl.static_range(len(lines)):
+        position = at[axis] * lines[axis].stride + axes[axis][0]
+        is_there = is_there & (position < lines[axis].large)
+        place = place * lines[axis].large + position
+    return place, is_there
+
+
+@triton.jit
+def source_of(number, at, axes, lines):
+    """What tap `number` of a phase reads: its number in the window, places in a plane of x, and which are there."""
+    tap = number * 0
+    place = at[0] * 0
+    is_there = at[0] >= 0
+    tap_step = 1
+    step = 1
+    for axis in tl.static_range(len(lines) - 1, -1, -1):
+        line = lines[axis]
+        taps = tl.maximum(axes[axis][2], 1)
+        turn = number % taps
+        number = number // taps
+        tap += (axes[axis][1] + turn * line.tap_step) * tap_step
+        position = at[axis] + (axes[axis][3] - turn * line.back)
+        is_there = is_there & (position >= 0) & (position < line.small)
+        place += position * step
+        tap_step *= line.window
+        step *= line.small
+    return tap, place, is_there

@@ -1,0 +1,156 @@
+"""Max unpooling where every index lies in the window of its element: y is written once, in the order of memory.
+
+A program has a tile of y. Of each element it walks the windows that reach it, in row-major order, and takes x where an
+index says so: the last one wins, and where none does there is zero.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import triton
+import triton.language as tl
+
+from unpool.kernels.gpu.activation import activated
+from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.max_unpool.judge import How, how_of, ruling
+from unpool.kernels.gpu.tiles import (
+    Grid,
+    Strides,
+    Tile,
+    elements_of,
+    grid_of,
+    place_of,
+    programs,
+    strides_of,
+    tile_for,
+    window_at,
+)
+
+if TYPE_CHECKING:
+    from unpool.kernels.gpu.max_unpool.unpool import Unpool
+
+
+class Line(NamedTuple):
+    """One spatial axis; `sizes` are its sizes in both spaces."""
+
+    small: int
+    stride: int
+    begin: int
+    sizes: tuple[int, int]
+
+
+class Call(NamedTuple):
+    """What the kernel gets beside its tensors; `small` and `larges` are elements of planes."""
+
+    grid: Grid
+    lines: tuple[Line, ...]
+    small: int
+    larges: tuple[int, int]
+    x: Strides
+    y: Strides
+
+
+@dataclass(frozen=True)
+class Gather:
+    """What the compiled kernel depends on; `reaching` are windows that reach an element, at most, by axis."""
+
+    tile: Tile
+    judged: How
+    reaching: tuple[int, ...]
+    count: int
+    kind: str
+    activation: str
+    params: tuple[float, ...]
+
+
+def launch(unpool: "Unpool") -> Callable[..., None]:
+    """What writes y of (x, indices, y, verdict), all but the verdict as bits, if it is its turn."""
+    own, inferred = unpool.spaces
+    grid = grid_of(unpool.batch, unpool.channels, own, unpool.is_channels_last)
+    tile = tile_for(grid, unpool.is_channels_last, 2**31 if unpool.is_wide else 0)
+    lines = tuple(
+        Line(axis.small, axis.window.stride, axis.begin, sizes)
+        for axis, sizes in zip(unpool.axes, zip(own, inferred, strict=True), strict=True)
+    )
+    count, larges = 1, [1, 1]
+    reaching = tuple(-(-axis.window.size // axis.window.stride) for axis in unpool.axes)
+    for windows, sizes in zip(reaching, zip(own, inferred, strict=True), strict=True):
+        count *= windows
+        larges = [larges[0] * sizes[0], larges[1] * sizes[1]]
+    strides = (strides_of(unpool.channels, size, unpool.is_channels_last) for size in (unpool.small, unpool.large))
+    call = Call(grid, lines, unpool.small, (larges[0], larges[1]), *strides)
+    how = Gather(tile, how_of(unpool), reaching, count, unpool.kind, unpool.activation, unpool.params)
+
+    def run(x, indices, y, verdict):
+        start(unpool_windows, programs(grid, tile), y.device, (x, indices, y, verdict, call, how))
+
+    return run
+
+
+@triton.jit
+def unpool_windows(x, indices, y, verdict, call, how: tl.constexpr):
+    """One tile of y; nothing where an index lies elsewhere than in its window."""
+    judged: tl.constexpr = how.judged
+    is_inferred, _, is_near = ruling(verdict, judged)
+    if is_near:
+        tile: tl.constexpr = how.tile
+        kind: tl.constexpr = how.kind
+        activation: tl.constexpr = how.activation
+        params: tl.constexpr = how.params
+        at, batch, channel, inside = elements_of(call.grid, tile)
+        own, is_counted = number_of(at, batch * call.grid.channels + channel, call, is_inferred, judged)
+        bits = _gathered(x, indices, (at, own, inside & is_counted), batch, channel, call, how)
+        target = batch * call.y.batch + channel * call.y.channel + place_of(at, call.grid.sizes) * call.y.place
+        tl.store(y + target, activated(bits, kind, activation, params), mask=inside)
+
+
+@triton.jit
+def number_of(at, plane, call, is_inferred, judged: tl.constexpr):
+    """The index that means an element of y, and whether any index can."""
+    number = at[0].to(tl.int64) * 0
+    is_counted = at[0] >= 0
+    large = call.larges[0]
+    for axis in tl.static_range(len(at)):
+        size = call.lines[axis].sizes[0]
+        if judged.has_inferred:
+            size = tl.where(is_inferred, call.lines[axis].sizes[1], size)
+        number = number * size + at[axis]
+        is_counted = is_counted & (at[axis] < size)
+    if judged.has_inferred:
+        large = tl.where(is_inferred, call.larges[1], large)
+    if judged.per_plane == 0:
+        number += plane.to(tl.int64) * large
+    return number, is_counted
+
+
+@triton.jit
+def _gathered(x, indices, here, batch, channel, call, how: tl.constexpr):
+    """The bits of the last window that has its maximum here, or zero.
+
+    `here` are coordinates, the indices that mean them, and which elements are there and can be meant.
+    """
+    ROWS: tl.constexpr = how.tile.rows
+    LANES: tl.constexpr = how.tile.lanes
+    count: tl.constexpr = how.count
+    bits = tl.zeros([ROWS, LANES], x.dtype.element_ty)
+    from_x = x + batch * call.x.batch + channel * call.x.channel
+    from_indices = indices + (batch * call.grid.channels + channel) * call.small
+    if count <= 16:
+        for number in tl.static_range(count):
+            bits = _with_window(from_x, from_indices, number, here, bits, call, how)
+    else:
+        for number in range(count):
+            bits = _with_window(from_x, from_indices, number, here, bits, call, how)
+    return bits
+
+
+@triton.jit
+def _with_window(x, indices, number, here, bits, call, how: tl.constexpr):
+    """The bits so far, or those of one window more; windows come in row-major order."""
+    reaching: tl.constexpr = how.reaching
+    position, is_there = window_at(number, here[0], call.lines, reaching)
+    is_there = is_there & here[2]
+    found = tl.load(indices + position, mask=is_there, other=-1)
+    wins = is_there & (found == here[1])
+    return tl.where(wins, tl.load(x + position * call.x.place, mask=wins, other=0), bits)

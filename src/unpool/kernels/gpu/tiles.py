@@ -1,0 +1,130 @@
+"""Which elements of (N, C, D1..Dk) a program works on, whatever the number of axes and the layout.
+
+The fastest axis in memory is the lanes: the last spatial axis, or the channels of a channels-last tensor. All other
+axes are folded into rows. A program has a tile of rows and lanes.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
+
+MOST_LANES = 128
+ELEMENTS = 1024
+"""Of a tile, for elements of up to 4 bytes."""
+
+
+class Strides(NamedTuple):
+    """Elements between neighbours: images, channels, and places of the row-major plane."""
+
+    batch: int
+    channel: int
+    place: int
+
+
+class Grid(NamedTuple):
+    """A tensor's shape as kernels get it: `sizes` are its spatial sizes."""
+
+    sizes: tuple[int, ...]
+    channels: int
+    rows: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a compiled kernel knows of its tiles; is_wide means that places have 64 bits."""
+
+    rows: int
+    lanes: int
+    is_channels_last: bool
+    is_wide: bool
+
+
+def strides_of(channels: int, places: int, is_channels_last: bool) -> Strides:
+    """Of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
+    return Strides(channels * places, *((1, channels) if is_channels_last else (places, 1)))
+
+
+def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last: bool) -> Grid:
+    """The grid that tiles cover."""
+    lanes = channels if is_channels_last else sizes[-1]
+    others = batch if is_channels_last else batch * channels
+    for size in sizes if is_channels_last else sizes[:-1]:
+        others *= size
+    return Grid(sizes, channels, others, lanes)
+
+
+def tile_for(grid: Grid, is_channels_last: bool, largest: int) -> Tile:
+    """Tiles of a grid; `largest` is the largest number that places are computed with."""
+    lanes = power_of_two(grid.lanes, MOST_LANES)
+    return Tile(power_of_two(grid.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
+
+
+def programs(grid: Grid, tile: Tile) -> int:
+    """How many tiles cover a grid."""
+    return blocks(grid.rows, tile.rows) * blocks(grid.lanes, tile.lanes)
+
+
+@triton.jit
+def elements_of(grid, tile: tl.constexpr):
+    """The elements of this program: their spatial coordinates, image and channel, and which of them are there.
+
+    Coordinates are a tuple of tensors that broadcast to (rows, lanes).
+    """
+    ROWS: tl.constexpr = tile.rows
+    LANES: tl.constexpr = tile.lanes
+    rank: tl.constexpr = len(grid.sizes)
+    number = tl.program_id(0)
+    if tile.is_wide:
+        number = number.to(tl.int64)
+    across = tl.cdiv(grid.lanes, LANES)
+    row = (number // across) * ROWS + tl.arange(0, ROWS)[:, None]
+    lane = (number % across) * LANES + tl.arange(0, LANES)[None, :]
+    inside = (row < grid.rows) & (lane < grid.lanes)
+    if tile.is_channels_last:
+        coordinates = ()
+        for axis in tl.static_range(rank - 1, -1, -1):
+            coordinates = (row % grid.sizes[axis],) + coordinates
+            row = row // grid.sizes[axis]
+        batch, channel = row, lane
+    else:
+        coordinates = (lane,)
+        for axis in tl.static_range(rank - 2, -1, -1):
+            coordinates = (row % grid.sizes[axis],) + coordinates
+            row = row // grid.sizes[axis]
+        batch, channel = row // grid.channels, row % grid.channels
+    return coordinates, batch, channel, inside
+
+
+@triton.jit
+def place_of(coordinates, sizes):
+    """The row-major place of coordinates in a plane."""
+    place = coordinates[0]
+    for axis in tl.static_range(1, len(sizes)):
+        place = place * sizes[axis] + coordinates[axis]
+    return place
+
+
+@triton.jit
+def window_at(number, at, lines, reaching: tl.constexpr):
+    """The place of one of the windows that reach elements, and whether there is such a window.
+
+    Windows are counted in row-major order: the one that begins first comes first. Of a line are read: small, stride
+    and begin.
+    """
+    position = at[0] * 0
+    is_there = at[0] >= 0
+    step = 1
+    for axis in tl.static_range(len(reaching) - 1, -1, -1):
+        line = lines[axis]
+        last = tl.maximum(at[axis] + line.begin, 0) // line.stride
+        window = last - (reaching[axis] - 1 - number % reaching[axis])
+        number = number // reaching[axis]
+        is_there = is_there & (window >= 0) & (window < line.small)
+        position += window * step
+        step *= line.small
+    return position, is_there

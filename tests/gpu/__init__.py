@@ -1,0 +1,1 @@
+"""The kernels in Triton, in the interpreter where there is no GPU."""
