@@ -230,7 +230,7 @@ def test_folder_of_pictures(bright, here):
     first = picture("in/a.png", RNG.integers(0, 256, (5, 7)))
     second = picture("in/b.png", RNG.integers(0, 256, (3, 4)))
     Path("in/notes.txt").write_text("not a picture")
-    result = invoke("run", bright, "-i", "in", "-o", "out", "--argmax")
+    result = invoke("run", bright, "-i", "in", "-o", "out/", "--argmax")
     assert result.exit_code == OK
     assert sorted(path.name for path in Path("out").iterdir()) == ["a.png", "b.png"]
     np.testing.assert_array_equal(np.asarray(Image.open("out/a.png")), first > 100)
@@ -243,7 +243,7 @@ def test_folder_takes_another_format(bright, here):
     picture("a.png", RNG.integers(0, 256, (5, 7)))
     picture("b.png", RNG.integers(0, 256, (5, 7)))
     for words, name in (((), "a.npy"), (("--format", "npz"), "a.npz"), (("--argmax", "--format", "tif"), "a.tif")):
-        assert invoke("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out", *words).exit_code == OK
+        assert invoke("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out/", *words).exit_code == OK
         assert (here / "out" / name).is_file()
 
 
@@ -256,8 +256,8 @@ def test_two_folders_are_matched_by_name(here):
         for name in ("p", "q"):
             arrays[folder, name] = RNG.standard_normal((1, 1, 2, 3), np.float32)
             np.save(f"{folder}/{name}.npy", arrays[folder, name])
-    assert invoke("run", model, "-i", "a=a", "-i", "b=b", "-o", "out").exit_code == OK
-    assert invoke("run", model, "-i", "a=a", "-i", "b=b/p.npy", "-o", "same").exit_code == OK
+    assert invoke("run", model, "-i", "a=a", "-i", "b=b", "-o", "out/").exit_code == OK
+    assert invoke("run", model, "-i", "a=a", "-i", "b=b/p.npy", "-o", "same/").exit_code == OK
     np.testing.assert_array_equal(np.load("out/q.npy"), arrays["a", "q"] + arrays["b", "q"])
     np.testing.assert_array_equal(np.load("same/q.npy"), arrays["a", "q"] + arrays["b", "p"])
 
@@ -365,9 +365,9 @@ def test_inputs_are_never_overwritten(bright, here):
         (("-i", "broken.npz", "-o", "y.npy"), "broken.npz"),
         (("-i", "broken.png", "-o", "y.npy"), "broken.png"),
         (("-i", "extra.npz", "-o", "y.npy"), "also holds other"),
-        (("-i", "double.npy", "-o", "y.npy"), "takes float32, got float64"),
-        (("-i", "flat.npy", "-o", "y.npy"), "takes 1x1x?x?, got 5x7"),
-        (("-i", "empty", "-o", "y"), "found none"),
+        (("-i", "double.npy", "-o", "y.npy"), "cannot hold every number exactly"),
+        (("-i", "flat.npy", "-o", "y.npy"), "takes 1x1x?x?, got 7"),
+        (("-i", "empty", "-o", "y/"), "found none"),
         (("-i", "notes.txt", "-o", "y.npy"), ".txt"),
         (("-i", "a.png", "-o", "y.npy", "--output-name", "z"), "the model has outputs logits"),
         (("-i", "a.png", "-o", "y.png"), "1, 3 or 4 channels"),
@@ -377,8 +377,8 @@ def test_inputs_are_never_overwritten(bright, here):
 def test_what_does_not_fit_exits_3(bright, here, words, says):
     """Inputs that cannot be read or do not fit the model end with code 3 and one line."""
     picture("a.png", [[0, 255]])
-    np.save("double.npy", np.zeros((1, 1, 5, 7)))
-    np.save("flat.npy", np.zeros((5, 7), np.float32))
+    np.save("double.npy", np.full((1, 1, 5, 7), 0.1))
+    np.save("flat.npy", np.zeros(7, np.float32))
     np.savez("extra.npz", image=np.zeros((1, 1, 5, 7), np.float32), other=np.zeros(3))
     Path("empty").mkdir()
     for name in ("broken.npy", "broken.npz", "broken.png", "notes.txt"):
@@ -389,9 +389,10 @@ def test_what_does_not_fit_exits_3(bright, here, words, says):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("-i", "a.png", "-o", "y.bmp"), "expected .npy, .npz, .png, .tif or a folder"),
-        (("-i", "a.png", "-i", "b.png", "-o", "y.npy"), "2 results need a folder"),
-        (("-i", "a.png", "-i", "sub/a.png", "-o", "y"), "would share the result 'a'"),
+        (("-i", "a.png", "-o", "y.bmp"), "expected a name that ends in .npy, .npz, .png"),
+        (("-i", "a.png", "-o", "masks"), "got no suffix. For a new folder, write masks/"),
+        (("-i", "a.png", "-i", "b.png", "-o", "y.npy"), "expected a folder for 2 results"),
+        (("-i", "a.png", "-i", "sub/a.png", "-o", "y/"), "would share the result 'a'"),
         (("-i", "image=x.npz", "-o", "y.npy"), "names its inputs itself"),
         (("-i", "a.png", "-o", "y.npy", "--overlay"), "--overlay draws a picture"),
         (("-i", "x.npy", "-o", "y.png", "--overlay"), "the inputs are arrays"),
@@ -474,7 +475,7 @@ def test_interruption_leaves_nothing(bright, here, monkeypatch):
         return [np.zeros((1, 2, 1, 2), np.float32)]
 
     monkeypatch.setattr("unpool.runtime.session.session.InferenceSession.run", run_once)
-    words = ("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out", "--argmax")
+    words = ("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out/", "--argmax")
     fails(INTERRUPTED, *words, says="interrupted")
     assert len(calls) == 2
 

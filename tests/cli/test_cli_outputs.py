@@ -15,7 +15,7 @@ from PIL import Image
 import unpool
 from tests.cli.test_cli import bright, copy_model, fails, here, invoke, picture
 from tests.support.disk_faults import contents, failing, raising
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.cli.outputs import writable
 from unpool.cli.safe_names import LONGEST, safe_names
 
@@ -74,7 +74,7 @@ def test_sequences_have_a_member_per_element(here):
         np.testing.assert_array_equal(archive["s.1"], np.maximum(X, 0))
 
 
-@pytest.mark.parametrize("output", ["y.npy", "y.png", "y.tif", "folder"])
+@pytest.mark.parametrize("output", ["y.npy", "y.png", "y.tif", "folder/"])
 def test_sequences_go_nowhere_else(here, output):
     """Other files hold one tensor: that is said before the model runs."""
     fails(USAGE, "run", sequence(), "-i", "x.npy", "-o", output, says="output 's' is a sequence of tensors")
@@ -177,12 +177,6 @@ def test_what_one_model_writes_another_reads(here):
     np.testing.assert_array_equal(np.load("z.npy"), -np.maximum(X, 0))
 
 
-def test_standard_output_is_no_folder(bright, here):
-    """`-o -` is an error, not a folder of that name."""
-    picture("a.png", [[0, 255]])
-    fails(USAGE, "run", bright, "-i", "a.png", "-o", "-", says="not to standard output")
-
-
 @pytest.mark.parametrize("as_json", [False, True])
 def test_one_broken_file_stops_only_itself(bright, here, as_json):
     """Of a folder the sound files are written, the broken ones are named at the end, and the exit code is 3."""
@@ -192,17 +186,27 @@ def test_one_broken_file_stops_only_itself(bright, here, as_json):
     Path("in/b.png").write_bytes(b"no picture")
     Path("in/c.npz").write_bytes(b"no archive")
     np.save("in/e.npy", np.zeros(3))
-    done = invoke("run", bright, "-i", "in", "-o", "out", "--argmax", *(["--json"] if as_json else []))
-    assert done.exit_code == UNFIT
+    done = invoke("run", bright, "-i", "in", "-o", "out/", "--argmax", "--keep-going", *(["--json"] if as_json else []))
+    assert done.exit_code == FINDINGS
     assert sorted(path.name for path in Path("out").iterdir()) == ["a.png", "d.png"]
     np.testing.assert_array_equal(np.asarray(Image.open("out/d.png")), [[1, 0]])
     errors = done.stderr.splitlines()
-    assert len(errors) == 3
-    assert all(line.startswith("error: in/") for line in errors)
+    assert [line[:12] for line in errors[:-1]] == ["error: in/c.", "error: in/b.", "error: in/e."]
+    assert errors[-1] == "error: 3 of 5 inputs left out, 2 results written"
     if as_json:
         document = json.loads(done.stdout)
         assert [one["source"] for one in document["failed"]] == ["in/c.npz", "in/b.png", "in/e.npy"]
         assert len(document["results"]) == 2
+
+
+def test_one_broken_file_stops_all(bright, here):
+    """Without --keep-going the first broken file of a folder ends the command, and nothing is written."""
+    Path("in").mkdir()
+    picture("in/a.png", [[0, 255]])
+    Path("in/b.png").write_bytes(b"no picture")
+    words = ("run", bright, "-i", "in", "-o", "out/", "--argmax")
+    fails(UNFIT, *words, says="in/b.png: expected an image")
+    fails(UNFIT, *words, says="--keep-going leaves such files out")
 
 
 def test_a_folder_of_broken_files_writes_nothing(bright, here):
@@ -211,9 +215,9 @@ def test_a_folder_of_broken_files_writes_nothing(bright, here):
     for name in "ab":
         Path(f"in/{name}.png").write_bytes(b"no picture")
     before = contents(here)
-    done = invoke("run", bright, "-i", "in", "-o", "out", "--argmax")
-    assert done.exit_code == UNFIT
-    assert len(done.stderr.splitlines()) == 2
+    done = invoke("run", bright, "-i", "in", "-o", "out/", "--argmax", "--keep-going")
+    assert done.exit_code == FINDINGS
+    assert len(done.stderr.splitlines()) == 3
     assert contents(here) == before
 
 
@@ -246,7 +250,7 @@ def test_a_folder_in_the_way_of_one_result(bright, here, monkeypatch, late):
         monkeypatch.setattr("unpool.runtime.session.session.InferenceSession.run", run)
     else:
         Path("out/b.png").mkdir()
-    done = invoke("run", bright, "-i", "a.png", "-i", "b.png", "-i", "c.png", "-o", "out", "--argmax")
+    done = invoke("run", bright, "-i", "a.png", "-i", "b.png", "-i", "c.png", "-o", "out/", "--argmax")
     assert done.exit_code == UNFIT
     assert "out/b.png: expected a place for a file, got a folder" in done.stderr
     assert contents(Path("out")) == {"a.png": b"earlier", "b.png": None}
@@ -258,8 +262,8 @@ RUNS = {
     "tif": ("-o", "y.tif"),
     "mask": ("-o", "y.png", "--argmax"),
     "overlay": ("-o", "y.png", "--overlay"),
-    "folder": ("-i", "b.png", "-o", "out", "--argmax"),
-    "new folder": ("-i", "b.png", "-o", "new", "--argmax"),
+    "folder": ("-i", "b.png", "-o", "out/", "--argmax"),
+    "new folder": ("-i", "b.png", "-o", "new/", "--argmax"),
 }
 
 

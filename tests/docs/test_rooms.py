@@ -43,6 +43,8 @@ ALLOWED = {
     "cli": {
         "errors",
         "explained",
+        "allowance",
+        "memory",
         "files",
         "functional",
         "warmup",

@@ -39,13 +39,13 @@ def run(request: Request, scheduler: str) -> Outcome:
             feed,
             tile,
             client=client,
-            to=str(request.output.absolute()),
+            to=str(request.output.path.absolute()),
             outputs=None if request.wanted is None else [request.wanted],
             layout=request.rule.layout.upper(),
             threads=request.session.threads or 1,
         )
     arrays = {name: (array.shape, str(array.dtype)) for name, array in made.items()}
-    return Outcome([Result(request.inputs[0], request.output, arrays, time.perf_counter() - begin)], [])
+    return Outcome([Result(request.inputs[0], request.output.path, arrays, time.perf_counter() - begin)], [])
 
 
 def _tile(request: Request) -> tuple[int, ...]:
@@ -55,8 +55,8 @@ def _tile(request: Request) -> tuple[int, ...]:
         raise MissingExtraError(f"--scheduler: needs {', '.join(missing)}. Run: pip install 'unpool[dask]'")
     if not isinstance(request.tiles.size, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
-    if request.output.suffix != ".zarr" or request.makes_classes:
-        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {request.output}.")
+    if request.output.path.suffix != ".zarr" or request.makes_classes:
+        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {request.output.path}.")
     return request.tiles.size
 
 

@@ -4,20 +4,20 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from unpool.cli.destination import STDOUT
 from unpool.cli.exits import print_error
 from unpool.cli.inputs import Item
 from unpool.cli.model import sizes
-from unpool.cli.run import Outcome, Result, Steps
+from unpool.cli.run import Outcome, Progress, Result
 from unpool.cli.streams import Told
 from unpool.runtime.streams.progress import Progress as TileProgress
 
@@ -36,10 +36,10 @@ def set_up_log(verbose: bool) -> None:
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def say(line: str, quiet: bool = False) -> None:
-    """One line on stdout, never wrapped."""
+def say(line: str, quiet: bool = False, is_aside: bool = False) -> None:
+    """One line on stdout, never wrapped; on stderr where it is an aside, since stdout has the result itself."""
     if not quiet:
-        Console(soft_wrap=True, highlight=False, markup=False).print(line)
+        Console(soft_wrap=True, highlight=False, markup=False, stderr=is_aside).print(line)
 
 
 def say_json(value: Any) -> None:
@@ -56,40 +56,66 @@ def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool =
         say(line, quiet)
 
 
-def progress(quiet: bool) -> Steps:
-    """A way through the items that draws a bar on stderr when there are several and stderr is a terminal."""
+def progress(quiet: bool) -> Progress:
+    """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
 
-    def walk(items: Sequence[Item]) -> Iterator[Item]:
-        console = Console(stderr=True)
-        shown = not quiet and console.is_terminal and len(items) > 1
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-            task = bar.add_task("", total=len(items))
-            for item in items:
-                bar.update(task, description=item.stem)
-                yield item
-                bar.advance(task)
+    A single item has no steps that can be counted; its bar only moves, beside the time that it takes. Where stderr is
+    no terminal, a run over windows has a line now and then.
+    """
+    console = Console(stderr=True)
+    if quiet:
+        return Progress()
+    if not console.is_terminal:
+        return Progress(told=_now_and_then())
+    bar = rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
+        rich_progress.TextColumn("{task.fields[count]}"),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
 
-    return walk
+    def items(given: Sequence[Item]) -> Iterator[Item]:
+        with bar:
+            yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
+
+    def tiles(given: Iterable[Any]) -> Iterator[Any]:
+        yield from _counted(bar, given, len(given) if isinstance(given, Sized) else None, lambda _: "tiles")
+
+    def told(now: TileProgress) -> None:
+        task = next((one.id for one in bar.tasks if one.fields.get("is_told")), None)
+        if task is None:
+            task = bar.add_task("tiles", total=None, count="", is_told=True)
+        bar.update(task, total=now.tiles, completed=now.done, count=pace(now))
+
+    return Progress(items, tiles, told)
 
 
-@contextmanager
-def tile_progress(quiet: bool) -> Iterator[Told]:
-    """Tells how far a run over windows is: a bar on a terminal, else a line on stderr now and then."""
-    console, last = Console(stderr=True), time.monotonic()
-    is_shown = not quiet and console.is_terminal
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
-        task = bar.add_task("", total=None)
+def _counted(
+    bar: rich_progress.Progress, given: Iterable[Any], total: int | None, name: Callable[[Any], str]
+) -> Iterator[Any]:
+    """Go through what is given, and show how much of it is done."""
+    task = bar.add_task("", total=total, count="")
+    for number, one in enumerate(given):
+        bar.update(task, description=name(one), count="" if total is None else f"{number}/{total}", refresh=True)
+        yield one
+        bar.advance(task)
+    bar.remove_task(task)
 
-        def tell(now: TileProgress) -> None:
-            nonlocal last
-            bar.update(task, total=now.tiles, completed=now.done, description=pace(now))
-            if not quiet and not is_shown and time.monotonic() - last > SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
-                print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
 
-        yield tell
+def _now_and_then() -> Told:
+    """Tells in a line on stderr how far a run over windows is, but not too often."""
+    last = time.monotonic()
+
+    def tell(now: TileProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last > SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
+
+    return tell
 
 
 def pace(now: TileProgress) -> str:
@@ -103,7 +129,7 @@ def pace(now: TileProgress) -> str:
 
 
 def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
-    """One line per written file, or one JSON document; on stderr what was taken for granted, and what failed."""
+    """One line per written file, or one JSON document; on stderr what was taken for granted, and what was left out."""
     for line in notes(outcome.results):
         print(f"warning: {line}", file=sys.stderr)  # noqa: T201 - plain text, one line
     if as_json:
@@ -111,9 +137,12 @@ def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> 
         say_json({"model": str(model), "results": [one.as_json() for one in outcome.results], **failed})
     else:
         for result in outcome.results:
-            say(describe(result), quiet)
+            say(describe(result), quiet, is_aside=str(result.path) == STDOUT)
     for failure in outcome.failed:
         print_error(str(failure))
+    if outcome.failed:
+        count = len(outcome.results) + len(outcome.failed)
+        print_error(f"{len(outcome.failed)} of {count} inputs left out, {len(outcome.results)} results written")
 
 
 def notes(results: Iterable[Result]) -> list[str]:
@@ -143,7 +172,8 @@ def describe(result: Result) -> str:
     )
     areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
     tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
-    return f"{result.path}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
+    place = "standard output" if str(result.path) == STDOUT else result.path
+    return f"{place}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
 
 
 def _tiles(done: TileProgress) -> str:

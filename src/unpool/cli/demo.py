@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from unpool.cli.classes import class_map, shares
 from unpool.cli.exits import MissingExtraError
-from unpool.cli.feeds import PixelRule, to_input
+from unpool.cli.feeds import to_input
 from unpool.cli.model import SessionOptions, class_names, open_session, sizes, slots
 from unpool.cli.outputs import write_picture
 from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
 from unpool.cli.picture import Picture, for_display
+from unpool.cli.pixels import PixelRule
 from unpool.files import FileSet
 
 MASK = "coins-mask.png"

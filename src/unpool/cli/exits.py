@@ -1,6 +1,6 @@
 """Exit codes, and the one place where an exception becomes a line on stderr.
 
-0 ok   1 findings or a mismatch   2 usage   3 a model or an input cannot be read or does not fit
+0 ok   1 findings, a mismatch, or inputs left out   2 usage   3 a model or an input cannot be read or does not fit
 4 unsupported, or an extra is missing   130 interrupted   128 + the number of another signal
 """
 

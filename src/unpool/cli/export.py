@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from unpool.cli.destination import refuse_stdout
 from unpool.cli.entry import missing_modules
 from unpool.cli.exits import MissingExtraError, UsageError, one_line
-from unpool.cli.outputs import refuse_stdout
 from unpool.errors import UnpoolError
 
 if TYPE_CHECKING:

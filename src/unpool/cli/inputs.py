@@ -1,47 +1,69 @@
 """`-i` arguments -> items: which file fills which input of the model, once per run."""
 
+import io
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from unpool.cli.exits import UsageError
 from unpool.cli.images import IMAGE_SUFFIXES
 from unpool.cli.safe_names import safe_names
+from unpool.cli.standard_input import STDIN, read_stdin
+from unpool.cli.suffixes import natural, stem_of, suffix_of
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
 ARRAY_SUFFIXES = (".npy", ".npz")
-WINDOW_SUFFIXES = (".zarr", ".nii", ".nii.gz")
-READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES + WINDOW_SUFFIXES
+FOLDER_SUFFIXES = (".zarr",)
+READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES + FOLDER_SUFFIXES
 
 _log = logging.getLogger("unpool.cli")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file, or one array inside a .npz file."""
+    """One file, or one array inside a .npz file, or the bytes that came through standard input."""
 
     path: Path
     member: str | None = None
+    content: bytes | None = field(default=None, repr=False)
+
+    @property
+    def suffix(self) -> str:
+        """What kind of file it is."""
+        return suffix_of(self.path)
 
     @property
     def is_image(self) -> bool:
         """Whether the file is read as an image."""
-        return self.path.suffix.lower() in IMAGE_SUFFIXES
+        return self.suffix in IMAGE_SUFFIXES
+
+    def open(self) -> BinaryIO:
+        """Its bytes, from the beginning.
+
+        Raises:
+            FileError: the file cannot be read.
+        """
+        if self.content is not None:
+            return io.BytesIO(self.content)
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{self.path}: no such file.") from error
+        except OSError as error:
+            raise FileError(f"{self.path}: expected a file to read, got an error: {error.strerror}.") from error
 
     @property
     def is_for_windows(self) -> bool:
         """Whether the file is always read window by window."""
-        return self.path.name.lower().endswith(WINDOW_SUFFIXES)
-
-    @property
-    def stem(self) -> str:
-        """Its name without what says the format."""
-        return self.path.stem.removesuffix(".nii")
+        return self.suffix in FOLDER_SUFFIXES
 
     def __str__(self) -> str:
+        if self.content is not None:
+            return "standard input"
         return str(self.path) if self.member is None else f"{self.path}[{self.member}]"
 
 
@@ -55,12 +77,14 @@ class Item:
     @property
     def paths(self) -> list[Path]:
         """The files of this run."""
-        return [source.path for source in self.sources.values()]
+        return [source.path for source in self.sources.values() if source.content is None]
 
     @property
     def label(self) -> str:
         """The file the result is named after."""
-        return str(next((source.path for source in self.sources.values() if source.stem == self.stem), self.stem))
+        found = (source for source in self.sources.values() if stem_of(source.path) == self.stem)
+        first = next(found, None)
+        return self.stem if first is None else str(first if first.content is not None else first.path)
 
 
 @dataclass(frozen=True)
@@ -102,7 +126,7 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
     """The runs that the `-i` arguments ask for.
 
     Args:
-        texts: `path` or `name=path`; a path is a .npy, .npz or image file, or a folder of them.
+        texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
 
     Returns:
@@ -113,6 +137,8 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
         MissingFileError, FileError: a path does not exist or is of another kind, or no file can be read.
         UnpoolError: an input is missing, unknown or given twice for one run.
     """
+    if sum(text == STDIN or text.endswith(f"={STDIN}") for text in texts) > 1:
+        raise UsageError("-i -: standard input holds one file, it is given more than once. Name files for the others.")
     given: dict[str, list[Source]] = {name: [] for name in names}
     failed: list[Failure] = []
     for text in texts:
@@ -130,26 +156,34 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
 def _sources(text: str, names: Sequence[str], failed: list[Failure]) -> list[tuple[str, Source]]:
     name, path = split_name(text, names)
     found: list[tuple[str, Source]] = []
+    if str(path) == STDIN:
+        content, suffix = read_stdin()
+        return [(_meant(text, name, names), Source(Path(f"stdin{suffix}"), content=content))]
     files = _files(path)
     for file in files:
-        if file.suffix.lower() == ".npz":
+        if suffix_of(file) == ".npz":
             try:
                 found += _members(file, name, names)
             except FileError as error:
                 if len(files) == 1:
                     raise
                 failed.append(Failure(str(file), str(error)))
-        elif name is None and len(names) != 1:
-            raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={path}")
         else:
-            found.append((name or names[0], Source(file)))
+            found.append((_meant(text, name, names), Source(file)))
     return found
 
 
+def _meant(text: str, name: str | None, names: Sequence[str]) -> str:
+    """The input that `-i text` is for."""
+    if name is None and len(names) != 1:
+        raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={text}")
+    return name or names[0]
+
+
 def _files(path: Path) -> list[Path]:
-    if path.is_dir() and path.suffix.lower() != ".zarr":
-        visible = [file for file in sorted(path.iterdir()) if _is_file(file) and not file.name.startswith(".")]
-        files = [file for file in visible if file.name.lower().endswith(READABLE)]
+    if path.is_dir() and suffix_of(path) not in FOLDER_SUFFIXES:
+        visible = sorted((file for file in path.iterdir() if _is_visible(file)), key=natural)
+        files = [file for file in visible if suffix_of(file) in READABLE]
         if not files:
             raise FileError(f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none.")
         if len(files) < len(visible):
@@ -157,13 +191,13 @@ def _files(path: Path) -> list[Path]:
         return files
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
-    if not path.name.lower().endswith(READABLE):
+    if suffix_of(path) not in READABLE:
         raise FileError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}.")
     return [path]
 
 
-def _is_file(path: Path) -> bool:
-    return path.is_file() or path.suffix.lower() == ".zarr"
+def _is_visible(file: Path) -> bool:
+    return (file.is_file() or suffix_of(file) in FOLDER_SUFFIXES) and not file.name.startswith(".")
 
 
 def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, Source]]:
@@ -187,7 +221,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
 def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for source in sources:
-        stem = source.stem
+        stem = stem_of(source.path)
         if stem in found:
             raise UsageError(
                 f"-i: {found[stem]} and {source} are both for input {name!r} and would share the "

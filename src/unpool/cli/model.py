@@ -14,7 +14,7 @@ from onnx import helper
 
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.option_values import Provider
-from unpool.errors import ShapeError, UnsupportedError
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.graph.type_names import parse
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
+
+LONGEST, LONGEST_NAME = 2**20, 100
+"""Characters of all class names, and of one."""
 
 _log = logging.getLogger("unpool.cli")
 
@@ -60,14 +63,18 @@ class Slot:
         """Raise ShapeError unless an array of this shape fits."""
         if self.shape is None:
             return
-        fits = len(self.shape) == len(shape) and all(
-            size is None or size == have for size, have in zip(self.shape, shape, strict=True)
-        )
-        if not fits:
+        if not self.fits(shape):
             raise ShapeError(
                 f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(shape)}. "
                 "Resize or cut it first: nothing is resized here."
             )
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether this shape is one of those that the input takes."""
+        if self.shape is None:
+            return True
+        is_open = (size is None or size == have for size, have in zip(self.shape, shape, strict=False))
+        return len(self.shape) == len(shape) and all(is_open)
 
     def spatial_rank(self, layout: str) -> int:
         """2 for pictures, 3 for volumes; ShapeError when no image fits this input."""
@@ -150,6 +157,8 @@ def slots(session: "InferenceSession") -> dict[str, Slot]:
 def class_names(session: "InferenceSession") -> list[str] | None:
     """Names from the metadata entry `classes`, a JSON list or comma separated; None when there is none."""
     text = session.get_modelmeta().custom_metadata_map.get("classes", "").strip()
+    if len(text) > LONGEST:
+        raise UnpoolError(f"the model's metadata, classes: expected names, got {len(text)} characters. Correct it.")
     return split_names(text) if text else None
 
 
@@ -159,9 +168,16 @@ def split_names(text: str) -> list[str]:
     >>> split_names("background, coin"), split_names('["sky", "tree"]')
     (['background', 'coin'], ['sky', 'tree'])
     """
+    names = text.split(",")
     if text.startswith("["):
         try:
-            return [str(name) for name in json.loads(text)]
-        except json.JSONDecodeError:
+            names = json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
             _log.info("the class names are not the JSON list they look like, reading them as comma separated")
-    return [name.strip() for name in text.split(",")]
+    return [_printable(str(name)) for name in names]
+
+
+def _printable(name: str) -> str:
+    """A name that fits on a line and into a legend; what would steer a terminal becomes a space."""
+    words = "".join(one if one.isprintable() else " " for one in name).split()
+    return " ".join(words)[:LONGEST_NAME]

@@ -1,7 +1,7 @@
 """The words and numbers that options take."""
 
+import math
 from enum import StrEnum
-from fractions import Fraction
 
 from unpool.cli.exits import UsageError
 
@@ -64,6 +64,7 @@ class Format(StrEnum):
     TIF = "tif"
     ZARR = "zarr"
     NII = "nii"
+    NII_GZ = "nii.gz"
 
 
 class Blend(StrEnum):
@@ -74,15 +75,19 @@ class Blend(StrEnum):
 
 
 def number(option: str, text: str) -> float:
-    """A decimal number or a fraction; `option` is what the error message begins with.
+    """A decimal number, or a fraction of whole ones; `option` is what the error message begins with.
 
     >>> number("--scale", "1/255") == 1 / 255, number("--scale", "0.5")
     (True, 0.5)
     """
+    above, slash, below = text.partition("/")
     try:
-        return float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        raise UsageError(f"{option}: expected a number such as 0.5 or 1/255, got {text!r}.") from error
+        found = int(above) / int(below) if slash else float(text)
+        if math.isfinite(found):
+            return found
+    except (ValueError, ZeroDivisionError, OverflowError):
+        pass
+    raise UsageError(f"{option}: expected a number such as 0.5 or 1/255, got {text[:40]!r}.")
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
@@ -102,5 +107,5 @@ def positive_numbers(option: str, text: str) -> tuple[float, ...]:
     """
     found = numbers(option, text)
     if min(found) <= 0:
-        raise UsageError(f"{option}: expected numbers above 0, got {text}.")
+        raise UsageError(f"{option}: expected numbers above 0, got {text[:40]}.")
     return found

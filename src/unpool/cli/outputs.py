@@ -1,9 +1,8 @@
-"""Results -> the content of files, and the names of these files."""
+"""Results -> the content of files."""
 
 import logging
 import zipfile
-from collections.abc import Container, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import ml_dtypes
@@ -18,53 +17,11 @@ if TYPE_CHECKING:
     from PIL import Image
 
 PICTURE_FORMATS = ("png", "tif")
+VOLUME_FORMATS = ("nii", "nii.gz")
 ARRAY_FORMATS = ("npy", "npz")
 WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
-SUFFIXES = {
-    ".npy": "npy", ".npz": "npz", ".png": "png", ".tif": "tif", ".tiff": "tif", ".zarr": "zarr", ".nii": "nii",
-}  # fmt: skip
 
 _log = logging.getLogger("unpool.cli")
-
-
-def targets(output: Path, stems: Sequence[str], suffix: str) -> dict[str, Path]:
-    """Result name -> file: `output` itself, or one file per result when it is a folder or has no suffix.
-
-    Raises:
-        UsageError: several results for one file, or a suffix that is not written.
-
-    >>> {stem: path.name for stem, path in targets(Path("masks"), ["a", "b"], "png").items()}
-    {'a': 'a.png', 'b': 'b.png'}
-    """
-    if is_folder(output):
-        return {stem: output / f"{stem}.{suffix}" for stem in stems}
-    format_of(output)
-    if len(stems) > 1:
-        raise UsageError(
-            f"-o {output}: {len(stems)} results need a folder, got a file name. Give a folder and --format."
-        )
-    return {stems[0]: output}
-
-
-def refuse_stdout(output: Path) -> None:
-    """Refuse `-`: results are files that appear when they are complete."""
-    if str(output) == "-":
-        raise UsageError("-o -: results go into files, not to standard output. Name a file or folder.")
-
-
-def is_folder(output: Path) -> bool:
-    """Whether results go into this path as a folder: it is one, or it is free and has no suffix."""
-    return (output.is_dir() and output.suffix.lower() != ".zarr") or (not output.suffix and not output.exists())
-
-
-def format_of(path: Path) -> str:
-    """npy, npz, png or tif."""
-    try:
-        return SUFFIXES[path.suffix.lower()]
-    except KeyError:
-        raise UsageError(
-            f"-o {path}: expected .npy, .npz, .png, .tif, .zarr, .nii or a folder, got {path.suffix!r}."
-        ) from None
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -136,7 +93,7 @@ def check_kind(name: str, kind: str, form: str) -> None:
         form: of the file.
     """
     if kind.startswith("tensor("):
-        if kind == "tensor(string)" and form in PICTURE_FORMATS:
+        if kind == "tensor(string)" and form not in ARRAY_FORMATS:
             raise UsageError(f"output {name!r} holds texts: .{form} is for numbers. Write .npy or .npz.")
     elif kind.startswith("seq(tensor("):
         if form != "npz":

@@ -26,20 +26,23 @@ FIRST_HUE = 0.42  # of those tried, keeps the first 20 colours furthest apart
 PALE_DARK_STRONG = ((0.35, 1.0), (1.0, 0.5), (0.9, 0.8))  # saturation and value
 
 
+Colour = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Legend:
     """Names and colours of the classes 0, 1, ...; `clear_first`: class 0 lets the image show through."""
 
     names: tuple[str, ...]
-    colours: tuple[tuple[int, int, int], ...]
+    colours: tuple[Colour, ...]
     clear_first: bool
 
 
-def legend_for(count: int, names: Sequence[str] | None) -> Legend:
+def legend_for(count: int, names: Sequence[str] | None, palette: Sequence[Colour] = ()) -> Legend:
     """Names and colours for `count` classes.
 
-    The colours are those of Okabe and Ito (readable with any colour vision), then hues a golden section
-    apart. Class 0 is clear when it has no name or is called background.
+    The colours are those of the palette; behind its end, those of Okabe and Ito (readable with any colour vision),
+    then hues a golden section apart. Class 0 is clear when it has no name or is called background.
 
     Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
 
@@ -50,10 +53,10 @@ def legend_for(count: int, names: Sequence[str] | None) -> Legend:
     words = tuple(names) if names is not None else tuple(f"class {number}" for number in range(count))
     shift = 1 if clear_first else 0
     colours = tuple(CLEAR if number < shift else _colour(number - shift) for number in range(count))
-    return Legend(words, colours, clear_first)
+    return Legend(words, (*palette[:count], *colours[len(palette) :]), clear_first)
 
 
-def _colour(place: int) -> tuple[int, int, int]:
+def _colour(place: int) -> Colour:
     if place < len(OKABE_ITO):
         return OKABE_ITO[place]
     extra = place - len(OKABE_ITO)
@@ -86,17 +89,27 @@ def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Lege
     Returns:
         an RGB picture; its top left H x W pixels are the blend.
     """
+    return with_legend(blend(base, classes, legend, alpha), legend, classes)
+
+
+def blend(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> NDArray[np.uint8]:
+    """The image with the class colours over it, (H, W, 3) bytes; arguments as in `overlay_picture`."""
+    colours = np.array(legend.colours, np.float64)[classes]
+    blended: NDArray[np.uint8] = np.rint((1 - alpha) * base + alpha * colours).astype(np.uint8)
+    if legend.clear_first:
+        blended[classes == 0] = base[classes == 0]
+    return blended
+
+
+def with_legend(pixels: NDArray[np.uint8], legend: Legend, classes: NDArray[Any]) -> "Image.Image":
+    """A picture of (H, W, 3) bytes, and below it the legend of the classes that occur."""
     from PIL import Image
 
-    colours = np.array(legend.colours, np.float64)[classes]
-    blend = np.rint((1 - alpha) * base + alpha * colours).astype(np.uint8)
-    if legend.clear_first:
-        blend[classes == 0] = base[classes == 0]
     present = [int(number) for number in np.unique(classes)]
-    height, width = classes.shape
+    height, width = pixels.shape[:2]
     strip = legend_strip(legend, present, width)
     picture = Image.new("RGB", (max(width, strip.width), height + strip.height), "white")
-    picture.paste(Image.fromarray(blend), (0, 0))
+    picture.paste(Image.fromarray(pixels), (0, 0))
     picture.paste(strip, (0, height))
     return picture
 

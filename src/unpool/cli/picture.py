@@ -1,7 +1,7 @@
 """The pixels of an image file: channels, the value that means white, and how they are shown."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,18 @@ class Picture:
     Attributes:
         pixels: (H, W, C), or (D, H, W, C), in the type of the file.
         white: the value that means white, or full light; None where the file does not say.
+        notes: what was taken for granted about the file.
+        space: the header of a NIfTI file, which says where its voxels are; None of other files.
     """
 
     pixels: NDArray[Any]
     white: float | None
+    notes: tuple[str, ...] = ()
+    space: Any = None
+
+    def with_pixels(self, pixels: NDArray[Any]) -> "Picture":
+        """The same picture with other pixels."""
+        return replace(self, pixels=pixels)
 
 
 def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpool.cli.bench import effort_of
+from unpool.cli.destination import refuse_stdout
 from unpool.cli.exits import UsageError
 from unpool.cli.feeds import one_feed
 from unpool.cli.model import SessionOptions, open_session, slots
-from unpool.cli.outputs import refuse_stdout
 from unpool.errors import MissingFileError
 from unpool.files import is_same
 

@@ -1,30 +1,45 @@
 """The work of `unpool run`: read every input, run, write, and let the files appear together."""
 
+import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpool.cli.exits import UsageError, one_line
-from unpool.cli.feeds import read_feed
+from unpool.cli.destination import write_stdout
+from unpool.cli.exits import MissingExtraError, UsageError, one_line
+from unpool.cli.feeds import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
+from unpool.cli.metadata import Metadata
 from unpool.cli.model import Slot, class_names, open_session, slots
-from unpool.cli.outputs import check_kind, elements, is_folder, targets
-from unpool.cli.render import write_result
+from unpool.cli.outputs import check_kind, elements
+from unpool.cli.pixels import PixelRule
+from unpool.cli.render import Drawn, write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
+from unpool.cli.smallest import too_small
 from unpool.cli.streams import Told, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
-from unpool.errors import UnpoolError
+from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
-from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.progress import Progress as TileProgress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
-Steps = Callable[[Sequence[Item]], Iterable[Item]]
+
+@dataclass(frozen=True)
+class Progress:
+    """Ways through the items, and through the tiles of one, that may show how far they are.
+
+    `told` is called with how far a run over windows is.
+    """
+
+    items: Callable[[Sequence[Item]], Iterable[Item]] = iter
+    tiles: Callable[[Iterable[Any]], Iterable[Any]] = iter
+    told: Told = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Result:
     areas: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
-    progress: Progress | None = None
+    progress: TileProgress | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -67,52 +82,75 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was written, and what failed."""
+    """What was written, and what was left out."""
 
     results: list[Result]
     failed: list[Failure]
 
 
-def run(request: Request, steps: Steps = iter, told: Told = lambda _: None) -> Outcome:
+def run(request: Request, progress: Progress = Progress()) -> Outcome:
     """Run the model on every item and write the results.
 
-    Of several items, those that cannot be read or do not fit are left out. On an error of the only item, on one that
-    is about all of them, and on an interruption or a fault of the disk, nothing is written.
+    On an error, an interruption or a fault of the disk nothing is written. With `keep_going`, items that cannot be
+    read or do not fit are left out instead.
 
     Args:
         request: the command line.
-        steps: goes through the items, and may show how far it is.
-        told: is called with how far a run over windows is.
+        progress: goes through the items.
 
     Returns:
-        one result per written file, in the order of the items, and the items that failed.
+        one result per written file, in the order of the items, and the items that were left out.
     """
     request.check()
     is_lean = request.needs_windows or request.tiles.size is not None
     session = open_session(request.model, replace(request.session, is_lean=is_lean))
-    runner = _Runner(request, session, slots(session), _wanted(request, session.get_outputs()), told)
-    found = collect(request.inputs, list(runner.slots))
-    places = targets(request.output, [item.stem for item in found.items], request.format)
+    names = {slot.name: slot for slot in slots(session).values()}
+    found = collect(request.inputs, list(names))
+    _stop_at(found.failed, request, len(found.items) + len(found.failed))
+    said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
+    wanted = _wanted(request, session.get_outputs())
+    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, session, said), progress)
+    places = request.output.targets([item.stem for item in found.items], request.format)
     read = [request.model, *outside(request.model).paths(request.model)]
     _keep_sources(places.values(), [*read, *(path for item in found.items for path in item.paths)])
     _check_pictures(request, found.items)
     for place in places.values():
         if place.parent.exists() and request.format != "zarr":
             place_of(place)
-    results: list[Result] = []
+    return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
+
+
+def _write_all(
+    runner: "_Runner", items: Sequence[Item], places: Mapping[str, Path], failed: list[Failure]
+) -> list[Result]:
+    """The results of all items, whose files appear together; what goes wrong with one is added to `failed`."""
+    request, results = runner.request, []
     with FileSet() as files:
-        if is_folder(request.output):
-            files.make_folder(request.output)
-        for item in steps(found.items):
+        if request.output.is_folder:
+            files.make_folder(request.output.path)
+        for item in runner.progress.items(items):
             try:
                 results.append(runner.one(item, places[item.stem], files))
-            except (UsageError, WriteError):
+            except (UsageError, WriteError, MissingExtraError):
                 raise
             except UnpoolError as error:
-                if len(found.items) == 1:
+                if not request.keep_going and len(items) == 1:
                     raise
-                found.failed.append(Failure(item.label, one_line(error)))
-    return Outcome(results, found.failed)
+                failed.append(Failure(item.label, one_line(error)))
+                _stop_at(failed, request, len(items))
+    return results
+
+
+def _stop_at(failed: Sequence[Failure], request: Request, count: int) -> None:
+    """Raise the first failure, unless what fails is to be left out."""
+    if failed and not request.keep_going:
+        hint = " Nothing is written. --keep-going leaves such files out." if count > 1 else ""
+        raise FileError(f"{failed[0]}{hint}")
+
+
+def _drawn(request: Request, session: "InferenceSession", said: Metadata) -> Drawn:
+    """How classes are shown: as the options say, else as the model says."""
+    return Drawn(request.classes, class_names(session), request.palette or said.palette())
 
 
 @dataclass(frozen=True)
@@ -121,29 +159,46 @@ class _Runner:
     session: "InferenceSession"
     slots: Mapping[str, Slot]
     wanted: Sequence[str]
-    told: Told
+    rule: PixelRule
+    drawn: Drawn
+    progress: Progress
 
     def one(self, item: Item, place: Path, files: FileSet) -> Result:
-        """Run one item into one file."""
+        """Run one item into one file, or into standard output."""
         if takes_windows(self.request, item, self.session, self.wanted):
             return self._by_windows(item, place)
-        feed = read_feed(item, self.slots, self.request.rule)
+        feed = read_feed(item, self.slots, self.rule)
         begin = time.perf_counter()
-        request = self.request
-        outputs = run_model(self.session, feed.arrays, self.wanted, request.tiles, request.rule.layout)
+        outputs = self._outputs(feed, item)
         seconds = time.perf_counter() - begin
         arrays = elements(dict(zip(self.wanted, outputs, strict=True)))
-        with files.open(place) as stream:
-            written, areas = write_result(stream, self.request, arrays, feed.picture, class_names(self.session))
+        if self.request.output.is_stdout:
+            content = io.BytesIO()
+            written, areas = write_result(content, self.request, arrays, feed.picture, self.drawn)
+            write_stdout(content.getvalue())
+        else:
+            with files.open(place) as stream:
+                written, areas = write_result(stream, self.request, arrays, feed.picture, self.drawn)
         held = {name: (array.shape, str(array.dtype)) for name, array in written.items()}
         names = safe_names(written) if self.request.format == "npz" else {}
         others = {name: member for name, member in names.items() if name != member}
         return Result(item.label, place, held, seconds, areas, feed.notes, others)
 
+    def _outputs(self, feed: Feed, item: Item) -> list[Any]:
+        tiles, layout = self.request.tiles, self.rule.layout
+        try:
+            return run_model(self.session, feed.arrays, self.wanted, tiles, layout, self.progress.tiles)
+        except UnpoolError as error:
+            told = too_small(self.session, self.slots, feed.arrays, layout)
+            if told is None:
+                raise
+            raise ShapeError(f"{item.label}: {told}") from error
+
     def _by_windows(self, item: Item, place: Path) -> Result:
         """Run one item over windows of files."""
+        request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
-        done, notes = run_over_windows(self.session, self.request, item, self.slots, place, self.told)
+        done, notes = run_over_windows(self.session, request, item, self.slots, place, self.progress.told)
         held = {self.wanted[0]: (done.shape, str(done.dtype))}
         seconds = time.perf_counter() - begin
         return Result(item.label, place, held, seconds, notes=tuple(notes), progress=done.progress)

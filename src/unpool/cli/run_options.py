@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unpool.cli.destination import Destination, refuse_terminal
 from unpool.cli.exits import UsageError
-from unpool.cli.feeds import PixelRule
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS, format_of, is_folder, refuse_stdout
+from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS
+from unpool.cli.overlay import Colour
+from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
 
 
@@ -14,22 +16,29 @@ from unpool.cli.tiles import TileOptions
 class Request:
     """One command line.
 
-    `wanted` is the name of an output, `form` the format of the files in a folder; `resume` goes on with an unfinished
-    run, `level` is of a pyramid.
+    Attributes:
+        wanted: the name of an output.
+        form: the format of the files in a folder, or of standard output.
+        keep_going: leave out what cannot be read or does not fit, also where it is the only input.
+        resume: go on with an unfinished run.
+        level: of a pyramid.
     """
 
     model: Path
     inputs: tuple[str, ...]
-    output: Path
+    output: Destination
     rule: PixelRule = field(default_factory=PixelRule)
     session: SessionOptions = field(default_factory=SessionOptions)
     wanted: str | None = None
     argmax: bool = False
     overlay: bool = False
     classes: tuple[str, ...] | None = None
+    palette: tuple[Colour, ...] | None = None
     alpha: float = 0.5
     form: str | None = None
     tiles: TileOptions = field(default_factory=TileOptions)
+    keep_going: bool = False
+    as_json: bool = False
     resume: bool = False
     level: int = 0
 
@@ -40,32 +49,38 @@ class Request:
 
     @property
     def format(self) -> str:
-        """Format of the files: npy, npz, png, tif, zarr or nii."""
-        if is_folder(self.output):
-            return self.form or ("png" if self.makes_classes else "npy")
-        return format_of(self.output)
+        """Format of the files: npy, npz, png, tif, zarr, nii or nii.gz."""
+        return self.output.form or self.form or ("png" if self.makes_classes else "npy")
 
     @property
     def needs_windows(self) -> bool:
         """Whether the run goes through files window by window, whatever the size."""
-        return self.resume or self.level > 0 or self.format in ("zarr", "nii")
+        return self.resume or self.level > 0 or self.format == "zarr"
 
     @property
     def may_take_windows(self) -> bool:
         """Whether what is asked for can be written window by window."""
-        return self.format in WINDOW_FORMATS and not self.overlay and self.tiles.blend is None
+        is_plain = not self.overlay and self.tiles.blend is None and not self.output.is_stdout
+        return self.format in WINDOW_FORMATS and is_plain
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
-        refuse_stdout(self.output)
+        if self.output.is_stdout and self.as_json:
+            raise UsageError("--json writes to standard output, and so does -o -. Leave one of them out.")
+        if self.output.is_stdout:
+            refuse_terminal()
         if self.form is not None and self.form != self.format:
-            raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
+            raise UsageError(
+                f"--format {self.form}: -o {self.output.path} is a file of another format. Leave --format out."
+            )
         if self.overlay and self.format not in PICTURE_FORMATS:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
         if self.needs_windows and not self.may_take_windows:
             what = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
             raise UsageError(
-                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay and --blend. Leave them out."
+                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay, --blend and -o -. Leave them out."
             )
         if self.classes is not None and not self.makes_classes:
             raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")
+        if self.palette is not None and not self.makes_classes:
+            raise UsageError("--palette colours the classes of --argmax or --overlay. Add one of them.")

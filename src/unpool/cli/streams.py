@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import MissingExtraError, UsageError, exit_code, one_line, print_error
-from unpool.cli.feeds import PixelRule, pixel_notes, read_one, to_input
+from unpool.cli.feeds import read_one, takes_numbers, to_input
 from unpool.cli.inputs import Item, Source
 from unpool.cli.model import Slot
 from unpool.cli.picture import Picture, to_channels
+from unpool.cli.pixels import PixelRule
 from unpool.cli.run_options import Request
 from unpool.cli.tiles import AUTO
 from unpool.errors import UnpoolError, UnsupportedError
@@ -53,7 +54,7 @@ class PixelSource:
     @property
     def white(self) -> float | None:
         """The value that means white."""
-        return self.source.white if self.rule.white is None else self.rule.white
+        return self.rule.white_of(self.source.white)
 
     @property
     def shape(self) -> Shape:
@@ -62,6 +63,11 @@ class PixelSource:
         channel = channel_axis(len(found), self.rule.layout.upper())
         found[channel] = self.slot.channels(self.rule.layout) or found[channel]
         return tuple(found)
+
+    @property
+    def affine(self) -> NDArray[Any] | None:
+        """Where the voxels are, if the file says it."""
+        return self.source.affine
 
     @property
     def ndim(self) -> int:
@@ -78,7 +84,8 @@ class PixelSource:
         where = str(self.source.path)
         stored = self.source[slices]
         pixels = np.moveaxis(stored[0], channel_axis(stored.ndim, self.rule.layout.upper()) - 1, -1)
-        if self.rule.white is None and self.white is not None and pixels.max(initial=0) > self.white:
+        is_of_file = self.white is not None and self.white == self.source.white
+        if self.rule.white is None and is_of_file and pixels.max(initial=0) > self.white:
             raise UnpoolError(
                 f"{where}: expected pixels up to {self.white:g}, which the file says is white, got {pixels.max()}. "
                 "Say with --white what is white."
@@ -100,8 +107,8 @@ def takes_windows(request: Request, item: Item, session: "InferenceSession", wan
     needs = request.needs_windows or any(source.is_for_windows for source in item.sources.values())
     if needs and not request.may_take_windows:
         raise UsageError(
-            f"-o {request.output}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii, without "
-            "--overlay and --blend. Choose another output."
+            f"-o {request.output.path}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
+            "without --overlay and --blend. Choose another output."
         )
     kinds = {value.name: value.type for value in session.get_outputs()}
     is_plain = all(kinds[name].startswith(tuple(f"tensor({kind}" for kind in WRITTEN_TYPES)) for name in wanted)
@@ -133,7 +140,7 @@ def run_over_windows(
 def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
     """A file as an input of a model: read in windows where its format allows, else whole."""
     rule, layout = request.rule, request.rule.layout
-    if source.member is not None or opening.ending_of(source.path) is None:
+    if source.member is not None or source.content is not None or opening.ending_of(source.path) is None:
         return _whole(source, slot, request, notes)
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
     try:
@@ -153,8 +160,7 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
         slot.check_shape(found.shape, str(source))
         return found
     pixels = PixelSource(found, slot, rule)
-    if rule.white is None:
-        notes += pixel_notes(found.dtype, found.white, slot)
+    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.affine is not None)
     slot.check_shape(pixels.shape, str(source))
     return pixels
 

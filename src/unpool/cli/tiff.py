@@ -1,7 +1,9 @@
 """TIFF file -> a picture: pages and channels in order, turned upright, palettes and light as the file says.
 
-    photometric   MINISBLACK, RGB as they are · MINISWHITE turned round · PALETTE looked up
-                  CMYK, YCbCr by Pillow, 8-bit · others refused
+    photometric   MINISBLACK, RGB as they are · MINISWHITE turned round · PALETTE looked up · CMYK as RGB
+                  YCbCr by Pillow, of a volume in JPEG by imagecodecs · others refused
+    compression   none, deflate and PackBits by tifffile · LZW, JPEG, Zstandard, LZMA by imagecodecs where it is
+                  installed · of flat pictures, what these do not read by Pillow
     orientation   all eight; pages that differ are refused
     white         all bits set, up to 16 bits; fewer bits where MaxSampleValue says so; else unknown
     alpha         not multiplied into the colours, or opaque; else refused
@@ -9,57 +11,63 @@
 What a file does not say is not guessed.
 """
 
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.picture import Picture
+from unpool.cli.tiff_segments import check_pages, check_segments
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
-CMYK = 1
-MOST_DEFLATED = 1100  # bytes out of one; deflate reaches 1032
-NEVER_TOO_LARGE = 2**26  # bytes
+CMYK, JPEG = 1, 7
 ASSOCIATED = 1
-SMALLEST_WHITE, MOST_BITS = 255, 16
+SMALLEST_WHITE, WHITEST, MOST_BITS = 255, 65535, 16
 
 
-def read_tiff(path: Path, spatial_rank: int, channels: int | None) -> Picture:
+def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channels: int | None) -> Picture:
     """The picture of a TIFF file.
 
     Args:
-        path: the file.
+        stream: the file, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
         spatial_rank: 2, or 3 for one page per slice.
         channels: pages count as channels when there are exactly as many; None: never.
 
     Raises:
         FileError: not a TIFF file, or it is broken, or its compression is unknown.
-        ShapeError: a volume was expected and a picture came, or the other way round.
+        ShapeError: a volume was expected and a picture came, or the other way round; or it is larger than the memory.
         UnsupportedError: pixels whose meaning would be guessed.
     """
     import tifffile
+    from PIL import UnidentifiedImageError
 
     try:
-        with tifffile.TiffFile(path) as file:
-            series = _only_series(file, path)
+        with tifffile.TiffFile(stream) as file:
+            check_pages(file, stream, size, where)
+            series = _only_series(file, where)
             page = series.keyframe
-            if _is_for_pillow(page, path):
-                return _read_with_pillow(path, spatial_rank)
-            _refuse_claims(series, path)
-            orientation = _orientation(series, path)
+            if _is_for_pillow(page, spatial_rank, where):
+                return _read_with_pillow(stream, spatial_rank, where)
+            check_segments(series, stream, size, where)
+            check_pixels(series.shape, series.dtype.itemsize, where)
+            orientation = _orientation(series, where)
             try:
                 raw = series.asarray()
             except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
-                return _decompressed(path, page, spatial_rank, error)
-            pixels = arrange(raw, series.axes, spatial_rank, channels, str(path))
-            return _lit(upright(pixels, orientation), page, path)
+                return _decompressed(stream, page, spatial_rank, where, error)
+            pixels = arrange(raw, series.axes, spatial_rank, channels, where)
+            return _lit(upright(pixels, orientation), page, where)
     except UnpoolError:
         raise
+    except UnidentifiedImageError as error:
+        raise FileError(f"{where}: expected a TIFF image, neither tifffile nor Pillow can read it.") from error
     except Exception as error:  # a broken file leads tifffile to whatever exception
-        raise FileError(f"{path}: expected a TIFF image, could not read it ({error}).") from error
+        raise FileError(f"{where}: expected a TIFF image, could not read it ({error}).") from error
 
 
 def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str) -> NDArray[Any]:
@@ -111,25 +119,19 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     return pixels
 
 
-def _only_series(file: Any, path: Path) -> Any:
+def _only_series(file: Any, where: str) -> Any:
     """The first series; smaller copies behind it are left out, other pictures are an error."""
     whole = [series for series in file.series if not series.keyframe.is_reduced]
     if len(whole) > 1:
-        raise ShapeError(f"{path}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
+        raise ShapeError(f"{where}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
     return whole[0] if whole else file.series[0]
 
 
-def _refuse_claims(series: Any, path: Path) -> None:
-    """A few bytes can claim a picture that fills the memory of any machine."""
-    if series.nbytes > max(path.stat().st_size * MOST_DEFLATED, NEVER_TOO_LARGE):
-        raise FileError(f"{path}: claims {series.nbytes} bytes of pixels, more than its size can hold. Save it again.")
-
-
-def _orientation(series: Any, path: Path) -> int:
+def _orientation(series: Any, where: str) -> int:
     """That of the pages that state one: writers of volumes leave it to the first."""
     found = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None} - {0}
     if len(found) > 1:
-        raise UnsupportedError(f"{path}: expected pages of one orientation, got {sorted(found)}. Turn them first.")
+        raise UnsupportedError(f"{where}: expected pages of one orientation, got {sorted(found)}. Turn them first.")
     return found.pop() if found else 1
 
 
@@ -138,24 +140,31 @@ def _number(page: Any, tag: int, otherwise: int) -> int:
     return int(value[0] if isinstance(value, tuple) else value)
 
 
-def _lit(pixels: NDArray[Any], page: Any, path: Path) -> Picture:
+def _word(value: Any) -> str:
+    """The name of a value of a tag, or its number where tifffile knows no name."""
+    return str(getattr(value, "name", value))
+
+
+def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """Pixels (..., C) with the meaning that the file gives them."""
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
     if pixels.dtype.kind not in "uifb" or not isinstance(page.bitspersample, int):
         raise UnsupportedError(
-            f"{path}: expected integers or floats of one size, got {page.dtype} of {page.bitspersample} bits. "
+            f"{where}: expected integers or floats of one size, got {page.dtype} of {page.bitspersample} bits. "
             "Convert the image first."
         )
     bits = page.bitspersample
     if pixels.dtype.kind == "b":
         pixels, bits = pixels.astype(np.uint8) * np.uint8(255), 8
     if page.photometric == PALETTE:
-        return _looked_up(pixels, page, path)
+        return _looked_up(pixels, page, where)
+    if page.photometric == SEPARATED:
+        return _from_inks(pixels, page, where)
     if page.photometric == MIN_IS_WHITE:
         if pixels.dtype.kind != "u":
-            raise UnsupportedError(f"{path}: 0 is white, of {page.dtype} it is not known what is black. Convert it.")
+            raise UnsupportedError(f"{where}: 0 is white, of {page.dtype} it is not known what is black. Convert it.")
         pixels = pixels.dtype.type(2**bits - 1) - pixels
-    return Picture(_with_alpha(pixels, page, path), _white(pixels, bits, page))
+    return Picture(_with_alpha(pixels, page, where), _white(pixels, bits, page))
 
 
 def _white(pixels: NDArray[Any], bits: int, page: Any) -> float | None:
@@ -167,12 +176,12 @@ def _white(pixels: NDArray[Any], bits: int, page: Any) -> float | None:
     return said if fewer_bits and pixels.max(initial=0) <= said else full
 
 
-def _with_alpha(pixels: NDArray[Any], page: Any, path: Path) -> NDArray[Any]:
+def _with_alpha(pixels: NDArray[Any], page: Any, where: str) -> NDArray[Any]:
     """Grey with alpha as colours with alpha; alpha that is multiplied into the colours only where it does nothing."""
     kinds = [int(kind) for kind in page.extrasamples]
     if ASSOCIATED in kinds and (pixels[..., -1] != _largest(pixels, page)).any():
         raise UnsupportedError(
-            f"{path}: its colours are multiplied by their alpha. Flatten the image, or save it without alpha."
+            f"{where}: its colours are multiplied by their alpha. Flatten the image, or save it without alpha."
         )
     has_alpha = len(kinds) == 1 and kinds[0] != 0
     is_grey = page.photometric in (MIN_IS_WHITE, MIN_IS_BLACK) and has_alpha and pixels.shape[-1] == 2
@@ -186,10 +195,10 @@ def _largest(pixels: NDArray[Any], page: Any) -> float:
     return float(2**page.bitspersample - 1) if pixels.dtype.kind == "u" else 1.0
 
 
-def _looked_up(pixels: NDArray[Any], page: Any, path: Path) -> Picture:
+def _looked_up(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """Colours of a palette, as 8-bit ones where they are: writers multiply these by 257, or by 256, or not at all."""
     if pixels.shape[-1] != 1 or page.colormap is None:
-        raise UnsupportedError(f"{path}: expected one palette index per pixel, got other samples. Convert it to RGB.")
+        raise UnsupportedError(f"{where}: expected one palette index per pixel, got other samples. Convert it to RGB.")
     colours = np.asarray(page.colormap).T
     for step in (257, 256):
         if not (colours % step).any():
@@ -199,39 +208,55 @@ def _looked_up(pixels: NDArray[Any], page: Any, path: Path) -> Picture:
     return Picture(colours[pixels[..., 0]], 65535)
 
 
-def _is_for_pillow(page: Any, path: Path) -> bool:
+def _from_inks(pixels: NDArray[Any], page: Any, where: str) -> Picture:
+    """RGB of cyan, magenta, yellow and black inks: what two inks let through is the product."""
+    if pixels.dtype.kind != "u" or pixels.shape[-1] != 4:
+        raise UnsupportedError(
+            f"{where}: expected 4 inks of whole numbers, got {pixels.shape[-1]} samples of {page.dtype}. "
+            "Convert the image to RGB first."
+        )
+    full = np.iinfo(pixels.dtype).max
+    light = (full - pixels).astype(np.float64)
+    colours = np.rint(light[..., :3] * light[..., 3:] / full)
+    return Picture(colours.astype(pixels.dtype), full if full <= WHITEST else None)
+
+
+def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
     """Whether the colours are of a kind that Pillow turns into RGB; others than those and ours are refused."""
     kind = int(page.photometric)
-    if kind in (MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE):
+    is_inks = kind == SEPARATED and _number(page, INK_SET, CMYK) == CMYK
+    is_jpeg = int(page.compression) == JPEG
+    if kind in (MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE) or (is_inks and not is_jpeg):
         return False
-    is_known = kind == YCBCR or (kind == SEPARATED and _number(page, INK_SET, CMYK) == CMYK)
-    if is_known and page.bitspersample == 8:
-        return True
+    if (kind == YCBCR or is_inks) and page.bitspersample == 8:
+        return is_inks or spatial_rank == 2 or not is_jpeg
     raise UnsupportedError(
-        f"{path}: its colours are {page.photometric.name} of {page.bitspersample} bits, which are not read. "
+        f"{where}: its colours are {_word(page.photometric)} of {page.bitspersample} bits, which are not read. "
         "Convert the image to RGB first."
     )
 
 
-def _decompressed(path: Path, page: Any, spatial_rank: int, error: Exception) -> Picture:
+def _decompressed(stream: BinaryIO, page: Any, spatial_rank: int, where: str, error: Exception) -> Picture:
     """Pillow knows more compressions, and cuts deep colours to 8 bits: it gets what has no more."""
     is_shallow = page.bitspersample in (1, 2, 4, 8)
     is_deep_grey = page.bitspersample == 16 and page.photometric == MIN_IS_BLACK and page.samplesperpixel == 1
     is_whole = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
     if spatial_rank == 2 and is_whole and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
-        return _read_with_pillow(path, spatial_rank)
+        return _read_with_pillow(stream, spatial_rank, where)
     raise FileError(
-        f"{path}: expected a compression that tifffile reads, got {page.compression.name} ({error}). "
-        "Save the image with deflate or without compression, or install imagecodecs."
+        f"{where}: expected a compression that tifffile reads, got {_word(page.compression)} ({error}). "
+        "Save the image with deflate or without compression, or run: pip install 'unpool[formats]'"
     ) from error
 
 
-def _read_with_pillow(path: Path, spatial_rank: int) -> Picture:
+def _read_with_pillow(stream: BinaryIO, spatial_rank: int, where: str) -> Picture:
     from PIL import Image, ImageOps
 
-    with Image.open(path, formats=("TIFF",)) as image:
+    stream.seek(0)
+    with pillow_unlimited(), Image.open(stream, formats=("TIFF",)) as image:
         if spatial_rank != 2 or getattr(image, "n_frames", 1) > 1:
-            raise ShapeError(f"{path}: expected one flat picture, in this compression and these colours. Convert it.")
+            raise ShapeError(f"{where}: expected one flat picture, in this compression and these colours. Convert it.")
+        check_pixels((*image.size[::-1], 4), 1, where)
         image.load()
         turned = ImageOps.exif_transpose(image)
         is_plain = turned.mode in ("L", "RGB", "RGBA") or turned.mode.startswith("I;16")

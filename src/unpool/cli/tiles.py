@@ -1,6 +1,6 @@
 """Runs a model whole or in tiles, as the command line asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -45,8 +45,8 @@ def blended(tiles: TileOptions, blend: str | None, overlap: float | None) -> Til
 def tile_options(tile: str | None, memory: str | None) -> TileOptions:
     """What `--tile` and `--max-memory` ask for; a limit alone asks for tiles that keep it.
 
-    >>> tile_options("512x384", None), tile_options(None, "2GiB")
-    (TileOptions(size=(512, 384), memory=None), TileOptions(size='auto', memory=2147483648))
+    >>> tile_options("512x384", None).size, tile_options(None, "2GiB").memory
+    ((512, 384), 2147483648)
     """
     most = None if memory is None else _bytes(memory)
     if tile is None or tile == AUTO:
@@ -76,8 +76,9 @@ def run_model(
     wanted: Sequence[str],
     options: TileOptions,
     layout: str,
+    steps: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> list[Any]:
-    """The wanted outputs."""
+    """The wanted outputs; `steps` goes through the tiles, and may show how far it is."""
     if options.size is None:
         return session.run(list(wanted), dict(feed))
     if options.blend is not None and isinstance(options.size, tuple):
@@ -95,5 +96,7 @@ def run_model(
         return [averaged[name] for name in wanted]
     from unpool.runtime.tiles.run import run
 
-    made = run(session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper())
+    made = run(
+        session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps
+    )
     return [made[name] for name in wanted]

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpool.cli.destination import refuse_stdout
 from unpool.cli.exits import UsageError
-from unpool.cli.outputs import refuse_stdout
 from unpool.files import is_any, is_same
 
 if TYPE_CHECKING:

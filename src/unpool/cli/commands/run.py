@@ -1,11 +1,10 @@
 """The command `unpool run`: its options."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import UNFIT, guard
+from unpool.cli.exits import FINDINGS, guard
 from unpool.cli.option_values import (
     Blend,
     Compat,
@@ -20,30 +19,43 @@ from unpool.cli.option_values import (
 from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
 
 INPUT_HELP = (
-    ".npy, .npz, .png, .jpg, .tif, .zarr, .nii, .nii.gz, or a folder of these; NAME=PATH for one of several inputs."
+    ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, .zarr, a folder of these, or - for stdin; "
+    "NAME=PATH for one of several inputs."
 )
-OUTPUT_HELP = ".npy, .npz, .png, .tif, .zarr, .nii, or a folder: one file per input."
+OUTPUT_HELP = (
+    ".npy, .npz, .png, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per input; "
+    "or - for standard output."
+)
 
 
 def run(
     model: ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
-    output: Annotated[Path, typer.Option("-o", "--output", help=OUTPUT_HELP)],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help=OUTPUT_HELP)],
     output_name: Annotated[str | None, typer.Option(metavar="NAME", help="The model's output to write.")] = None,
     white: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER",
             help="The pixel value that means white; it is read as 255. With 255, pixels keep their values.",
-            show_default="by the file",
+            show_default="by the file or the model",
         ),
     ] = None,
-    scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="Multiply pixels, e.g. 1/255.", show_default="by the model"),
+    ] = None,
     mean: Annotated[
-        str | None, typer.Option(metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.")
+        str | None,
+        typer.Option(
+            metavar="NUMBERS", help="Subtract after --scale; one, or one per channel.", show_default="by the model"
+        ),
     ] = None,
     std: Annotated[
-        str | None, typer.Option(metavar="NUMBERS", help="Divide after --mean; one, or one per channel.")
+        str | None,
+        typer.Option(
+            metavar="NUMBERS", help="Divide after --mean; one, or one per channel.", show_default="by the model"
+        ),
     ] = None,
     layout: Annotated[
         Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
@@ -54,12 +66,16 @@ def run(
         str | None,
         typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
     ] = None,
+    palette: Annotated[
+        str | None,
+        typer.Option(metavar="COLOURS", help="Colours of the classes, #rrggbb,#rrggbb.", show_default="from the model"),
+    ] = None,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[
         Format | None,
         typer.Option(
             "--format",
-            help="Format of the files in an output folder.",
+            help="Format of the files in an output folder, or of standard output.",
             show_default="png for --argmax and --overlay, else npy",
         ),
     ] = None,
@@ -77,6 +93,9 @@ def run(
             metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
         ),
     ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
+    ] = False,
     blend: Annotated[
         Blend | None,
         typer.Option(
@@ -114,8 +133,11 @@ def run(
     with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.cluster import run as on_cluster
-        from unpool.cli.feeds import PixelRule
+        from unpool.cli.destination import destination
+        from unpool.cli.image_metadata import colours
+        from unpool.cli.metadata import parsed
         from unpool.cli.model import SessionOptions, split_names
+        from unpool.cli.pixels import PixelRule
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
         from unpool.cli.tiles import blended, tile_options
@@ -125,7 +147,7 @@ def run(
         request = Request(
             model=model,
             inputs=tuple(inputs),
-            output=output,
+            output=destination(output),
             rule=PixelRule(
                 white=None if white is None else positive_numbers("--white", white)[0],
                 scale=None if scale is None else number("--scale", scale),
@@ -138,17 +160,16 @@ def run(
             argmax=argmax,
             overlay=overlay,
             classes=names,
+            palette=None if palette is None else parsed(colours("--palette", palette)),
             alpha=alpha,
             form=form,
             tiles=blended(tile_options(tile, max_memory), blend, overlap),
             resume=resume,
             level=level,
+            keep_going=keep_going,
+            as_json=as_json,
         )
-        if scheduler is not None:
-            outcome = on_cluster(request, scheduler)
-        else:
-            with console.tile_progress(quiet or len(inputs) > 1) as told:
-                outcome = run_request(request, console.progress(quiet), told)
+        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
         console.print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
-        raise typer.Exit(UNFIT)
+        raise typer.Exit(FINDINGS)

@@ -1,0 +1,108 @@
+"""Arrays of numbers in .npy and .npz files -> arrays that an input of the model takes."""
+
+import zipfile
+from math import prod
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from unpool.cli.bounds import check_claim
+from unpool.cli.model import BFLOAT16, Slot, sizes
+from unpool.errors import FileError, UnpoolError
+from unpool.memory import check_bytes
+
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
+    """The array of an open .npy file of `size` bytes.
+
+    Raises:
+        FileError: no array of numbers, or the file is shorter than it says.
+        ShapeError: more numbers than this process has memory for.
+    """
+    try:
+        _check_header(stream, size, where)
+        stream.seek(0)
+        return npy.read_array(stream, allow_pickle=False)
+    except UnpoolError:
+        raise
+    except Exception as error:  # a broken file leads NumPy to many
+        raise _unreadable(where, error) from error
+
+
+def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
+    """One array of an open .npz file.
+
+    Raises:
+        FileError, ShapeError: as `read_npy`.
+    """
+    try:
+        with zipfile.ZipFile(archive) as file:
+            info = file.getinfo(f"{member}.npy")
+            check_claim(info.file_size, info.compress_size, where)
+            with file.open(info) as stream:
+                _check_header(stream, info.file_size, where)
+            with file.open(info) as stream:
+                return npy.read_array(stream, allow_pickle=False)
+    except UnpoolError:
+        raise
+    except Exception as error:  # a broken archive leads zipfile, zlib and NumPy to many
+        raise _unreadable(where, error) from error
+
+
+def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], list[str]]:
+    """The array in the type and rank of an input, and a note where these were not its own.
+
+    A wider type is taken where it holds every number, and axes of one element are added: the batch, or the batch and
+    the channels. What would be guessed is left as it is.
+
+    >>> slot = Slot("x", np.dtype(np.float32), (None, 1, None, None, None))
+    >>> array, notes = fitted(np.zeros((4, 5, 6), np.int16), slot, "nchw", "vol.npy")
+    >>> array.shape, str(array.dtype), notes
+    ((1, 1, 4, 5, 6), 'float32', ['4x5x6 int16 goes in as 1x1x4x5x6 float32'])
+    """
+    given = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
+    made = _of_type(_of_rank(given, slot, layout), slot, where)
+    is_same = made.shape == given.shape and made.dtype == given.dtype
+    told = f"{sizes(given.shape)} {given.dtype} goes in as {sizes(made.shape)} {made.dtype}"
+    return made, [] if is_same else [told]
+
+
+def _check_header(stream: Any, size: int, where: str) -> None:
+    version = npy.read_magic(stream)
+    read = HEADERS.get(version, npy.read_array_header_2_0)
+    shape, _, dtype = read(stream)
+    claimed = prod(shape) * dtype.itemsize
+    if claimed > size:
+        raise FileError(f"{where}: claims {claimed} bytes of numbers, the file has {size}. Copy it again.")
+    check_bytes(claimed, f"an array of {sizes(shape)} {dtype}", where)
+
+
+def _of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
+    if slot.shape is None or array.ndim >= len(slot.shape):
+        return array
+    ways = [array[None]]
+    if array.ndim == len(slot.shape) - 2 and slot.channels(layout) in (1, None):
+        ways = [array[None, None] if layout == "nchw" else array[None, ..., None]]
+    return next((one for one in ways if slot.fits(one.shape)), array)
+
+
+def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
+    if array.dtype == slot.dtype or array.dtype.kind not in "biuf" or slot.dtype.kind == "b":
+        return array
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = array.astype(slot.dtype)
+        is_exact = np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+    if is_exact:
+        return cast
+    raise UnpoolError(
+        f"{where}: input {slot.name!r} takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}, "
+        "of which it cannot hold every number exactly. Convert it first."
+    )
+
+
+def _unreadable(where: str, error: Exception) -> FileError:
+    return FileError(f"{where}: expected an array of numbers, could not read it ({error}).")

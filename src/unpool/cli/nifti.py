@@ -1,0 +1,186 @@
+"""NIfTI files, .nii and .nii.gz, which hold volumes and where they are in space.
+
+    axes       as they are stored, X, Y, Z, which become the D, H, W of a model; a fourth one holds channels
+    values     with the slope and intercept of the header, which give them their unit; there is no white
+    results    keep the header's affines, units and kind
+    claims     checked before memory is taken, also of what a .gz unpacks to
+
+Source: the NIfTI-1 and NIfTI-2 headers, https://nifti.nimh.nih.gov.
+"""
+
+import gzip
+import logging
+from math import prod
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.cli.bounds import check_claim, check_pixels
+from unpool.cli.exits import MissingExtraError
+from unpool.cli.picture import Picture
+from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+
+GZIP = b"\x1f\x8b"
+SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
+FURTHEST = 2**24
+"""Bytes before the first voxel at most; between it and the header are notes, which are not read."""
+COLOURS = {128: 3, 2304: 4}
+"""Types of the header that hold 8-bit colours, and their channels."""
+UNPLACED = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
+TOLD = ("descrip", "aux_file")
+"""Fields that describe the patient and the values of the input, not where they are."""
+
+_quiet = logging.getLogger("unpool.cli.nifti")
+_quiet.setLevel(logging.CRITICAL)
+
+
+def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Picture:
+    """The volume of a NIfTI file, (D, H, W, C), or a single slice as a picture (H, W, C).
+
+    Args:
+        stream: the file, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
+        spatial_rank: 3, or 2 for a file of one slice.
+
+    Raises:
+        MissingExtraError: nibabel is not installed.
+        FileError: not a NIfTI file, or it is broken, or claims more than it can hold.
+        ShapeError: its axes do not fit, or it is larger than the memory.
+        UnsupportedError: numbers of a kind that models do not take.
+    """
+    nibabel = _nibabel(where)
+    is_packed = stream.read(2) == GZIP
+    stream.seek(0)
+    plain: Any = gzip.GzipFile(fileobj=stream) if is_packed else stream
+    try:
+        header = _header(plain.read(max(SIZES)), where)
+        shape, dtype, offset = header.get_data_shape(), header.get_data_dtype(), header.get_data_offset()
+        if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
+            raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert it.")
+        claimed = offset + prod(shape) * dtype.itemsize
+        if not is_packed and claimed > size:
+            raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
+        check_claim(claimed, size, where)
+        is_scaled = header.get_slope_inter()[0] not in (None, 1)
+        check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
+        proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
+        voxels = _plain_numbers(np.asanyarray(proxy))
+        return Picture(_arranged(voxels, spatial_rank, where), None, space=header)
+    except UnpoolError:
+        raise
+    except Exception as error:  # a broken file leads zlib and nibabel to many
+        raise FileError(f"{where}: expected a NIfTI file, could not read it ({error}).") from error
+
+
+def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, where: str) -> None:
+    """Write a volume where the one that the model saw is.
+
+    Args:
+        stream: an open file.
+        form: nii, or nii.gz.
+        pixels: (D, H, W, C), or a slice (H, W, C); a single channel gets no axis.
+        space: the header of the NIfTI file that the model saw; None puts voxels of size 1 anywhere.
+        where: what an error message begins with.
+
+    Raises:
+        MissingExtraError: nibabel is not installed.
+        ShapeError: another number of voxels than in the file that the model saw.
+        UnsupportedError: a type that such files do not hold.
+    """
+    nibabel = _nibabel(f".{form}")
+    values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
+    header = _header_for(nibabel, values, space, where)
+    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
+    image = kind(values, header.get_best_affine(), header)
+    if form == "nii":
+        image.to_stream(stream)
+        return
+    with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") as packed:
+        image.to_stream(packed)
+
+
+def _nibabel(where: str) -> Any:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise MissingExtraError(f"{where}: NIfTI files need nibabel. Run: pip install 'unpool[formats]'") from error
+    return nibabel
+
+
+def _header(raw: bytes, where: str) -> Any:
+    """The checked header, without its notes."""
+    nibabel = _nibabel(where)
+    names = [name for size, name in SIZES.items() if size in _first_integer(raw) and len(raw) >= size]
+    if not names:
+        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
+    kind = getattr(nibabel, names[0])
+    header = kind(raw[: kind.template_dtype.itemsize], check=False)
+    header.check_fix(logger=_quiet, error_level=40)
+    if bytes(header["magic"])[:2] != b"n+":
+        raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
+    if not 0 <= header.get_data_offset() <= FURTHEST:
+        raise FileError(f"{where}: its voxels begin at byte {header.get_data_offset()}, too far. Save it again.")
+    return header
+
+
+def _first_integer(raw: bytes) -> tuple[int, int]:
+    """In both orders of bytes."""
+    return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")
+
+
+def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:
+    """Colours as one more axis, and the byte order of this machine."""
+    if voxels.dtype.names:
+        voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
+    return voxels.astype(voxels.dtype.newbyteorder("="), copy=False)
+
+
+def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
+    """Spatial axes and channels; axes of one element between them, such as time, are left out."""
+    shape = (*_spatial(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
+    is_slice = spatial_rank == 2 and shape[2] == 1
+    if len(shape) > 4 or not (is_slice or spatial_rank == 3):
+        expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
+        raise ShapeError(f"{where}: expected {expected}, got {_text(voxels.shape)} voxels. Split it, or give a .npy.")
+    spatial = shape[:spatial_rank]
+    return voxels.reshape(*spatial, *(shape[3:] or (1,)))
+
+
+def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:
+    if pixels.dtype == np.bool_:
+        return pixels.astype(np.uint8)
+    if pixels.dtype == np.float16:
+        return pixels.astype(np.float32)
+    if pixels.dtype.kind not in "uif":
+        raise UnsupportedError(f"{where}: .nii holds integers and floats, got {pixels.dtype}. Write .npy.")
+    return pixels
+
+
+def _header_for(nibabel: Any, values: NDArray[Any], space: Any, where: str) -> Any:
+    if space is None:
+        header = nibabel.Nifti1Header()
+    else:
+        header = space.copy()
+        rank = min(len(space.get_data_shape()), 3)
+        if _spatial(values.shape) != _spatial(space.get_data_shape()):
+            raise ShapeError(
+                f"{where}: .nii keeps the place of the input's {_text(space.get_data_shape()[:rank])} voxels, "
+                f"the output has {_text(values.shape[:rank])}. Write .npy."
+            )
+        for name in (*UNPLACED, *TOLD):
+            header[name] = np.zeros_like(header[name])
+    header.set_data_dtype(values.dtype)
+    header.set_data_shape(values.shape)
+    header.set_slope_inter(1, 0)
+    header.set_data_offset(0)
+    return header
+
+
+def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape, 1, 1, 1)[:3]
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
