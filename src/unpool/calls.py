@@ -153,7 +153,7 @@ def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
     return tuple(to_numpy(each, f"{row.label}: out") for each in (out if how[4] == 2 else (out,)))
 
 
-def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[AnyArray | None, ...]) -> Spec:
+def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
     """What the arguments of a public function mean; of its tensors only the first one's rank counts, if it is an array.
 
     Raises:
