@@ -118,7 +118,8 @@ def test_pages_in_a_circle(here):
     struct.pack_into("<I", content, first + 2 + 12 * tags, len(content))
     Path("a.tif").write_bytes(content + struct.pack("<HI", 0, len(content)))
     model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
-    fails(UNFIT, "run", model, "-i", "a.tif", "-o", "y.npy", says="expected pages one behind the other")
+    for more in ((), ("--tile", "8x8")):
+        fails(UNFIT, "run", model, "-i", "a.tif", "-o", "y.npy", *more, says="expected pages one behind the other")
 
 
 def test_other_compressions_are_refused(here):

@@ -136,7 +136,7 @@ def test_ended_by_ctrl_c_and_by_sigkill(here):
         assert not (here / "y.npy").exists()
     assert "Resume it, or remove" in invoke(*words).stderr
     done = json.loads(run(*words[2:], "--resume", "--json").stdout)["results"][0]["tiles"]
-    assert done["resumed"] >= 10
+    assert done["resumed"] >= 8  # of ten lines one is no tile, and the last one may be torn
     run("-i", "x.npy", "-o", "whole.npy")
     assert (here / "y.npy").read_bytes() == (here / "whole.npy").read_bytes()
 

@@ -79,8 +79,8 @@ INNER = {
         "fitting", "run", "smallest", "overview",
     ),
     "runtime/streams": (
-        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_arrays", "nifti", "tiff",
-        "opening", "journal", "unfinished", "flow", "progress", "result", "job", "run",
+        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_arrays", "nifti",
+        "tiff_pages", "tiff", "opening", "journal", "unfinished", "flow", "progress", "result", "job", "run",
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.picture import Picture
-from unpool.cli.tiff_segments import check_pages, check_segments
+from unpool.cli.tiff_segments import check_segments
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+from unpool.runtime.streams.tiff_pages import check_pages
 
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6

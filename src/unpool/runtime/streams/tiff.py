@@ -28,6 +28,7 @@ from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source
+from unpool.runtime.streams.tiff_pages import check_pages
 
 PACKAGES = ("tifffile", "zarr")
 SIDE = 256
@@ -54,6 +55,7 @@ def open_tiff(path: Path, wanted: Wanted) -> Source:
     with ExitStack() as opened:
         try:
             file = opened.enter_context(tifffile.TiffFile(path))
+            check_pages(file, file.filehandle, file.filehandle.size, str(path))
             series = _series(file, path, wanted.level)
             page = series.levels[wanted.level].keyframe
             _refuse_changed(page, path)
