@@ -332,3 +332,17 @@ def test_a_long_chain_is_no_deep_recursion():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     assert lint(model) == ()
+
+
+@pytest.mark.parametrize("field", ["float_data", "int32_data"])
+def test_a_large_tensor_with_two_values_is_refused(field):
+    """Numbers as bytes, and as a list beside them: nobody can say which are meant."""
+    w = onnx.numpy_helper.from_array(np.ones((1, 1, 64, 64), np.float32), "w")
+    getattr(w, field).extend([1] * 4096)
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, None, None]) for name in "xy")
+    graph = onnx.helper.make_graph([node], "g", [x], [y], [w])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
+
+    with pytest.raises(unpool.UnpoolError, match="expected a valid ONNX model, got"):
+        unpool.InferenceSession(model.SerializeToString())

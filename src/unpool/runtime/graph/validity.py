@@ -17,6 +17,7 @@ LARGEST_ELEMENT = 16
 """Bytes of an element of the largest type of numbers."""
 
 _ELEMENTS = frozenset(onnx.TensorProto.DataType.values())
+_LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
 def check_model(model: onnx.ModelProto) -> None:
@@ -37,10 +38,16 @@ def check_model(model: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(skeleton)
         for tensor in model.graph.initializer:
-            if is_large(tensor) and folder_of(tensor) is None and _is_message(tensor):
+            if is_large(tensor) and folder_of(tensor) is None and not _is_plain(tensor) and _is_message(tensor):
                 onnx.checker.check_tensor(tensor)
     except Exception as error:
         raise ModelError(f"model: expected a valid ONNX model, got: {_short(error)}. Export it again.") from error
+
+
+def _is_plain(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is numbers in one piece of bytes, of which the checker has nothing to say but copies it."""
+    is_number = tensor.data_type in _ELEMENTS - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
+    return is_number and tensor.HasField("raw_data") and not any(len(getattr(tensor, name)) for name in _LISTS)
 
 
 def _is_message(tensor: onnx.TensorProto) -> bool:
