@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 import onnx
+from onnx import helper
 
 from unpool.errors import ModelError
 from unpool.runtime.graph.boundary import LONGEST
@@ -17,6 +18,7 @@ LARGEST_ELEMENT = 16
 """Bytes of an element of the largest type of numbers."""
 
 _ELEMENTS = frozenset(onnx.TensorProto.DataType.values())
+_NUMBERS = _ELEMENTS - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
 _LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -45,9 +47,11 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def _is_plain(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is numbers in one piece of bytes, of which the checker has nothing to say but copies it."""
-    is_number = tensor.data_type in _ELEMENTS - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
-    return is_number and tensor.HasField("raw_data") and not any(len(getattr(tensor, name)) for name in _LISTS)
+    """Whether a tensor is all its numbers as bytes, of which the checker has nothing to say but copies it."""
+    if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
+        return False
+    size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return len(tensor.raw_data) == math.prod(tensor.dims) * size
 
 
 def _is_message(tensor: onnx.TensorProto) -> bool:
