@@ -51,7 +51,7 @@ def _is_plain(tensor: onnx.TensorProto) -> bool:
     if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
         return False
     size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return len(tensor.raw_data) == math.prod(tensor.dims) * size
+    return bool(len(tensor.raw_data) == math.prod(tensor.dims) * size)
 
 
 def _is_message(tensor: onnx.TensorProto) -> bool:
