@@ -14,6 +14,7 @@ if not STATUS.is_file():
     pytest.skip("the system has no /proc that tells what a process takes", allow_module_level=True)
 
 RUNS = 10_000
+STRETCHES = 3
 GROWTH = 8 << 20
 """Bytes that a process may grow by: less than a kilobyte for each run, such as one array of the smallest model."""
 
@@ -84,17 +85,28 @@ KINDS = [on_arrays, on_values, on_new_bindings, on_one_binding, on_another_threa
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_runs_leave_nothing_behind(kind, net):
-    """Neither the memory of the process nor the number of its objects grows with the number of runs."""
+    """Neither the memory of the process nor the number of its objects grows with the number of runs.
+
+    A leak grows in every stretch of runs. What other tests left in the process grows once: a thread of theirs
+    that ends, pages that the allocator takes back. So the stretch that grew least is the one that counts.
+    """
     run = kind(unpool.InferenceSession(net.content), net)
     for _ in range(RUNS // 10):
         run()
+    for _ in range(STRETCHES):
+        memory, objects = grown(run)
+        if memory < GROWTH and objects < RUNS // 100:
+            return
+    pytest.fail(f"each of {STRETCHES} stretches of {RUNS} runs grew; the last by {memory} bytes, {objects} objects")
+
+
+def grown(run):
+    """Bytes and objects that the process grows by in a stretch of runs."""
     memory, objects = taken()
     for _ in range(RUNS):
         run()
     memory_then, objects_then = taken()
-
-    assert memory_then - memory < GROWTH
-    assert objects_then - objects < RUNS // 100
+    return memory_then - memory, objects_then - objects
 
 
 def taken():
