@@ -23,8 +23,9 @@ from unpool.cli.tiles import AUTO
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.streams import opening
 from unpool.runtime.streams.arrangement import Shape, Slices, channel_axis
+from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.run import Finished, run
+from unpool.runtime.streams.run import run
 from unpool.runtime.streams.source import Source as Stored
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class PixelSource:
         return tuple(found)
 
     @property
-    def affine(self) -> NDArray[Any] | None:
-        """Where the voxels are, if the file says it."""
-        return self.source.affine
+    def space(self) -> Any:
+        """The header that says where the voxels are, if the file has one."""
+        return self.source.space
 
     @property
     def ndim(self) -> int:
@@ -160,7 +161,7 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
         slot.check_shape(found.shape, str(source))
         return found
     pixels = PixelSource(found, slot, rule)
-    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.affine is not None)
+    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.space is not None)
     slot.check_shape(pixels.shape, str(source))
     return pixels
 
