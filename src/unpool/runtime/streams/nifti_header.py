@@ -31,7 +31,8 @@ def header_like(space: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", wher
     if space is None:
         import nibabel
 
-        header: Any = nibabel.Nifti1Header()
+        kind: Any = nibabel.Nifti1Header
+        header = kind()
     else:
         _require_same_place(space, shape, where)
         header = space.copy()

@@ -146,9 +146,8 @@ class Unfinished:
 
 def require_targets(targets: Sequence[Path]) -> None:
     """Refuse outputs that are not files of one folder, each with a name of its own."""
-    if len({target.parent.absolute() for target in targets}) > 1 or len({target.name for target in targets}) < len(
-        targets
-    ):
+    folders, names = ({target.parent.absolute() for target in targets}, {target.name for target in targets})
+    if len(folders) > 1 or len(names) < len(targets):
         raise FileError(
             f"outputs: expected names of their own in one folder, got {', '.join(map(str, targets))}. Correct them."
         )
