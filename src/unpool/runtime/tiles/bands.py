@@ -160,7 +160,7 @@ class Blended:
         self._averages: dict[str, Averages] = {}
 
     def add(self, run: Run, made: Sequence[Array]) -> Mapping[str, Array] | None:
-        """The averages of the final rows of every output, behind the last run of a band; else None.
+        """The averages of the final rows of every output, where a run makes them final; else None.
 
         Raises:
             ShapeError: an output is no image of floats.
@@ -170,7 +170,7 @@ class Blended:
                 self.bands[name] = Bands(self._windows, name, array)
                 self._averages[name] = Averages(self.bands[name])
             self._averages[name].add(run, array)
-        return {name: self._averages[name].final() for name in self._names} if run.is_last else None
+        return {name: self._averages[name].final() for name in self._names} if run.makes_final else None
 
 
 def _at(axes: Sequence[int], window: Sequence[slice], rank: int) -> Slices:

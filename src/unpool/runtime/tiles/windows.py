@@ -60,11 +60,17 @@ class Blending:
 
 @dataclass(frozen=True)
 class Run:
-    """Windows of one band that are run together: the number of the band, where they begin, and whether it ends."""
+    """Windows of one band that are run together.
+
+    Attributes:
+        band: its number.
+        starts: where the windows begin.
+        makes_final: whether rows are final behind it that are wanted.
+    """
 
     band: int
     starts: tuple[Shape, ...]
-    is_last: bool
+    makes_final: bool
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Windows:
         return self.starts[0][place] if place < len(self.starts[0]) else self.around[0]
 
     def runs(self, left: Collection[int]) -> Iterator[Run]:
-        """The runs of windows whose results some bands need, band by band, the last axis fastest.
+        """The runs of windows that some bands need, those before them that reach into them too, the last axis fastest.
 
         Args:
             left: the bands whose results are wanted.
@@ -132,7 +138,8 @@ class Windows:
                 continue
             starts = list(product((self.begin(band),), *self.starts[1:]))
             for first in range(0, len(starts), most):
-                yield Run(band, tuple(starts[first : first + most]), first + most >= len(starts))
+                is_last = first + most >= len(starts)
+                yield Run(band, tuple(starts[first : first + most]), is_last and band in left)
 
     def read(self, feed: Mapping[str, Any], run: Run) -> dict[str, Array]:
         """What a run gets of the inputs that are cut, as a batch."""
