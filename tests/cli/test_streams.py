@@ -211,8 +211,12 @@ def test_commands_of_the_page_run(here):
             file.write(pixels[::step, ::step], tile=(64, 64), subfiletype=1)
     tifffile.imwrite("photo.tif", pixels)
     nibabel.save(nibabel.Nifti1Image(pixels.reshape(16, 24, 32).astype(np.int16), np.eye(4)), "scan.nii")
+    onnx.save(models.model(MANY.replace("z) =>", "mask) =>").replace("(x, z)", "(x, mask)").replace("low", "half")
+                           .replace("sum", "full")), "many.onnx")  # fmt: skip
+    for name in ("slide.npy", "marks.npy"):
+        np.save(name, RNG.random((1, 1, 30, 26), np.float32))
     commands = [line.split("#")[0].split()[1:] for line in PAGE.splitlines() if line.startswith("unpool ")]
-    assert len(commands) == 8
+    assert len(commands) == 10
     for words in commands:
         done = invoke(*words)
         assert done.exit_code == 0, (words, done.output, done.stderr)
