@@ -76,16 +76,67 @@ def test_a_level_of_a_pyramid_is_run(here):
 
 
 def test_a_volume_keeps_its_place_in_space(here):
-    """A NIfTI file in, one out, with the same affine; a compressed one is told to be read whole."""
+    """A NIfTI file in, one out, with its affine, codes and units, as it is whole; a compressed one is read whole."""
     model = "same (float[1, 1, d, h, w] x) => (float[1, 1, d, h, w] y) { y = Abs (x) }"
     onnx.save(models.model(model), "m.onnx")
     volume = RNG.integers(-9, 9, (6, 7, 8), np.int16)
-    nibabel.save(nibabel.Nifti1Image(volume, np.diag([2.0, 3, 4, 1])), "v.nii.gz")
-    done = run("-i", "v.nii.gz", "-o", "y.nii", "--tile", "3x3x3")
-    made = nibabel.load("y.nii")
-    assert "read whole" in done.stderr
-    np.testing.assert_array_equal(np.asarray(made.dataobj), np.abs(volume))
-    np.testing.assert_array_equal(made.affine, np.diag([2.0, 3, 4, 1]))
+    for name, kind in (("v.nii.gz", nibabel.Nifti1Image), ("w.nii", nibabel.Nifti2Image)):
+        image = kind(volume, np.diag([2.0, 3, 4, 1]))
+        image.header.set_xyzt_units("micron", "msec")
+        image.header.set_sform(np.diag([2.0, 3, 4, 1]), code="mni")
+        image.header.set_qform(np.diag([2.0, 3, 4, 1]), code="talairach")
+        image.header["descrip"], image.header["intent_code"] = b"a patient", 1002
+        nibabel.save(image, name)
+        done = run("-i", name, "-o", "y.nii", "--tile", "3x3x3")
+        assert ("read whole" in done.stderr) == name.endswith("gz")
+        run("-i", name, "-o", "whole.nii")
+        made, whole = nibabel.load("y.nii"), nibabel.load("whole.nii")
+        np.testing.assert_array_equal(np.asarray(made.dataobj), np.abs(volume))
+        assert (type(made), made.header.get_xyzt_units()) == (kind, ("micron", "msec"))
+        assert [int(made.header[code]) for code in ("sform_code", "qform_code", "intent_code")] == [4, 3, 0]
+        assert made.header == whole.header
+
+
+def test_a_volume_of_another_size_has_no_place(here):
+    """A model that changes the size cannot write .nii, in windows or whole."""
+    onnx.save(models.model(
+        "half (float[1, 1, d, h, w] x) => (float[1, 1, a, b, c] y) "
+        "{ y = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x) }"), "m.onnx")  # fmt: skip
+    nibabel.save(nibabel.Nifti1Image(np.zeros((6, 8, 8), np.int16), np.eye(4)), "v.nii")
+    for words in ((), ("--tile", "4x4x4")):
+        assert (
+            "place of the input's 6x8x8 voxels" in invoke("run", "m.onnx", "-i", "v.nii", "-o", "y.nii", *words).stderr
+        )
+    assert sorted(path.name for path in here.iterdir()) == ["m.onnx", "v.nii"]
+
+
+MANY = """many (float[1, 1, h, w] x, float[1, 1, h, w] z) => (float[1, 1, h, w] sum, float[1, 1, hh, ww] low) {
+    sum = Add (x, z)
+    low = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (sum)
+}"""
+
+
+def test_several_outputs_go_into_a_folder(here):
+    """A file for each, tiled as whole, also of several images; `--output-name` chooses some of them."""
+    model = models.model(MANY)
+    model.graph.node[1].output[0] = model.graph.output[1].name = "low/pool"
+    onnx.save(model, "m.onnx")
+    Path("in").mkdir()
+    for name in "ab":
+        np.save(f"in/{name}.npy", RNG.random((1, 1, 30, 26), np.float32))
+    np.save("z.npy", RNG.random((1, 1, 30, 26), np.float32))
+    words = ("-i", "x=in", "-i", "z=z.npy", "-o")
+    run(*words, "whole/")
+    done = run(*words, "tiled/", "--tile", "8x12", "--json")
+    names = ["a.low_pool.npy", "a.sum.npy", "b.low_pool.npy", "b.sum.npy"]
+    assert sorted(Path(one["output"]).name for one in json.loads(done.stdout)["results"]) == names
+    for name in names:
+        assert (here / "tiled" / name).read_bytes() == (here / "whole" / name).read_bytes()
+    said = run(*words, "tiled/", "--tile", "8x12", "--resume").stderr
+    assert "already complete; nothing was computed" in said
+    assert "with tile [8, 12]" in invoke("run", "m.onnx", *words, "tiled/", "--tile", "8x8", "--resume").stderr
+    run("-i", "x=in/a.npy", "-i", "z=z.npy", "-o", "one/", "--output-name", "sum", "--tile", "8x8")
+    assert [path.name for path in (here / "one").glob("*.npy")] == ["a.npy"]
 
 
 def test_blended_tiles(here):
@@ -97,6 +148,11 @@ def test_blended_tiles(here):
     assert "--blend" in invoke("run", "m.onnx", *words).stderr
     run(*words, "--blend", "gaussian", "--overlap", "0.5")
     assert np.abs(np.load("y.npy")).max() < 1e-6
+    blended = ("-i", "x.npy", "-o", "y.zarr", "--tile", "16x16", "--blend", "gaussian")
+    done = run(*blended, "--max-memory", "64GiB", "--json")
+    assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == 3
+    assert "already complete" in run(*blended, "--resume").stderr
+    assert "Allow more" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
 
 
 @pytest.mark.parametrize(
@@ -106,7 +162,7 @@ def test_blended_tiles(here):
         (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512x512"),
         (("-o", "y.npy", "--overlap", "0.5"), "Add --blend"),
         (("-o", "y.npy", "--tile", "8x8", "--blend", "constant", "--overlap", "1.5"), "below 1, got 1.5"),
-        (("-o", "y.zarr", "--blend", "constant", "--tile", "8x8"), ".zarr: works for"),
+        (("-o", "y.zarr", "--overlay"), "--overlay draws a picture"),
     ],
 )
 def test_options_that_do_not_fit(here, words, says):
@@ -155,8 +211,12 @@ def test_commands_of_the_page_run(here):
             file.write(pixels[::step, ::step], tile=(64, 64), subfiletype=1)
     tifffile.imwrite("photo.tif", pixels)
     nibabel.save(nibabel.Nifti1Image(pixels.reshape(16, 24, 32).astype(np.int16), np.eye(4)), "scan.nii")
+    onnx.save(models.model(MANY.replace("z) =>", "mask) =>").replace("(x, z)", "(x, mask)").replace("low", "half")
+                           .replace("sum", "full")), "many.onnx")  # fmt: skip
+    for name in ("slide.npy", "marks.npy"):
+        np.save(name, RNG.random((1, 1, 30, 26), np.float32))
     commands = [line.split("#")[0].split()[1:] for line in PAGE.splitlines() if line.startswith("unpool ")]
-    assert len(commands) == 8
+    assert len(commands) == 10
     for words in commands:
         done = invoke(*words)
         assert done.exit_code == 0, (words, done.output, done.stderr)

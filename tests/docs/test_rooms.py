@@ -75,12 +75,13 @@ INNER = {
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
-        "links", "strides", "grid", "walk", "images", "blending", "rules", "tracing", "memory", "tiling", "tiler",
-        "fitting", "run", "smallest", "overview",
+        "links", "strides", "grid", "walk", "images", "windows", "bands", "blending", "rules", "tracing", "memory",
+        "tiling", "tiler", "fitting", "run", "smallest", "overview",
     ),
     "runtime/streams": (
-        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_arrays", "nifti",
-        "tiff_pages", "tiff", "opening", "journal", "unfinished", "flow", "progress", "result", "job", "run",
+        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_arrays", "nifti_header",
+        "nifti", "tiff_pages", "tiff", "opening", "journal", "record", "earlier", "unfinished", "flow", "progress",
+        "result", "work", "doing", "job", "run", "blend",
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (

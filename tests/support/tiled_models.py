@@ -6,10 +6,12 @@ import hypothesis.strategies as st
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+import unpool
+
 CHANNELS = 2
 LAYERS = (
     "conv", "same_conv", "strided_conv", "pool", "average", "grow", "unpool", "pad", "crop", "resize", "shuffle",
-    "skip",
+    "skip", "join", "indices", "branches",
 )  # fmt: skip
 
 
@@ -20,6 +22,29 @@ class Builder:
         self.rank, self.draw = rank, draw
         self.nodes, self.weights, self.outputs = [], [], []
         self._random = np.random.default_rng(draw(st.integers(0, 999)))
+        sizes = [draw(st.integers(*((40, 90), (26, 44), (18, 24))[rank - 1])) for _ in range(rank)]
+        self.feed = {"x": self.image(sizes)}
+
+    def image(self, sizes):
+        """Small whole numbers; a batch of one."""
+        return self._random.integers(-9, 10, (1, CHANNELS, *sizes)).astype(np.float32)
+
+    def sizes(self, x):
+        """The spatial sizes of a value, as a session makes it."""
+        session = unpool.InferenceSession(self.model({x: TensorProto.FLOAT}), index_space="output", exact=True)
+        return session.run(None, self.feed)[0].shape[2:]
+
+    def model(self, outputs):
+        """What was built so far, with outputs of these types; all spatial sizes are free."""
+        free = [None] * self.rank
+        graph = helper.make_graph(
+            self.nodes,
+            "tiled",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, *free]) for name in self.feed],
+            [helper.make_tensor_value_info(name, kind, [None, None, *free]) for name, kind in outputs.items()],
+            self.weights,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def node(self, operator, *inputs, outputs=1, **attributes):
         """Add a node; its first output's name, or the names of all."""
@@ -127,28 +152,55 @@ class Builder:
         parts = self.node("Split", joined, outputs=2, axis=1)
         return self.clip(self.node("Sub", *parts))
 
+    def join(self, x):
+        """Another input of the same size, added."""
+        if x in self.feed:
+            return self.node("Neg", x)
+        name = f"x{len(self.feed)}"
+        self.feed[name] = self.image(self.sizes(x))
+        return self.clip(self.node("Add", x, name))
+
+    def indices(self, x):
+        """A pool whose indices leave the model."""
+        pooled, indices = self.node("MaxPool", x, outputs=2, **self.windows(2, ceil_mode=self.draw(st.integers(0, 1))))
+        self.outputs.append(indices)
+        return pooled
+
+    def branches(self, x):
+        """Down and up again beside a shorter way of another halo, both cropped to one size."""
+        down = self.pool(self.convolved("Conv", x, self.windows(1)))
+        strides = next(list(one.ints) for one in self.nodes[-1].attribute if one.name == "strides")
+        up = self.convolved("ConvTranspose", down, {"kernel_shape": strides, "strides": strides})
+        side = self.convolved("Conv", x, {"kernel_shape": [1] * self.rank, "pads": self.axes(0, 1) * 2})
+        return self.joined(up, side)
+
+    def joined(self, one, other):
+        """The sum of two values, of which the larger one is cropped along each axis."""
+        less = [size - smaller for size, smaller in zip(self.sizes(one), self.sizes(other), strict=True)]
+        return self.clip(self.node("Add", self.cropped(one, less), self.cropped(other, [-size for size in less])))
+
+    def cropped(self, x, less):
+        """So many elements less along each axis, on both sides; none where the number is negative."""
+        starts = [max(0, one) // 2 for one in less]
+        ends = [first - max(0, one) or 2**31 for first, one in zip(starts, less, strict=True)]
+        return self.node("Slice", x, *map(self.constant, (starts, ends, list(range(2, 2 + self.rank)))))
+
 
 @st.composite
 def tiled_models(draw):
-    """A model of up to four layers with one or two outputs, and an image for it."""
-    rank = draw(st.sampled_from([1, 2, 2, 2, 3]))
-    builder = Builder(rank, draw)
+    """A model of up to four layers with one output or several, and what it gets."""
+    builder = Builder(draw(st.sampled_from([1, 2, 2, 2, 3])), draw)
     x = "x"
     for name in draw(st.lists(st.sampled_from(LAYERS), min_size=1, max_size=4)):
         x = getattr(builder, name)(x)
         if draw(st.booleans()):
             builder.outputs.append(x)
     builder.outputs.append(x)
-    free = [None] * (rank + 2)
-    outputs = dict.fromkeys(builder.outputs)
-    graph = helper.make_graph(
-        builder.nodes,
-        "tiled",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, CHANNELS, *free[2:]])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, free) for name in outputs],
-        builder.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    sizes = [draw(st.integers(*((40, 90), (26, 44), (18, 24))[rank - 1])) for _ in range(rank)]
-    image = np.random.default_rng(draw(st.integers(0, 999))).integers(-9, 10, (1, CHANNELS, *sizes))
-    return model, image.astype(np.float32)
+    kinds = {name: kind_of(name) for name in builder.outputs}
+    return builder.model(kinds), builder.feed
+
+
+def kind_of(name):
+    """The type of a value: that of indices for the second output of a MaxPool."""
+    is_index = name.startswith("MaxPool") and name.endswith("_1")
+    return TensorProto.INT64 if is_index else TensorProto.FLOAT

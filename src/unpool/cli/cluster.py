@@ -40,7 +40,7 @@ def run(request: Request, scheduler: str) -> Outcome:
             tile,
             client=client,
             to=str(request.output.path.absolute()),
-            outputs=None if request.wanted is None else [request.wanted],
+            outputs=request.wanted or None,
             layout=request.rule.layout.upper(),
             threads=request.session.threads or 1,
         )

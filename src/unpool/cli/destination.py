@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unpool.cli.exits import UsageError
-from unpool.cli.suffixes import suffix_of
+from unpool.cli.safe_names import safe_names
+from unpool.cli.suffixes import stem_of, suffix_of
 
 SUFFIXES = {
     ".npy": "npy",
@@ -53,6 +54,18 @@ class Destination:
                 "Give a folder, with / at its end if it is new, and --format."
             )
         return {stems[0]: self.path}
+
+
+def files_of(place: Path, form: str, outputs: Sequence[str]) -> dict[Path, list[str]]:
+    """File -> outputs in it: all in one .npz; otherwise each in a file of its own, with its name if there are several.
+
+    >>> [path.name for path in files_of(Path("masks/a.npy"), "npy", ["y", "head/z"])]
+    ['a.y.npy', 'a.head_z.npy']
+    """
+    if form == "npz" or len(outputs) == 1:
+        return {place: list(outputs)}
+    stem, names = stem_of(place), safe_names(outputs)
+    return {place.with_name(f"{stem}.{names[name]}.{form}"): [name] for name in outputs}
 
 
 def destination(text: str) -> Destination:

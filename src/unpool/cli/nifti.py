@@ -20,6 +20,7 @@ from unpool.cli.bounds import check_claim, check_pixels
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.picture import Picture
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+from unpool.runtime.streams.nifti_header import header_like, spatial_shape
 
 GZIP = b"\x1f\x8b"
 SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
@@ -27,9 +28,6 @@ FURTHEST = 2**24
 """Bytes before the first voxel at most; between it and the header are notes, which are not read."""
 COLOURS = {128: 3, 2304: 4}
 """Types of the header that hold 8-bit colours, and their channels."""
-UNPLACED = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
-TOLD = ("descrip", "aux_file")
-"""Fields that describe the patient and the values of the input, not where they are."""
 
 _quiet = logging.getLogger("unpool.cli.nifti")
 _quiet.setLevel(logging.CRITICAL)
@@ -91,7 +89,7 @@ def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, w
     """
     nibabel = _nibabel(f".{form}")
     values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
-    header = _header_for(nibabel, values, space, where)
+    header = header_like(space, values.shape, values.dtype, where)
     kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     image = kind(values, header.get_best_affine(), header)
     if form == "nii":
@@ -139,7 +137,7 @@ def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:
 
 def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
     """Spatial axes and channels; axes of one element between them, such as time, are left out."""
-    shape = (*_spatial(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
+    shape = (*spatial_shape(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
     is_slice = spatial_rank == 2 and shape[2] == 1
     if len(shape) > 4 or not (is_slice or spatial_rank == 3):
         expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
@@ -156,30 +154,6 @@ def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:
     if pixels.dtype.kind not in "uif":
         raise UnsupportedError(f"{where}: .nii holds integers and floats, got {pixels.dtype}. Write .npy.")
     return pixels
-
-
-def _header_for(nibabel: Any, values: NDArray[Any], space: Any, where: str) -> Any:
-    if space is None:
-        header = nibabel.Nifti1Header()
-    else:
-        header = space.copy()
-        rank = min(len(space.get_data_shape()), 3)
-        if _spatial(values.shape) != _spatial(space.get_data_shape()):
-            raise ShapeError(
-                f"{where}: .nii keeps the place of the input's {_text(space.get_data_shape()[:rank])} voxels, "
-                f"the output has {_text(values.shape[:rank])}. Write .npy."
-            )
-        for name in (*UNPLACED, *TOLD):
-            header[name] = np.zeros_like(header[name])
-    header.set_data_dtype(values.dtype)
-    header.set_data_shape(values.shape)
-    header.set_slope_inter(1, 0)
-    header.set_data_offset(0)
-    return header
-
-
-def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (*shape, 1, 1, 1)[:3]
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unpool.cli.destination import write_stdout
+from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import MissingExtraError, UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
@@ -24,10 +24,15 @@ from unpool.cli.tiles import run_model
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
+from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
+
+
+Files: TypeAlias = Mapping[Path, Sequence[str]]
+"""The files of an item, and the outputs in each."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +115,19 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
     runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, session, said), progress)
-    places = request.output.targets([item.stem for item in found.items], request.format)
+    places = _places(request, found.items, wanted)
     read = [request.model, *outside(request.model).paths(request.model)]
-    _keep_sources(places.values(), [*read, *(path for item in found.items for path in item.paths)])
+    written = [place for files in places.values() for place in files]
+    _keep_sources(written, [*read, *(path for item in found.items for path in item.paths)])
     _check_pictures(request, found.items)
-    for place in places.values():
+    for place in written:
         if place.parent.exists() and request.format != "zarr":
             place_of(place)
     return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
 
 
 def _write_all(
-    runner: "_Runner", items: Sequence[Item], places: Mapping[str, Path], failed: list[Failure]
+    runner: "_Runner", items: Sequence[Item], places: Mapping[str, Files], failed: list[Failure]
 ) -> list[Result]:
     """The results of all items, whose files appear together; what goes wrong with one is added to `failed`."""
     request, results = runner.request, []
@@ -130,7 +136,7 @@ def _write_all(
             files.make_folder(request.output.path)
         for item in runner.progress.items(items):
             try:
-                results.append(runner.one(item, places[item.stem], files))
+                results += runner.one(item, places[item.stem], files)
             except (UsageError, WriteError, MissingExtraError):
                 raise
             except UnpoolError as error:
@@ -163,15 +169,25 @@ class _Runner:
     drawn: Drawn
     progress: Progress
 
-    def one(self, item: Item, place: Path, files: FileSet) -> Result:
-        """Run one item into one file, or into standard output."""
+    def one(self, item: Item, places: Files, files: FileSet) -> list[Result]:
+        """Run one item into its files, or into standard output."""
         if takes_windows(self.request, item, self.session, self.wanted):
-            return self._by_windows(item, place)
+            return self._by_windows(item, places)
         feed = read_feed(item, self.slots, self.rule)
         begin = time.perf_counter()
         outputs = self._outputs(feed, item)
         seconds = time.perf_counter() - begin
-        arrays = elements(dict(zip(self.wanted, outputs, strict=True)))
+        made = dict(zip(self.wanted, outputs, strict=True))
+        return [
+            self._write(item, feed, place, {name: made[name] for name in names}, files, seconds)
+            for place, names in places.items()
+        ]
+
+    def _write(
+        self, item: Item, feed: Feed, place: Path, outputs: Mapping[str, Any], files: FileSet, seconds: float
+    ) -> Result:
+        """Write one file."""
+        arrays = elements(outputs)
         if self.request.output.is_stdout:
             content = io.BytesIO()
             written, areas = write_result(content, self.request, arrays, feed.picture, self.drawn)
@@ -194,14 +210,19 @@ class _Runner:
                 raise
             raise ShapeError(f"{item.label}: {told}") from error
 
-    def _by_windows(self, item: Item, place: Path) -> Result:
+    def _by_windows(self, item: Item, places: Files) -> list[Result]:
         """Run one item over windows of files."""
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
-        done, notes = run_over_windows(self.session, request, item, self.slots, place, self.progress.told)
-        held = {self.wanted[0]: (done.shape, str(done.dtype))}
+        targets = {name: place for place, (name,) in places.items()}
+        done, notes = run_over_windows(self.session, request, item, self.slots, targets, self.progress.told)
         seconds = time.perf_counter() - begin
-        return Result(item.label, place, held, seconds, notes=tuple(notes), progress=done.progress)
+
+        def result(name: str, file: WrittenFile) -> Result:
+            held = {name: (file.shape, str(file.dtype))}
+            return Result(item.label, file.path, held, seconds, notes=tuple(notes), progress=done.progress)
+
+        return [result(name, file) for name, file in done.files.items()]
 
 
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:
@@ -215,13 +236,28 @@ def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:
 
 
 def _names(request: Request, names: Sequence[str]) -> list[str]:
-    if request.wanted is not None:
-        if request.wanted not in names:
-            raise UnpoolError(f"--output-name {request.wanted}: the model has outputs {', '.join(names)}. Choose one.")
-        return [request.wanted]
-    if len(names) > 1 and (request.format != "npz" or request.makes_classes):
-        raise UsageError(f"the model has outputs {', '.join(names)}. Choose one with --output-name, or write .npz.")
-    return list(names)
+    for name in request.wanted:
+        if name not in names:
+            raise UnpoolError(f"--output-name {name}: the model has outputs {', '.join(names)}. Choose one.")
+    chosen = list(dict.fromkeys(request.wanted)) or list(names)
+    takes_several = (request.format == "npz" or request.output.is_folder) and not request.makes_classes
+    if len(chosen) > 1 and not takes_several:
+        raise UsageError(
+            f"the model has outputs {', '.join(chosen)}. Choose one with --output-name, write .npz, or give a folder, "
+            "with / at its end if it is new, for a file of each; --argmax and --overlay take one."
+        )
+    return chosen
+
+
+def _places(request: Request, items: Sequence[Item], wanted: Sequence[str]) -> dict[str, Files]:
+    """By item, its files."""
+    targets = request.output.targets([item.stem for item in items], request.format)
+    places: dict[str, Files] = {stem: files_of(place, request.format, wanted) for stem, place in targets.items()}
+    named = [place for files in places.values() for place in files]
+    if len(set(named)) < len(named):
+        twice = next(place for place in named if named.count(place) > 1)
+        raise UsageError(f"-o: {twice} would be written twice. Run the inputs apart, or rename one.")
+    return places
 
 
 def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:

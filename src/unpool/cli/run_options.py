@@ -17,7 +17,7 @@ class Request:
     """One command line.
 
     Attributes:
-        wanted: the name of an output.
+        wanted: the names of outputs; none for all.
         form: the format of the files in a folder, or of standard output.
         keep_going: leave out what cannot be read or does not fit, also where it is the only input.
         resume: go on with an unfinished run.
@@ -29,7 +29,7 @@ class Request:
     output: Destination
     rule: PixelRule = field(default_factory=PixelRule)
     session: SessionOptions = field(default_factory=SessionOptions)
-    wanted: str | None = None
+    wanted: tuple[str, ...] = ()
     argmax: bool = False
     overlay: bool = False
     classes: tuple[str, ...] | None = None
@@ -60,7 +60,7 @@ class Request:
     @property
     def may_take_windows(self) -> bool:
         """Whether what is asked for can be written window by window."""
-        is_plain = not self.overlay and self.tiles.blend is None and not self.output.is_stdout
+        is_plain = not self.overlay and not self.output.is_stdout
         return self.format in WINDOW_FORMATS and is_plain
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class Request:
         if self.needs_windows and not self.may_take_windows:
             what = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
             raise UsageError(
-                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay, --blend and -o -. Leave them out."
+                f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay and -o -. Leave them out."
             )
         if self.classes is not None and not self.makes_classes:
             raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")

@@ -23,8 +23,10 @@ from unpool.cli.tiles import AUTO
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.streams import opening
 from unpool.runtime.streams.arrangement import Shape, Slices, channel_axis
+from unpool.runtime.streams.blend import blend
+from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.run import Finished, run
+from unpool.runtime.streams.run import run
 from unpool.runtime.streams.source import Source as Stored
 
 if TYPE_CHECKING:
@@ -65,9 +67,9 @@ class PixelSource:
         return tuple(found)
 
     @property
-    def affine(self) -> NDArray[Any] | None:
-        """Where the voxels are, if the file says it."""
-        return self.source.affine
+    def space(self) -> Any:
+        """The header that says where the voxels are, if the file has one."""
+        return self.source.space
 
     @property
     def ndim(self) -> int:
@@ -108,7 +110,7 @@ def takes_windows(request: Request, item: Item, session: "InferenceSession", wan
     if needs and not request.may_take_windows:
         raise UsageError(
             f"-o {request.output.path}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
-            "without --overlay and --blend. Choose another output."
+            "without --overlay. Choose another output."
         )
     kinds = {value.name: value.type for value in session.get_outputs()}
     is_plain = all(kinds[name].startswith(tuple(f"tensor({kind}" for kind in WRITTEN_TYPES)) for name in wanted)
@@ -116,25 +118,38 @@ def takes_windows(request: Request, item: Item, session: "InferenceSession", wan
 
 
 def run_over_windows(
-    session: "InferenceSession", request: Request, item: Item, slots: Mapping[str, Slot], place: Path, told: Told
+    session: "InferenceSession",
+    request: Request,
+    item: Item,
+    slots: Mapping[str, Slot],
+    places: Mapping[str, Path],
+    told: Told,
 ) -> tuple[Finished, list[str]]:
-    """Run one item; what was written, and what was taken for granted about pixels."""
+    """Run one item into a file by output; what was written, and what was taken for granted about pixels."""
     notes: list[str] = []
     feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
     with _ending_at_once():
-        done = run(
-            session,
-            feed,
-            place,
-            AUTO if request.tiles.size is None else request.tiles.size,
-            output=request.wanted,
-            argmax=request.argmax,
-            max_memory=request.tiles.memory,
-            layout=request.rule.layout.upper(),
-            resume=request.resume,
-            told=told,
-        )
+        done = _run(session, request, feed, places, told)
+    if done.was_complete:
+        notes.append(f"{done.path} was already complete; nothing was computed")
     return done, list(dict.fromkeys(notes))
+
+
+def _run(
+    session: "InferenceSession", request: Request, feed: Mapping[str, Any], places: Mapping[str, Path], told: Told
+) -> Finished:
+    """In exact tiles, or in windows that are averaged."""
+    tiles = request.tiles
+    words: dict[str, Any] = {
+        "argmax": request.argmax,
+        "max_memory": tiles.memory,
+        "layout": request.rule.layout.upper(),
+        "resume": request.resume,
+        "told": told,
+    }
+    if tiles.blend is not None and isinstance(tiles.size, tuple):
+        return blend(session, feed, places, tiles.size, overlap=tiles.overlap, mode=tiles.blend, **words)
+    return run(session, feed, places, AUTO if tiles.size is None else tiles.size, **words)
 
 
 def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
@@ -160,7 +175,7 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
         slot.check_shape(found.shape, str(source))
         return found
     pixels = PixelSource(found, slot, rule)
-    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.affine is not None)
+    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.space is not None)
     slot.check_shape(pixels.shape, str(source))
     return pixels
 

@@ -42,8 +42,8 @@ def blended(tiles: TileOptions, blend: str | None, overlap: float | None) -> Til
     return replace(tiles, blend=blend, overlap=TileOptions.overlap if overlap is None else overlap)
 
 
-def tile_options(tile: str | None, memory: str | None) -> TileOptions:
-    """What `--tile` and `--max-memory` ask for; a limit alone asks for tiles that keep it.
+def tile_options(tile: str | None, memory: str | None, *, is_blended: bool = False) -> TileOptions:
+    """What `--tile` and `--max-memory` ask for; a limit alone asks for tiles that keep it, and bounds blended ones.
 
     >>> tile_options("512x384", None).size, tile_options(None, "2GiB").memory
     ((512, 384), 2147483648)
@@ -51,12 +51,12 @@ def tile_options(tile: str | None, memory: str | None) -> TileOptions:
     most = None if memory is None else _bytes(memory)
     if tile is None or tile == AUTO:
         return TileOptions(AUTO if tile or memory else None, most)
-    if memory is not None:
+    if memory is not None and not is_blended:
         raise UsageError(f"--max-memory: chooses the size of tiles, --tile {tile} says it. Leave one of them out.")
     parts = tile.lower().split("x")
     if not all(part.isdecimal() and int(part) for part in parts):
         raise UsageError(f"--tile: expected auto or sizes such as 512x512 or 64x128x128, got {tile!r}.")
-    return TileOptions(tuple(map(int, parts)))
+    return TileOptions(tuple(map(int, parts)), most)
 
 
 def _bytes(text: str) -> int:

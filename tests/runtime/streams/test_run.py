@@ -9,9 +9,9 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, streams
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
-from unpool.runtime.streams import run as running
+from unpool.runtime.streams import job as working
+from unpool.runtime.streams.earlier import folder_of
 from unpool.runtime.streams.journal import Journal
-from unpool.runtime.streams.unfinished import folder_of
 
 IMAGE = np.random.default_rng(5).random((1, 3, 45, 62), np.float32)
 IMAGE[:, :, :20, :24] = 0
@@ -56,7 +56,7 @@ def test_ended_runs_go_on_to_the_same_bytes(session, ending, tmp_path):
     last = streams.run(session, {"x": IMAGE}, made, TILE, resume=True)
     assert last.progress.resumed >= 6
     assert content(made) == content(whole)
-    assert not folder_of(made).exists()
+    assert not folder_of({"y": made}).exists()
     if ending == ".npy":
         np.testing.assert_array_equal(np.load(made), session.run(None, {"x": IMAGE})[0])
 
@@ -65,15 +65,15 @@ def unfinished(session, folder, tiles=4):
     """A run that was ended, into y.npy."""
     with pytest.raises(StoppedError):
         streams.run(session, {"x": IMAGE}, folder / "y.npy", TILE, told=stop_after(tiles))
-    return folder_of(folder / "y.npy")
+    return folder_of({"y": folder / "y.npy"})
 
 
 def test_a_tile_counts_by_its_content(session, tmp_path):
     """A tile whose data are not what the journal says is run again; so is one whose line was cut short."""
     part = unfinished(session, tmp_path)
-    data = bytearray((part / "data.npy").read_bytes())
+    data = bytearray((part / "y.npy").read_bytes())
     data[128:136] = b"damaged!"
-    (part / "data.npy").write_bytes(data)
+    (part / "y.npy").write_bytes(data)
     lines = (part / "journal").read_bytes().splitlines(keepends=True)
     (part / "journal").write_bytes(b"".join(lines[:-1]) + lines[-1][:-3])
     done = streams.run(session, {"x": IMAGE}, tmp_path / "y.npy", TILE, resume=True)
@@ -86,7 +86,7 @@ def test_what_ends_between_the_last_tile_and_the_name_goes_on(session, tmp_path)
     part, kept = unfinished(session, tmp_path, TILES), tmp_path / "kept"
     shutil.copytree(part, kept)
     streams.run(session, {"x": IMAGE}, tmp_path / "y.npy", TILE, resume=True)
-    (kept / "data.npy").unlink()
+    (kept / "y.npy").unlink()
     kept.rename(part)
     done = streams.run(session, {"x": IMAGE}, tmp_path / "y.npy", TILE, resume=True)
     assert (done.progress.resumed, part.exists()) == (TILES, False)
@@ -127,14 +127,14 @@ def test_the_limit_of_memory_chooses_tiles_of_one_shape(session, tmp_path, monke
     """A limit cuts the image, and what every tile reads has one shape, so that memory for one serves all."""
     monkeypatch.setattr("unpool.runtime.tiles.fitting.taken", lambda: 0)
     read = set()
-    plain = running.read_tile
+    plain = working.read_tile
 
     def noted(tile, feed):
         found = plain(tile, feed)
         read.add(found["x"].shape)
         return found
 
-    monkeypatch.setattr(running, "read_tile", noted)
+    monkeypatch.setattr(working, "read_tile", noted)
     image = np.random.default_rng(1).random((1, 1, 1003, 1501), np.float32)
     done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=125 << 20)
     assert done.progress.tiles > 1

@@ -9,6 +9,8 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, tiles
 from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.tiles.bands import Blended
+from unpool.runtime.tiles.windows import Blending, windows_of
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,31 @@ def test_blended_windows_are_those_of_monai(monai, text, shape, options):
         one = one[0] if isinstance(one, tuple) else one
         assert made[name].shape == tuple(one.shape)
         np.testing.assert_allclose(made[name], one.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def averages(windows, left):
+    """By band, the averages of windows of which each gives its own numbers, if these bands are left."""
+    blended, found = Blended(windows, ["y"]), {}
+    for run in windows.runs(left):
+        made = [np.random.default_rng([run.band, *start]).random((2, *windows.roi), np.float32) for start in run.starts]
+        parts = blended.add(run, [np.stack(made)])
+        if parts is not None:
+            found[run.band] = parts["y"]
+    return found
+
+
+def test_any_bands_can_be_left():
+    """Whichever bands are wanted, these are given and no others, and each has the bits that it has among all."""
+    random = np.random.default_rng(3)
+    for overlap in (0.0, 0.25, 0.5, 0.8):
+        windows = windows_of({"x": (2, 2, 37, 19)}, Blending((10, 8), overlap=overlap, mode="gaussian"), "NCHW")
+        whole = averages(windows, range(len(windows)))
+        for _ in range(5):
+            left = set(random.choice(len(windows), 1 + random.integers(len(windows)), replace=False).tolist())
+            made = averages(windows, left)
+            assert set(made) == left
+            for band in left:
+                np.testing.assert_array_equal(made[band], whole[band])
 
 
 def test_arguments_out_of_range_are_errors():

@@ -6,25 +6,54 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from onnx import helper, numpy_helper
 
 import unpool
+from tests.runtime.tiles.exactness import Tally, assert_exact
 from tests.support import models
 from tests.support.tiled_models import tiled_models
+from tests.support.tiled_networks import segnets, u_nets
 from unpool import tiles
 
+SAMPLE = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+"""Few of the models that `python -m tests.runtime.tiles` goes through."""
 
-@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+
+@settings(SAMPLE, max_examples=20)
 @given(tiled_models(), st.data())
 def test_random_graphs_give_the_same_bits(drawn, data):
-    """Whatever the layers, their pads and the sizes: all outputs of all tiles, put together, are those of the image."""
-    model, image = drawn
-    session = unpool.InferenceSession(model, index_space="output", exact=True)
-    tile = data.draw(st.lists(st.integers(1, 20), min_size=image.ndim - 2, max_size=image.ndim - 2))
-    expected = session.run(None, {"x": image})
-    made = tiles.run(session, {"x": image}, tile)
-    for value, whole in zip(session.get_outputs(), expected, strict=True):
-        np.testing.assert_array_equal(made[value.name], whole)
+    """Whatever the layers, their pads, the inputs and the sizes: all outputs of all tiles are those of the image."""
+    assert_exact(drawn, data, Tally())
+
+
+@settings(SAMPLE, max_examples=6)
+@given(segnets(), st.data())
+def test_segnets_give_the_same_bits(drawn, data):
+    """Pools with indices and their unpools, of which none leaves its tile, and skips."""
+    assert_exact(drawn, data, Tally())
+
+
+@settings(SAMPLE, max_examples=6)
+@given(u_nets(), st.data())
+def test_u_nets_over_three_axes_give_the_same_bits(drawn, data):
+    """Levels that shrink and grow, joined with skips, of which each sees another distance."""
+    assert_exact(drawn, data, Tally())
+
+
+def test_a_tile_to_which_nothing_is_left_gives_nothing():
+    """One output ends before the image along one axis, the other along the other axis: their last corner is empty."""
+    model = models.model(
+        """corner (float[1, 1, h, w] x) => (float[1, 1, a, w] high, float[1, 1, h, b] wide) {
+            low = Slice (x, zero, short, rows)
+            high = Neg (low)
+            left = Slice (x, zero, short, columns)
+            wide = Neg (left)
+        }""",
+        zero=np.int64([0]),
+        short=np.int64([-8]),
+        rows=np.int64([2]),
+        columns=np.int64([3]),
+    )
+    assert_same(model, {"x": whole_numbers(1, 1, 16, 16)}, (4, 4))
 
 
 def assert_same(model, feed, tile, **options):
@@ -39,39 +68,6 @@ def assert_same(model, feed, tile, **options):
 def whole_numbers(*shape):
     """Numbers whose sums are exact in any order."""
     return np.random.default_rng(shape).integers(-2, 3, shape).astype(np.float32)
-
-
-def test_segnet_gives_the_same_bits():
-    """Two levels of pools with indices, their unpools, a skip and a ConvTranspose, for several sizes and tiles."""
-    model = models.segnet(size="h, w")
-    for tensor in model.graph.initializer:
-        plain = np.ones(tensor.dims, np.float32) if tensor.name.endswith("v") else whole_numbers(*tensor.dims)
-        tensor.CopyFrom(numpy_helper.from_array(plain, tensor.name))
-    for node in model.graph.node:
-        if node.op_type == "BatchNormalization":
-            node.attribute.append(helper.make_attribute("epsilon", 0.0))
-    for height, width, tile in ((44, 58, (8, 10)), (38, 40, (2, 40)), (30, 64, (64, 14))):
-        assert_same(model, {"image": whole_numbers(1, 3, height, width)}, tile)
-
-
-def test_u_net_over_three_axes_gives_the_same_bits():
-    """Levels that shrink and grow, joined by Concat, of which each sees another distance."""
-    model = models.model(
-        """unet (float[1, 2, d, h, w] x) => (float[1, 2, d, h, w] y) {
-            a = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, w1)
-            p = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (a)
-            b = Conv <pads = [1, 1, 1, 1, 1, 1]> (p, w2)
-            g = ConvTranspose <strides = [2, 2, 2]> (b, w3)
-            j = Concat <axis = 1> (a, g)
-            y = Conv <pads = [1, 1, 1, 1, 1, 1]> (j, w4)
-        }""",
-        w1=whole_numbers(2, 2, 3, 3, 3),
-        w2=whole_numbers(3, 2, 3, 3, 3),
-        w3=whole_numbers(3, 2, 2, 2, 2),
-        w4=whole_numbers(2, 4, 3, 3, 3),
-    )
-    for sizes, tile in (((20, 14, 18), (6, 4, 8)), ((16, 22, 12), (16, 8, 4))):
-        assert_same(model, {"x": whole_numbers(1, 2, *sizes)}, tile)
 
 
 def test_inputs_and_outputs_of_different_strides():

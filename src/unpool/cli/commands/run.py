@@ -32,7 +32,14 @@ def run(
     model: ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help=OUTPUT_HELP)],
-    output_name: Annotated[str | None, typer.Option(metavar="NAME", help="The model's output to write.")] = None,
+    output_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model's output to write; several for .npz, or for a folder with a file for each.",
+            show_default="all",
+        ),
+    ] = None,
     white: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +97,9 @@ def run(
     max_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Memory of the process at most, e.g. 2GiB, for --tile auto.", show_default="half of it"
+            metavar="SIZE",
+            help="Memory of the process at most, e.g. 2GiB, for --tile auto and --blend.",
+            show_default="half of it",
         ),
     ] = None,
     keep_going: Annotated[
@@ -156,14 +165,14 @@ def run(
                 layout=layout,
             ),
             session=SessionOptions(compat, index_space, exact, threads, provider),
-            wanted=output_name,
+            wanted=tuple(output_name or ()),
             argmax=argmax,
             overlay=overlay,
             classes=names,
             palette=None if palette is None else parsed(colours("--palette", palette)),
             alpha=alpha,
             form=form,
-            tiles=blended(tile_options(tile, max_memory), blend, overlap),
+            tiles=blended(tile_options(tile, max_memory, is_blended=blend is not None), blend, overlap),
             resume=resume,
             level=level,
             keep_going=keep_going,

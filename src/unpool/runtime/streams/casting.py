@@ -38,10 +38,9 @@ class Cast:
         return self.source.shape
 
     @property
-    def affine(self) -> Array | None:
-        """From voxels to millimetres, where the source has it."""
-        found: Array | None = getattr(self.source, "affine", None)
-        return found
+    def space(self) -> Any:
+        """The header that says where voxels are, where the source has one."""
+        return getattr(self.source, "space", None)
 
     def __getitem__(self, slices: Slices) -> Array:
         """A window."""

@@ -1,35 +1,37 @@
-"""What a run over files has to do: which tiles, from where, what is written of them, and all that depends on."""
+"""A run in exact tiles: which tiles, from where, what is written of them, and all that depends on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import onnxruntime
 
 from unpool.errors import UnpoolError
-from unpool.runtime.streams.arrangement import Array, whole
-from unpool.runtime.streams.casting import cast_source
-from unpool.runtime.streams.flow import AHEAD
-from unpool.runtime.streams.identity import array_identity, session_identity
+from unpool.runtime.streams.arrangement import Shape, Slices
+from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings
-from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.result import Result, result_of
+from unpool.runtime.streams.result import Result, Whole, result_of
+from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.work import (
+    BESIDES,
+    IN_HANDS,
+    Made,
+    Stage,
+    identities,
+    read_uncut,
+    sources_of,
+    space_of,
+)
 from unpool.runtime.tiles.fitting import fitted
+from unpool.runtime.tiles.run import compute_tile, read_tile
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Tiling
+from unpool.runtime.tiles.tiling import Tile, Tiling
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 AUTO = "auto"
-
-IN_HANDS = 2 + AHEAD
-"""Tiles that are in memory at a time between two stages: in the hands of both, and those that wait."""
-
-BESIDES = 96 << 20
-"""Bytes for what the first tile loads: machine code, compressors, threads and their buffers."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,12 @@ class Asked:
 
     tile: Sequence[int] | str
     max_memory: int | None
-    output: str | None
+    outputs: Sequence[str]
     argmax: bool
     layout: str
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", list(self.outputs))
         if isinstance(self.tile, str):
             if self.tile != AUTO:
                 raise UnpoolError(f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Correct it.')
@@ -52,21 +55,50 @@ class Asked:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done.
+    """What is to be done; a part of it is a tile.
 
     Attributes:
         session: that runs the tiles.
         tiling: of the image.
         feed: every input; those that are not cut are arrays.
-        result: what is written.
-        settings: all that the result depends on, as it is written into a journal.
+        results: by output, what is written.
+        settings: all that the results depend on, as it is written into a journal.
     """
 
     session: "InferenceSession"
     tiling: Tiling
     feed: Mapping[str, Any]
-    result: Result
+    results: Mapping[str, Result]
     settings: Settings
+
+    @property
+    def written(self) -> dict[str, Written]:
+        """By output, what goes into its file."""
+        return {name: result.written for name, result in self.results.items()}
+
+    def __len__(self) -> int:
+        return len(self.tiling)
+
+    def windows(self, part: int) -> dict[str, Slices]:
+        """Where a tile goes in the files of the outputs to which it gives something."""
+        return {name: self.results[name].window(slices) for name, slices in self.tiling[part].filled.items()}
+
+    def items(self, left: Collection[int]) -> Iterable[Tile]:
+        """The tiles that are left."""
+        return (tile for tile in self.tiling if tile.number in left)
+
+    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
+        """Read a tile, and compute it."""
+
+        def read(tile: Tile) -> tuple[Tile, Any]:
+            return tile, read_tile(tile, self.feed)
+
+        def compute(given: tuple[Tile, Any]) -> Made:
+            tile, read = given
+            made = compute_tile(self.session, self.tiling, tile, read, options)
+            return tile.number, {name: self.results[name].of(made[name]) for name in tile.filled}
+
+        return read, compute
 
 
 def job(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, earlier: Settings | None) -> Job:
@@ -76,58 +108,31 @@ def job(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, earl
         session: that runs the tiles.
         feed: every input by name.
         asked: by the caller.
-        earlier: the settings of an unfinished run, whose tiles are taken again where they were chosen by memory.
+        earlier: the settings of an earlier run, whose tiles are taken again where they were chosen by memory.
 
     Raises:
-        UnpoolError: an input is missing or of another type, or the output is not one of the model's.
+        UnpoolError: an input is missing or of another type, or an output is not one of the model's.
     """
-    sources = _sources(session, feed, asked.layout)
-    name = _output(session, asked.output)
-    tiler = Tiler(session, layout=asked.layout, outputs=[name])
+    sources = sources_of(session, feed, asked.layout)
+    tiler = Tiler(session, layout=asked.layout, outputs=asked.outputs)
     shapes = {key: tuple(source.shape) for key, source in sources.items()}
-    cell = _cell(tiler, sources, name, asked, earlier)
+    cell = _cell(tiler, sources, asked, earlier)
     tiling = tiler.tiling(shapes, cell, is_even=asked.tile == AUTO)
-    affines = (getattr(source, "affine", None) for source in sources.values())
-    affine = next((found for found in affines if found is not None), None)
-    result = result_of(session, tiling, name, argmax=asked.argmax, affine=affine)
+    space = space_of(sources)
+    results = {name: result_of(session, _whole(tiling, name), argmax=asked.argmax, space=space)
+               for name in asked.outputs}  # fmt: skip
     settings = {
         **session_identity(session),
-        "inputs": {key: _identity(source) for key, source in sources.items()},
+        "inputs": identities(sources),
         **asdict(asked),
         "cell": [int(length) for length in cell],
-        "type": result.written.dtype.str,
-        "shape": list(result.written.shape),
+        "types": [result.written.dtype.str for result in results.values()],
+        "shapes": [list(result.written.shape) for result in results.values()],
     }
-    uncut = {key: _whole(source) for key, source in sources.items() if key not in tiling.inputs}
-    return Job(session, tiling, {**sources, **uncut}, result, settings)
+    return Job(session, tiling, read_uncut(sources, tiling.inputs), results, settings)
 
 
-def _sources(session: "InferenceSession", feed: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Every input as something with a shape that gives windows."""
-    values = {value.name: value for value in session.get_inputs()}
-    if set(values) != set(feed):
-        raise UnpoolError(
-            f"feed: expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}. Correct it."
-        )
-    found: dict[str, Any] = {}
-    for name, given in feed.items():
-        source = given
-        if isinstance(given, (str, Path)):
-            source = open_source(given, rank=len(values[name].shape or ()), layout=layout)
-        elif not hasattr(given, "shape"):
-            source = np.asarray(given)
-        found[name] = cast_source(source, values[name].type, name)
-    return found
-
-
-def _output(session: "InferenceSession", name: str | None) -> str:
-    names = [value.name for value in session.get_outputs()]
-    if name is None and len(names) > 1:
-        raise UnpoolError(f"output: expected one of {', '.join(names)}, got none. Name one.")
-    return names[0] if name is None else name
-
-
-def _cell(tiler: Tiler, sources: Mapping[str, Any], name: str, asked: Asked, earlier: Settings | None) -> Sequence[int]:
+def _cell(tiler: Tiler, sources: Mapping[str, Any], asked: Asked, earlier: Settings | None) -> Sequence[int]:
     """Elements of the first input of which a tile gives the results."""
     if not isinstance(asked.tile, str):
         return asked.tile
@@ -137,17 +142,32 @@ def _cell(tiler: Tiler, sources: Mapping[str, Any], name: str, asked: Asked, ear
 
     def beside(tiling: Tiling) -> int:
         read = sum(prod(shape) * sources[key].dtype.itemsize for key, shape in tiling.largest().items())
-        piece = result_of(tiler.session, tiling, name, argmax=False, affine=None).written
-        return IN_HANDS * (int(read) + prod(piece.piece) * piece.dtype.itemsize) + BESIDES
+        results = [result_of(tiler.session, _whole(tiling, name), argmax=False).written for name in asked.outputs]
+        made = sum(prod(written.piece) * written.dtype.itemsize for written in results)
+        return IN_HANDS * (int(read) + made) + BESIDES
 
     shapes = {key: tuple(source.shape) for key, source in sources.items()}
     return fitted(tiler, shapes, asked.max_memory, beside).tile
 
 
-def _whole(source: Any) -> Array:
-    return source if isinstance(source, np.ndarray) else np.asarray(source[whole(tuple(source.shape))])
+def _whole(tiling: Tiling, name: str) -> Whole:
+    """An output of the whole image.
+
+    Raises:
+        UnpoolError: it is the same for every tile.
+    """
+    if name not in tiling.outputs:
+        raise UnpoolError(
+            f"output {name!r}: expected one that is cut into tiles, got one that no tile changes. Run it whole."
+        )
+    field = tiling.trace.fields[name]
+    spatial = tuple(axis for axis, of_image in enumerate(field.axes) if of_image is not None)
+    return Whole(name, field.shape, _piece(tiling, name), spatial)
 
 
-def _identity(source: Any) -> str:
-    found: str = source.identity() if hasattr(source, "identity") else array_identity(source)
-    return found
+def _piece(tiling: Tiling, name: str) -> Shape:
+    """The shape of what a tile gives, at most along each axis."""
+    field = tiling.trace.fields[name]
+    longest = [max((one.kept[name].stop - one.kept[name].first for one in along if name in one.kept), default=1)
+               for along in tiling.parts]  # fmt: skip
+    return tuple(size if axis is None else longest[axis] for size, axis in zip(field.shape, field.axes, strict=True))

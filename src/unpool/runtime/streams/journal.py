@@ -37,9 +37,14 @@ class Journal:
         try:
             head, *rest = map(json.loads, lines[:-1])
             self.settings: Settings = head["settings"]
-            self.finished: dict[int, str] = {line["tile"]: line["content"] for line in rest}
+            self.finished: dict[int, str] = {int(line["tile"]): str(line["content"]) for line in rest}
+            if not is_settings(self.settings):
+                raise TypeError("no settings")
         except (ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{path}: expected the record of a run, could not read it. Remove its folder.") from error
+            self._file.close()
+            raise FileError(
+                f"{path}: expected the journal of a run, could not read it. Remove {path.parent} to begin anew."
+            ) from error
 
     def add(self, tile: int, content: str) -> None:
         """Note that a tile is on the disk."""
@@ -51,6 +56,11 @@ class Journal:
     def close(self) -> None:
         """Let others open it."""
         self._file.close()
+
+
+def is_settings(found: object) -> bool:
+    """Whether what was read can be the settings of a run."""
+    return isinstance(found, dict) and all(isinstance(name, str) for name in found)
 
 
 def begin(path: Path, settings: Settings) -> None:

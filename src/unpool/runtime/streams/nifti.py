@@ -8,6 +8,7 @@ import numpy as np
 from unpool.errors import FileError, UnsupportedError
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, one_of, spatial_axes
 from unpool.runtime.streams.identity import file_identity
+from unpool.runtime.streams.nifti_header import header_like
 from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
@@ -42,7 +43,7 @@ def open_nifti(path: Path, wanted: Wanted) -> Source:
     def read(slices: Slices) -> Any:
         return np.asanyarray(proxy[slices]).astype(kind, copy=False)
 
-    return Source(path, stored, kind, arrangement, read, lambda: file_identity(path), affine=image.affine, note=note)
+    return Source(path, stored, kind, arrangement, read, lambda: file_identity(path), space=image.header, note=note)
 
 
 def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -57,23 +58,19 @@ def _arrangement(stored: Shape, rank: int, layout: str, where: str) -> Arrangeme
 
 
 def create_nifti(path: Path, written: Written) -> None:
-    """A .nii file of zeros, with the affine of the image that the model saw.
+    """A .nii file of zeros, which lies where the volume lies that the model saw.
 
     Raises:
+        ShapeError: it has another number of voxels.
         UnsupportedError: NIfTI has no such type, or no room for such an array.
     """
     require(str(path), PACKAGES)
     import nibabel
 
     try:
-        kind: Any = nibabel.Nifti1Header
-        header = kind()
-        header.set_data_dtype(written.dtype)
-        header.set_data_shape(_sink_arrangement(written).stored_shape(written.shape))
+        stored = _sink_arrangement(written).stored_shape(written.shape)
+        header = header_like(written.space, stored, written.dtype, str(path))
         header.set_data_offset(header.single_vox_offset)
-        if written.affine is not None:
-            header.set_sform(written.affine, code="scanner")
-            header.set_qform(written.affine, code="scanner", strip_shears=True)
     except nibabel.spatialimages.HeaderDataError as error:
         raise UnsupportedError(
             f"{path}: expected what NIfTI holds, got {written.dtype} ({error}). Write .npy."
@@ -90,8 +87,8 @@ def open_nifti_sink(path: Path, written: Written) -> Sink:
 
     forward = _sink_arrangement(written)
     backward = Arrangement(forward.axes[::-1], forward.rank)
-    offset = int(nibabel.Nifti1Header.single_vox_offset)
-    raw = Raw(path, backward.stored_shape(written.shape), written.dtype, offset)
+    image: Any = nibabel.load(path)
+    raw = Raw(path, backward.stored_shape(written.shape), written.dtype, int(image.dataobj.offset))
     return Sink(written.shape, backward, raw.write, raw.read, raw.sync)
 
 

@@ -1,23 +1,45 @@
 """What is written of an output: all of it, or the number of the channel with the largest value."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.errors import ShapeError, UnsupportedError
 from unpool.runtime.streams.arrangement import Array, Shape, Slices
 from unpool.runtime.streams.casting import numpy_type
 from unpool.runtime.streams.sink import Written
-from unpool.runtime.tiles.tiling import Tile, Tiling
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 
 @dataclass(frozen=True)
+class Whole:
+    """An output of the whole image.
+
+    Attributes:
+        name: of the output.
+        shape: of the tensor.
+        piece: the shape of what a part of the run gives, at most along each axis.
+        spatial: its axes that are axes of the image.
+    """
+
+    name: str
+    shape: Shape
+    piece: Shape
+    spatial: tuple[int, ...]
+
+    @property
+    def channel(self) -> int | None:
+        """The axis of channels: the only one beside the batch and those of the image."""
+        others = [axis for axis in range(1, len(self.shape)) if axis not in self.spatial]
+        return others[0] if len(others) == 1 else None
+
+
+@dataclass(frozen=True)
 class Result:
-    """What is written of an output, tile by tile.
+    """What is written of an output, part by part.
 
     Attributes:
         name: of the output.
@@ -30,59 +52,40 @@ class Result:
     best: int | None
 
     def of(self, array: Array) -> Array:
-        """What is written of a tile's output."""
+        """What is written of a part of the output."""
         return array if self.best is None else array.argmax(self.best).astype(self.written.dtype)
 
-    def window(self, tile: Tile) -> Slices:
-        """Where it goes."""
-        found: Slices = _without(tile.filled[self.name], self.best)
+    def window(self, slices: Slices) -> Slices:
+        """Where a part of the output goes."""
+        found: Slices = _without(slices, self.best)
         return found
 
 
-def result_of(session: "InferenceSession", tiling: Tiling, name: str, *, argmax: bool, affine: Array | None) -> Result:
+def result_of(session: "InferenceSession", output: Whole, *, argmax: bool, space: Any = None) -> Result:
     """What is written of an output.
 
     Args:
         session: of the model.
-        tiling: of the image.
-        name: of the output.
+        output: of the whole image.
         argmax: whether the number of the largest channel is written, as uint8 up to 256 channels, else as uint16.
-        affine: from voxels of the input to millimetres.
+        space: the header of the volume that the model sees.
 
     Raises:
-        UnpoolError: the output is the same for every tile.
         ShapeError: `argmax`, and it has not 2 to 65536 channels.
         UnsupportedError: files have no such type.
     """
-    if name not in tiling.outputs:
-        raise UnpoolError(
-            f"output {name!r}: expected one that is cut into tiles, got one that no tile changes. Run it whole."
-        )
-    field = tiling.trace.fields[name]
-    others = [axis for axis, spatial in enumerate(field.axes) if spatial is None and axis]
-    channel = others[0] if len(others) == 1 else None
-    is_same_size = field.sizes() == tiling.trace.fields[tiling.inputs[0]].sizes()
-    all_values = Written(
-        field.shape, _dtype(session, name), channel, _piece(tiling, name), affine if is_same_size else None
-    )
+    channel = output.channel
     if not argmax:
-        return Result(name, all_values, None)
-    count = 0 if channel is None else field.shape[channel]
+        kind = _dtype(session, output.name)
+        return Result(output.name, Written(output.shape, kind, channel, output.piece, space), None)
+    count = 0 if channel is None else output.shape[channel]
     if channel is None or not 2 <= count <= 65536:
         raise ShapeError(
-            f"output {name!r}: expected 2 to 65536 channels, of which one is best, got {list(field.shape)}."
+            f"output {output.name!r}: expected 2 to 65536 channels, of which one is best, got {list(output.shape)}."
         )
-    kept = {"shape": _without(field.shape, channel), "piece": _without(all_values.piece, channel)}
     kind = np.dtype(np.uint8 if count <= 256 else np.uint16)
-    return Result(name, replace(all_values, dtype=kind, channel=None, **kept), channel)
-
-
-def _piece(tiling: Tiling, name: str) -> Shape:
-    """The shape of what a tile gives, at most along each axis."""
-    field = tiling.trace.fields[name]
-    longest = [max((one.kept[name].stop - one.kept[name].first for one in along if name in one.kept), default=1)
-               for along in tiling.parts]  # fmt: skip
-    return tuple(size if axis is None else longest[axis] for size, axis in zip(field.shape, field.axes, strict=True))
+    shape, piece = _without(output.shape, channel), _without(output.piece, channel)
+    return Result(output.name, Written(shape, kind, None, piece, space), channel)
 
 
 def _without(values: Any, place: int | None) -> Any:

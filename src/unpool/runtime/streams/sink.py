@@ -18,14 +18,14 @@ class Written:
         dtype: of its elements.
         channel: the axis of its channels; None where it has none.
         piece: the shape of what a tile gives at most; a format with chunks aligns them with it.
-        affine: from voxels to millimetres, for a format that has it.
+        space: the header of the volume that the model saw, which says where its voxels are and in which units.
     """
 
     shape: Shape
     dtype: np.dtype[Any]
     channel: int | None
     piece: Shape
-    affine: Array | None = None
+    space: Any = None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Source:
         read: a window of the file.
         identity: of its content.
         white: the value that means white, where the file says so.
-        affine: from voxels to millimetres, where the file has it.
+        space: the header that says where voxels are and in which units, where the file has one.
         note: what a caller should know, such as that the file was read whole.
     """
 
@@ -51,7 +51,7 @@ class Source:
     read: Callable[[Slices], Array]
     identity: Callable[[], str]
     white: float | None = None
-    affine: Array | None = None
+    space: Any = None
     note: str = ""
 
     @property

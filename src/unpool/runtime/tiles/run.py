@@ -108,6 +108,8 @@ def compute_tile(
 ) -> Arrays:
     """As `run_tile`, from what `read_tile` gave; `run_options` are those of `session.run`, and can end it."""
     names = [*tile.kept, *tiling.fixed]
+    if not names:  # outputs that end before the image may leave nothing to its last corner
+        return {}
     made = dict(zip(names, session.run(names, read, run_options), strict=True))
     return {name: _kept(name, tile, array) if name in tile.kept else array for name, array in made.items()}
 

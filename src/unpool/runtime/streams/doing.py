@@ -1,0 +1,147 @@
+"""Does what there is to do: reads, computes and writes at the same time, part by part, and goes on after any end."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+
+from unpool.allowance import peak
+from unpool.errors import UnpoolError
+from unpool.runtime.streams.arrangement import Shape
+from unpool.runtime.streams.earlier import Earlier, require_same
+from unpool.runtime.streams.flow import flow
+from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.unfinished import Unfinished, require_targets
+from unpool.runtime.streams.work import Made, Work
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that was written: where, of which shape and type."""
+
+    path: Path
+    shape: Shape
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What was written: a file by output, and how far the run was at its end.
+
+    `path`, `shape` and `dtype` are those of the first file, of which there often is one only.
+    """
+
+    files: Mapping[str, WrittenFile]
+    progress: Progress
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether an earlier run had written all of it, so that nothing was left to do."""
+        return self.progress.resumed == self.progress.tiles
+
+    @property
+    def path(self) -> Path:
+        """Of the first file."""
+        return self._first.path
+
+    @property
+    def shape(self) -> Shape:
+        """Of the first file."""
+        return self._first.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the first file."""
+        return self._first.dtype
+
+    @property
+    def _first(self) -> WrittenFile:
+        return next(iter(self.files.values()))
+
+
+def targets_of(
+    session: "InferenceSession", target: str | Path | Mapping[str, str | Path], output: str | None
+) -> dict[str, Path]:
+    """By output, where it goes.
+
+    Args:
+        session: of the model.
+        target: a place for one output, or places by output.
+        output: the name of the one output.
+
+    Raises:
+        UnpoolError: outputs of which the model has none, or several outputs for one place.
+        FileError: places in several folders.
+    """
+    names = [value.name for value in session.get_outputs()]
+    if isinstance(target, Mapping):
+        targets = {name: Path(place) for name, place in target.items()}
+        if output is not None or not targets or not set(targets) <= set(names):
+            raise UnpoolError(
+                f"target: expected files for outputs out of {', '.join(names)}, and no `output` beside them; "
+                f"got {', '.join(targets) or 'none'}. Correct it."
+            )
+    elif output is None and len(names) > 1:
+        raise UnpoolError(f"output: expected one of {', '.join(names)}, got none. Name one, or give a file for each.")
+    else:
+        targets = {output or names[0]: Path(target)}
+    require_targets(list(targets.values()))
+    return targets
+
+
+def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: Callable[[Progress], None]) -> Finished:
+    """Do what is left of the work, and let the outputs appear.
+
+    Args:
+        work: what is to be done.
+        targets: by output, where it goes.
+        earlier: the run that has begun it, if there is one; one that is complete leaves nothing to do.
+        told: is called whenever a part is on the disk, with how far the run is.
+
+    Raises:
+        UnpoolError: the earlier run had other settings.
+        FileError: an output cannot be written.
+    """
+    if earlier is not None and earlier.is_complete:
+        require_same(earlier, work.settings, targets)
+        progress = Progress(len(work), len(work), len(work), 0.0, peak())
+    else:
+        with Unfinished(targets, work.settings, work.written, len(work)) as unfinished:
+            progress = _do_rest(work, unfinished, told)
+            unfinished.finish()
+    files = {name: WrittenFile(targets[name], one.shape, one.dtype) for name, one in work.written.items()}
+    return Finished(files, progress)
+
+
+def _do_rest(work: Work, unfinished: Unfinished, told: Callable[[Progress], None]) -> Progress:
+    """Do the parts that are left."""
+    finished = unfinished.finished(work.windows)
+    options = onnxruntime.RunOptions()
+    begin, done = time.monotonic(), len(finished)
+
+    def write(made: Made | None) -> int:
+        if made is None:
+            return 0
+        part, arrays = made
+        unfinished.add(part, work.windows(part), arrays)
+        return 1
+
+    def end() -> None:
+        options.terminate = True
+
+    def progress() -> Progress:
+        return Progress(len(work), len(finished), done, time.monotonic() - begin, peak())
+
+    left = set(range(len(work))).difference(finished)
+    for count in flow(work.items(left), (*work.stages(options), write), end):
+        if count:
+            done += count
+            told(progress())
+    return progress()
