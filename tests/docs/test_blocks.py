@@ -9,13 +9,7 @@ import pytest
 from tests.docs.blocks import ROOT, blocks, pages, run
 from tests.support.page_files import put_files
 
-ELSEW
-def is_run_here(page, block):
-    """Whether this file runs a block."""
-    return bool(block.language) and not block.reason and (page, block.language) not in ELSEWHERE
-
-
-HERE = {
+ELSEWHERE = {
     ("docs/clusters.md", "sh"): "tests/dask/test_page.py",
     ("docs/differences.md", "python"): "tests/docs/test_conformance.py",
     ("docs/differences.md", "text"): "tests/docs/test_conformance.py",
