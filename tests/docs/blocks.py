@@ -48,14 +48,14 @@ def pages() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
-def run(language, code, names, smaller=None):
+def run(language, code, names, instead=None):
     """What a block prints, blanks at the ends of lines left out.
 
     Args:
         language: python or sh.
         code: of the block.
         names: of the module in which Python runs.
-        smaller: words of commands, and those to run in their place.
+        instead: words of commands, and those to run in their place.
     """
     if language == "python":
         stream = StringIO()
@@ -64,16 +64,16 @@ def run(language, code, names, smaller=None):
         printed = stream.getvalue()
     else:
         assert language == "sh", f"expected python or sh, or text below one, got {language!r}:\n{code}"
-        printed = "".join(run_line(line, smaller or {}) for line in code.splitlines())
+        printed = "".join(run_line(line, instead or {}) for line in code.splitlines())
     return re.sub(r" +$", "", printed, flags=re.MULTILINE)
 
 
-def run_line(line, smaller):
+def run_line(line, instead):
     """What a command prints; it ends with 0 or with the code behind it.
 
     A line that begins with `pip install` is not run: CI begins with those of the README.
     """
-    words = [smaller.get(word, word) for word in shlex.split(line, comments=True)]
+    words = [instead.get(word, word) for word in shlex.split(line, comments=True)]
     if words[:2] == ["pip", "install"]:
         return ""
     given = place = None
