@@ -5,8 +5,6 @@ import subprocess
 import sys
 from functools import cache
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 PAGE = "command-line.md"
@@ -15,7 +13,7 @@ SECTION = re.compile(r"^## `unpool (\S+)`\n\n(.*?)\n\n", re.MULTILINE | re.DOTAL
 EXAMPLE = re.compile(r"^Example: (.*)$", re.MULTILINE)
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Put the list of the commands, and their sections, where the page wants them."""
     if page.file.src_uri != PAGE:
         return markdown
@@ -29,9 +27,9 @@ def written() -> str:
 
 
 def listed(text: str) -> str:
-    """A list of the commands that says all of what each does, and leads to its section.
+    r"""A list of the commands that says all of what each does, and leads to its section.
 
-    >>> listed("# unpool\\n\\n## `unpool run`\\n\\nRun a model\\non arrays.\\n\\n**Usage**:")
+    >>> listed("# unpool\n\n## `unpool run`\n\nRun a model\non arrays.\n\n**Usage**:")
     '- [`run`](#unpool-run): Run a model on arrays.'
     """
     return "\n".join(f"- [`{name}`](#unpool-{name}): {' '.join(does.split())}" for name, does in SECTION.findall(text))
