@@ -10,7 +10,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, pages
 from unpool.cli.app import COMMANDS
 
 SOURCE = ROOT / "src" / "unpool"
@@ -19,6 +19,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+INSTALLED = re.compile(r"pip install (?:--?[a-z-]+ )*'[\w./]+\[([\w,]+)\]'")
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 
@@ -70,6 +71,15 @@ def test_platforms_have_every_extra(extra):
     name = re.escape(f"`{extra}`" if extra else "(none)")
 
     assert re.findall(rf"^\| {name} \| .+ \| (.+) \|$", PLATFORMS, re.MULTILINE) == [packages]
+
+
+def test_extras_that_somebody_is_told_to_install_exist():
+    """Pages, messages of errors and the image for a cluster name extras of pyproject.toml."""
+    files = [*(ROOT / page for page in pages()), *SOURCE.rglob("*.py"), ROOT / "examples" / "clusters" / "Dockerfile"]
+    named = [extras for path in files for extras in INSTALLED.findall(path.read_text(encoding="utf-8"))]
+
+    assert len(named) > 20
+    assert {extra for extras in named for extra in extras.split(",")} - set(EXTRAS) == set()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "builder").glob("*.py")), ids=lambda path: path.stem)
