@@ -51,6 +51,8 @@ until the answer, and the memory of an input is not given out as an output.
 have it; so a model may mix them with MaxUnpool. This ran with onnxruntime-extensions 0.15.2, with the results that
 onnxruntime gives:
 
+*Not run by the tests: onnxruntime-extensions is not among their packages.*
+
 ```python
 from onnxruntime_extensions import get_library_path
 

@@ -13,26 +13,45 @@ import pytest
 import yaml
 import zarr
 from distributed import LocalCluster
+from distributed.cli.dask_scheduler import main as dask_scheduler
+from distributed.cli.dask_worker import main as dask_worker
 from typer.testing import CliRunner
 
 import unpool
+from tests.docs.blocks import blocks
 from tests.support import models
 from unpool.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "clusters"
-PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
 NO_DASHBOARD = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
 """Other tests may have the port at the same time."""
 
-SHELL = {line.split(" ")[0] + str(number): line for number, line in enumerate(
-    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines())}  # fmt: skip
+SHELL = [block for block in blocks("docs/clusters.md") if block.language == "sh"]
+LINES = [line for block in SHELL for line in block.code.splitlines()]
+RUN_HERE = ("dask scheduler", "dask worker", "unpool run model.onnx", "python slurm.py", "python examples/clusters/")
+"""How the commands begin that tests of this file run."""
 
 
 def command(start):
     """The only command of the page that starts like that, as words."""
-    (line,) = [line for line in SHELL.values() if line.startswith(start)]
+    (line,) = [line for line in LINES if line.startswith(start)]
     return line.split()
+
+
+def in_a_pod():
+    """The command of unpool that runs inside of the Kubernetes cluster, as words."""
+    return " ".join(command("kubectl exec")).partition(" -- ")[2].split()
+
+
+def test_every_command_is_run_or_marked():
+    """Commands that are not run here stand in a block that says so."""
+    assert [
+        line
+        for block in SHELL
+        for line in block.code.splitlines()
+        if not block.reason and not line.startswith(RUN_HERE)
+    ] == []
 
 
 @pytest.fixture
@@ -46,6 +65,9 @@ def here(tmp_path, monkeypatch):
     image = np.random.default_rng(0).random((1, 1, 60, 80), np.float32)
     np.save("image.npy", image)
     zarr.create_array("image.zarr", data=image)
+    Path("pod").mkdir()
+    for name in ("model.onnx", "image.zarr"):
+        Path("pod", name).symlink_to(tmp_path / name)
     return unpool.max_pool(image, kernel_shape=3, strides=2)
 
 
@@ -60,7 +82,10 @@ def end(process):
 
 
 def test_commands_by_hand(here):
-    """The scheduler, the worker and the run, as the page says them, on another port and with smaller tiles."""
+    """The scheduler, the worker and the run, as the page says them, on another port and with smaller tiles.
+
+    And then what runs inside of a pod, with this folder in the place of its volume.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -73,10 +98,13 @@ def test_commands_by_hand(here):
             more = ["--no-dashboard", "--dashboard-address", ":0"] if words[1] == "scheduler" else []
             process = subprocess.Popen([sys.executable, "-m", *words, *more], stderr=subprocess.DEVNULL)
             stack.callback(end, process)
-        done = CliRunner().invoke(app, ["32x32" if word == "128x128" else word for word in run[1:]])
+        for words in (run, [word.replace("8786", port).replace("/images/", "pod/") for word in in_a_pod()]):
+            small = ["32x32" if re.fullmatch(r"\d+x\d+", word) else word for word in words[1:]]
+            done = CliRunner().invoke(app, small)
+            assert done.exit_code == 0, done.output
 
-    assert done.exit_code == 0, done.output
-    assert np.array_equal(zarr.open_array("logits.zarr", mode="r")[...], here)
+    for folder in (".", "pod"):
+        assert np.array_equal(zarr.open_array(f"{folder}/logits.zarr", mode="r")[...], here)
 
 
 def test_the_script_for_slurm(here, monkeypatch):
@@ -101,7 +129,7 @@ def test_the_script_for_slurm(here, monkeypatch):
 
 
 def test_the_resource_for_kubernetes():
-    """It is a DaskCluster whose selector, ports and volumes fit each other, and what pods run are commands of Dask."""
+    """It is a DaskCluster whose selector, ports and volumes fit each other, and pods run what Dask's commands take."""
     found = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
     worker, scheduler = (found["spec"][part]["spec"] for part in ("worker", "scheduler"))
     service = found["spec"]["scheduler"]["service"]
@@ -112,10 +140,8 @@ def test_the_resource_for_kubernetes():
     assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
     for pod in (worker, scheduler):
         assert [pod["containers"][0]["volumeMounts"][0]["name"]] == [volume["name"] for volume in pod["volumes"]]
-        assert pod["containers"][0]["args"][0] == "dask"
-    run = next(line for line in SHELL.values() if line.startswith("kubectl exec")).partition(" -- unpool ")[2]
-    options = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["run", "--help"]).output
-    assert [word for word in run.split() if word.startswith("-") and not re.search(rf"\s{word}\s", options)] == []
+        _, role, *words = pod["containers"][0]["args"]
+        assert {"worker": dask_worker, "scheduler": dask_scheduler}[role].make_context(role, words)
 
 
 def test_the_simulation_keeps_to_its_model(tmp_path, capsys, monkeypatch):

@@ -1,70 +1,94 @@
-"""Pages to follow along: their blocks run in order, in one folder, and print what stands below them."""
+"""Pages do what they say: their blocks run in order, in one folder, and print what stands below them."""
 
-import re
-import shlex
-from contextlib import redirect_stdout
+import subprocess
+from collections import Counter
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
-from io import StringIO
-from pathlib import Path
 
-import onnx
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
-from tests.support import models
-from unpool.cli.app import app
+from tests.docs.blocks import ROOT, blocks, pages, run
+from tests.support.page_files import put_files
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = [DOCS / name for name in ("index.md", "tutorial.md", "exit-codes.md", "lowering.md", "openvino.md")]
-PAGES += sorted((DOCS / "tasks").glob("*.md"))
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-EXIT_CODE = re.compile(r"# exit code (\d+)$")
+ELSEWHERE = {
+    ("docs/clusters.md", "sh"): "tests/dask/test_page.py",
+    ("docs/differences.md", "python"): "tests/docs/test_conformance.py",
+    ("docs/differences.md", "text"): "tests/docs/test_conformance.py",
+    ("docs/errors.md", "python"): "tests/docs/test_errors.py",
+    ("docs/errors.md", "sh"): "tests/docs/test_errors.py",
+    ("docs/how-it-works.md", "python"): "tests/docs/test_walk.py",
+    ("docs/semantics.md", "python"): "tests/docs/test_semantics_doc.py",
+    ("examples/onnxruntime/README.md", "sh"): "tests/onnxruntime_api/test_examples.py",
+}
+"""Blocks by page and language that another file of tests runs, or compares with what wrote them."""
+
+NOT_RUN = {
+    "CONTRIBUTING.md": 4,
+    "benchmarks/README.md": 1,
+    "docs/clusters.md": 1,
+    "docs/onnxruntime.md": 1,
+    "docs/reliability.md": 1,
+    "examples/coins/README.md": 1,
+}
+"""How many blocks of a page say that the tests do not run them."""
+
+DRAWINGS = {"docs/errors.md": 1, "docs/how-it-works.md": 1, "examples/coins/README.md": 1}
+"""How many blocks of a page have no language: there is nothing to run."""
+
+INSTEAD = {
+    "512x512": "32x32",
+    "96x96x96": "16x16x16",
+    "height=360": "height=24",
+    "width=480": "width=16",
+    "2GiB": "64GiB",
+    "4GiB": "64GiB",
+}
+"""Words of commands, and what stands for them here: pictures are small, and the process of the tests is large."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def is_run_here(page, block):
+    """Whether this file runs a block."""
+    return bool(block.language) and not block.reason and (page, block.language) not in ELSEWHERE
+
+
+HERE = {page: found for page in pages() if (found := [one for one in blocks(page) if is_run_here(page, one)])}
+MARKED = [(page, one) for page in pages() for one in blocks(page) if one.reason]
+
+
+@pytest.mark.parametrize("page", HERE)
 def test_blocks_print_what_they_say(page, tmp_path, monkeypatch):
     """Python and commands of a page, run as a reader would, print the text below.
 
-    Three dots stand for anything, and columns of a command may be closer together. Without a
-    text below, a command may print anything.
+    Pages of tasks and the tutorial make what they need; others take files of the reader's for granted. Three dots stand
+    for anything, and columns of a command may be closer together. Without a text below, a command may print anything.
     """
     monkeypatch.chdir(tmp_path)
-    put_what_pages_take_for_granted()
+    monkeypatch.syspath_prepend(tmp_path)
+    if not page.startswith(("docs/tasks/", "docs/tutorial")):
+        put_files()
     names = {"__name__": "page"}
-    for language, code, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-        printed = run(language, code, names)
-        how = ELLIPSIS if language == "python" else ELLIPSIS | NORMALIZE_WHITESPACE
-        is_free = language == "sh" and not text
-        assert is_free or OutputChecker().check_output(text, printed, how), f"{page.name}:\n{code}printed\n{printed}"
+    for block in HERE[page]:
+        printed = run(block.language, block.code, names, INSTEAD)
+        how = ELLIPSIS if block.language == "python" else ELLIPSIS | NORMALIZE_WHITESPACE
+        is_free = block.language == "sh" and not block.text
+        is_as_said = is_free or OutputChecker().check_output(block.text, printed, how)
+        assert is_as_said, f"{page}:\n{block.code}printed\n{printed}"
 
 
-def put_what_pages_take_for_granted():
-    """A network and a picture that it takes; pages to follow along make their own."""
-    onnx.save(models.segnet(), "segnet.onnx")
-    Image.new("RGB", (10, 12)).save("photo.png")
+def test_what_is_not_run_says_so():
+    """The blocks that nothing runs are counted; each gives a reason, and is at least well-formed."""
+    assert Counter(page for page, _ in MARKED) == NOT_RUN
+    assert Counter(page for page in pages() for one in blocks(page) if not one.language) == DRAWINGS
+    for page, block in MARKED:
+        assert len(block.reason.split()) > 3, f"{page}: {block.reason}"
+        if block.language == "python":
+            compile(block.code, page, "exec")
+        else:
+            subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
 
 
-def run(language, code, names):
-    """What a block prints; blanks at the ends of lines are left out."""
-    if language == "python":
-        stream = StringIO()
-        with redirect_stdout(stream):
-            exec(compile(code, "page", "exec"), names)
-        printed = stream.getvalue()
-    else:
-        assert language == "sh", f"expected a block of python or sh, or text below one, got {language}:\n{code}"
-        printed = "".join(map(run_line, code.splitlines()))
-    return re.sub(r" +$", "", printed, flags=re.MULTILINE)
-
-
-def run_line(line):
-    """What a command prints; it ends with 0 or with the code behind it. What pip does is not run."""
-    words = shlex.split(line, comments=True)
-    if words[:2] == ["pip", "install"]:
-        return ""
-    assert words[0] == "unpool", f"expected a command of unpool, got {line}"
-    result = CliRunner().invoke(app, words[1:])
-    code = EXIT_CODE.search(line)
-    assert result.exit_code == (int(code[1]) if code else 0), f"{line}\n{result.output}"
-    return result.output
+def test_what_runs_elsewhere_is_there():
+    """The files of tests that take blocks of a page name the page, and the page has such blocks."""
+    for (page, language), file in ELSEWHERE.items():
+        name = page.removeprefix("docs/").removesuffix("/README.md")
+        assert name in (ROOT / file).read_text(encoding="utf-8"), file
+        assert [one for one in blocks(page) if one.language == language], (page, language)

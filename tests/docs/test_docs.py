@@ -1,62 +1,23 @@
-"""The documents say what is there: their code runs, their links lead somewhere, their tables hold."""
+"""The documents say what is there: their links lead somewhere, their tables hold, their commands exist."""
 
 import re
 import runpy
 import shlex
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
 
 import pytest
 import typer
 
+from tests.docs.blocks import ROOT, blocks, pages
 from unpool.cli.app import app
 from unpool.operators import contract
 
-ROOT = Path(__file__).parents[2]
-OUTSIDE = [
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "benchmarks/README.md",
-    "examples/coins/README.md",
-    "examples/onnxruntime/README.md",
-]
-PAGES = OUTSIDE + sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
-LEAST_BLOCKS = {
-    "README.md": 3,
-    "docs/clusters.md": 2,
-    "docs/command-line.md": 1,
-    "docs/comparing.md": 1,
-    "docs/explaining.md": 1,
-    "docs/exported-models.md": 2,
-    "docs/pictures.md": 1,
-    "docs/report.md": 1,
-}
-WITH_CODE = {page: (ROOT / page).read_text(encoding="utf-8") for page in LEAST_BLOCKS}
 LINK = re.compile(r"\]\(([^)]+)\)")
-
-
-@pytest.mark.parametrize(
-    ("page", "code", "printed"), [(page, *block) for page, text in WITH_CODE.items() for block in PYTHON.findall(text)]
-)
-def test_code_prints_what_it_says(page, code, printed, tmp_path, monkeypatch):
-    """Every Python block of a page runs, in an empty folder, and prints the block after it."""
-    monkeypatch.chdir(tmp_path)
-    stream = StringIO()
-    with redirect_stdout(stream):
-        exec(compile(code, page, "exec"), {})
-
-    assert stream.getvalue() == printed
-
-
-@pytest.mark.parametrize(("page", "least"), LEAST_BLOCKS.items())
-def test_every_python_block_is_run(page, least):
-    """No Python block of a page goes without its output."""
-    assert WITH_CODE[page].count("```python") == len(PYTHON.findall(WITH_CODE[page])) >= least
+SPAN = re.compile(r"`([^`]+)`")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"unpool [a-z]")
+SHELL = re.compile(r" (?:\|\|?|&&|--) ")
+OPTION = re.compile(r"--?[a-z]")
 
 
 def test_readme_is_short():
@@ -64,7 +25,7 @@ def test_readme_is_short():
     assert len(README.splitlines()) < 160
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page):
     """A relative link names a file of the repository and, behind #, one of its headings."""
     path = ROOT / page
@@ -108,17 +69,19 @@ def test_readme_table_is_that_of_the_contract(operator):
     assert sorted(types.split(", ")) == sorted(rows[-1].value_types)
 
 
-def test_readme_commands_use_options_that_exist():
-    """Every shell line of `unpool` in the README names a command, and options that it has."""
+@pytest.mark.parametrize("page", pages())
+def test_commands_use_options_that_exist(page):
+    """Every command of `unpool`, in a block or in a line of text, is one that there is, with options that it has."""
     commands = typer.main.get_command(app).commands
-    lines = [shlex.split(line, comments=True) for line in README.splitlines() if line.startswith("unpool ")]
-    used = [(words[1], {word for word in words if word.startswith("-")}) for words in lines]
+    lines = [line for block in blocks(page) if block.language == "sh" for line in block.code.splitlines()]
+    lines += [" ".join(span.split()) for span in SPAN.findall(FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))]
+    parts = [part.removeprefix("unpool ") for line in lines for part in SHELL.split(line) if COMMAND.match(part)]
+    used = [shlex.split(part, comments=True) for part in parts]
 
-    assert used
-    assert {name for name, _ in used} - set(commands) == set()
-    assert [(name, words) for name, words in used if words - options_of(commands[name])] == []
+    assert {name for name, *_ in used} - set(commands) == set()
+    assert [words for words in used if set(filter(OPTION.match, words)) - options_of(commands[words[0]])] == []
 
 
 def options_of(command):
     """All options of a command, in every spelling."""
-    return {word for option in command.params for word in option.opts}
+    return {word for option in command.params for word in (*option.opts, *option.secondary_opts)} | {"--help"}

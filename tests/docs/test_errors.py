@@ -3,16 +3,15 @@
 import ast
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.docs.test_blocks import BLOCK, DOCS, run
+from tests.docs.blocks import BLOCK, ROOT, Block, run
 from unpool.cli import exits
 from unpool.cli.app import app
 
-SOURCE = Path(__file__).parents[2] / "src" / "unpool"
+SOURCE, DOCS = ROOT / "src" / "unpool", ROOT / "docs"
 HEAD, *SECTIONS = re.split(r"^## ", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
 SECTIONS = dict(section.split("\n", 1) for section in SECTIONS)
 CODES = re.findall(r"^\| (\d+) \| (\w+) \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
@@ -43,17 +42,17 @@ def test_example_raises_its_class(name, tmp_path, monkeypatch):
     """The example of a section raises the class, with the message that stands below."""
     monkeypatch.chdir(tmp_path)
     section = SECTIONS[name]
-    ((language, code, text),) = BLOCK.findall(section)
+    (block,) = (Block(*found) for found in BLOCK.findall(section))
 
     assert "**Cause.**" in section
     assert "**Cure.**" in section
-    if language == "python":
-        assert run(language, code, {}) == text
-        assert text.startswith(f"{name}: ")
+    if block.language == "python":
+        assert run(block.language, block.code, {}) == block.text
+        assert block.text.startswith(f"{name}: ")
     else:
-        result = CliRunner().invoke(app, shlex.split(code)[1:])
+        result = CliRunner().invoke(app, shlex.split(block.code)[1:])
         assert type(result.exception.__cause__).__name__ == name
-        assert result.output == text
+        assert result.output == block.text
 
 
 def test_exit_codes_are_those_of_the_command():

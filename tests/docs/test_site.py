@@ -1,41 +1,108 @@
 """The site: the reference names what is public, and notebooks are kept without what they print."""
 
 import ast
+import doctest
 import json
 import re
-from pathlib import Path
+import runpy
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.blocks import ROOT, pages
+from unpool.cli.app import COMMANDS
+
+SOURCE = ROOT / "src" / "unpool"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+INSTALLED = re.compile(r"pip install (?:--?[a-z-]+ )*'[\w./]+\[([\w,]+)\]'")
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 
-def public_names(file):
-    """What a module lists in `__all__`; it is not imported."""
-    for node in ast.parse((ROOT / "src" / "unpool" / file).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and [target.id for target in node.targets] == ["__all__"]:
+def public_names(path):
+    """What a module lists in `__all__`, or nothing; it is not imported."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]:
             return ast.literal_eval(node.value)
-    raise AssertionError(f"{file}: no __all__")
+    return []
 
 
-@pytest.mark.parametrize(
-    ("module", "file"),
-    [
-        ("unpool", "__init__.py"),
-        ("unpool.dask", "dask/__init__.py"),
-        ("unpool.tiles", "tiles.py"),
-        ("unpool.torch", "torch/__init__.py"),
-    ],
-)
-def test_reference_has_every_public_name(module, file):
+INSIDE = {"cli", "execute", "files", "functional"}
+"""Rooms with a list of names that are not for users, or are those of `unpool`."""
+
+PUBLIC = {
+    "unpool" if path == SOURCE / "__init__.py" else f"unpool.{name}": public_names(path)
+    for path in (*SOURCE.glob("*.py"), *SOURCE.glob("*/__init__.py"))
+    if (name := path.parent.name if path.stem == "__init__" else path.stem) not in INSIDE and public_names(path)
+}
+
+
+def test_public_modules_are_found():
+    """The modules of which the reference must have every name."""
+    assert sorted(PUBLIC) == ["unpool", "unpool.dask", "unpool.streams", "unpool.tiles", "unpool.torch"]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_reference_has_every_public_name(module):
     """Every public name has an entry in the reference; errors have a section of their own."""
     known = re.findall(r"^(?:::: | +heading: )([\w.]+)", REFERENCE, re.MULTILINE)
     known += [f"unpool.{name}" for name in re.findall(r"^## (\w+)", ERRORS, re.MULTILINE)]
 
-    assert {f"{module}.{name}" for name in public_names(file)} - set(known) == set()
+    assert {f"{module}.{name}" for name in PUBLIC[module]} - set(known) == set()
+
+
+def written(requirement):
+    """A requirement of pyproject.toml as the table of the extras has it: its name and the oldest version."""
+    needed = Requirement(requirement)
+    if needed.name == PROJECT["name"]:
+        return ", ".join(f"`{extra}`" for extra in EXTRAS if extra in needed.extras)
+    (oldest,) = [one.version for one in needed.specifier if one.operator == ">="]
+    return f"{needed.name} {oldest}"
+
+
+@pytest.mark.parametrize("extra", ["", *EXTRAS])
+def test_platforms_have_every_extra(extra):
+    """The table has a row for each extra, and for none, with the packages and their oldest versions."""
+    packages = ", ".join(map(written, EXTRAS[extra] if extra else PROJECT["dependencies"]))
+    name = re.escape(f"`{extra}`" if extra else "(none)")
+
+    assert re.findall(rf"^\| {name} \| .+ \| (.+) \|$", PLATFORMS, re.MULTILINE) == [packages]
+
+
+def test_extras_that_somebody_is_told_to_install_exist():
+    """Pages, messages of errors and the image for a cluster name extras of pyproject.toml."""
+    files = [*(ROOT / page for page in pages()), *SOURCE.rglob("*.py"), ROOT / "examples" / "clusters" / "Dockerfile"]
+    named = [extras for path in files for extras in INSTALLED.findall(path.read_text(encoding="utf-8"))]
+
+    assert len(named) > 20
+    assert {extra for extras in named for extra in extras.split(",")} - set(EXTRAS) == set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "builder").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_of_the_builder(path):
+    """The examples in docstrings of what builds the site hold."""
+    names = runpy.run_path(str(path), run_name="builder")
+    runner = doctest.DocTestRunner()
+    for name, value in names.items():
+        if getattr(value, "__module__", "") == "builder" and value.__doc__:
+            runner.run(doctest.DocTestParser().get_doctest(value.__doc__, names, name, str(path), 0))
+
+    assert runner.failures == 0
+
+
+def test_page_of_the_command_line_gets_every_command():
+    """What Typer writes gives each command a line that leads to its section, and an example that can be copied."""
+    builder = runpy.run_path(str(ROOT / "docs" / "builder" / "commands.py"))
+    text = builder["written"]()
+    names = [command.__name__ for command in COMMANDS]
+
+    assert re.findall(r"^- \[`(\w+)`\]\(#unpool-\1\): .+\.$", builder["listed"](text), re.MULTILINE) == names
+    assert re.findall(r"^## `unpool (\w+)`$", builder["sections"](text), re.MULTILINE) == names
+    assert "```sh\nunpool run model.onnx" in builder["sections"](text)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -26,11 +26,11 @@ def batch_norm(prefix, channels, dtype=np.float32, seed=0):
     return {f"{prefix}s": s + 2, f"{prefix}b": b, f"{prefix}m": m, f"{prefix}v": v * v + 0.5}
 
 
-def segnet(dtype=np.float32, opset=17, size="12, 10"):
+def segnet(dtype=np.float32, opset=17, size="12, 10", classes=2):
     """Two levels of Conv, BatchNormalization, Relu and indexed pools, a skip, unpools, a ConvTranspose with its own."""
     name = {np.float32: "float", np.float64: "double", np.float16: "float16"}[dtype]
     return model(
-        f"""segnet ({name}[1, 3, {size}] image) => ({name}[1, 2, h, w] scores) {{
+        f"""segnet ({name}[1, 3, {size}] image) => ({name}[1, {classes}, h, w] scores) {{
             c1 = Conv <pads = [1, 1, 1, 1]> (image, w1)
             n1 = BatchNormalization (c1, n1s, n1b, n1m, n1v)
             r1 = Relu (n1)
@@ -51,7 +51,7 @@ def segnet(dtype=np.float32, opset=17, size="12, 10"):
         w2=random(6, 4, 3, 3, dtype=dtype),
         w3=random(6, 4, 3, 3, dtype=dtype),
         b3=random(4, dtype=dtype),
-        w4=random(2, 4, 1, 1, dtype=dtype),
+        w4=random(classes, 4, 1, 1, dtype=dtype),
         **batch_norm("n1", 4, dtype),
         **batch_norm("n2", 4, dtype, seed=9),
     )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from unpool.cli.classes import class_map, shares
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.feeds import to_input
-from unpool.cli.model import SessionOptions, class_names, open_session, sizes, slots
+from unpool.cli.metadata import Metadata
+from unpool.cli.model import SessionOptions, open_session, sizes, slots
 from unpool.cli.outputs import write_picture
 from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
 from unpool.cli.picture import Picture, for_display
@@ -46,7 +47,8 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     seconds = time.perf_counter() - begin
     batch, count = class_map(scores, "nchw", "coins.onnx")
     classes = batch[0]
-    legend = legend_for(count, class_names(session))
+    said = Metadata(session.get_modelmeta().custom_metadata_map, "coins.onnx")
+    legend = legend_for(count, said.classes())
     with FileSet() as pictures:
         with pictures.open(folder / MASK) as stream:
             write_picture(stream, "png", mask_picture(classes, legend))

@@ -1,7 +1,5 @@
 """What the command needs to know about a model: its inputs as slots to fill, and the names of its classes."""
 
-import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from onnx import helper
 
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.option_values import Provider
-from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.errors import ShapeError, UnsupportedError
 from unpool.runtime.graph.type_names import parse
 
 if TYPE_CHECKING:
@@ -22,11 +20,6 @@ if TYPE_CHECKING:
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
-
-LONGEST, LONGEST_NAME = 2**20, 100
-"""Characters of all class names, and of one."""
-
-_log = logging.getLogger("unpool.cli")
 
 
 @dataclass(frozen=True)
@@ -152,32 +145,3 @@ def slots(session: "InferenceSession") -> dict[str, Slot]:
         shape = tuple(size if isinstance(size, int) else None for size in one.shape) if one.shape else None
         found[one.name] = Slot(one.name, numpy_type(one.type, one.name), shape)
     return found
-
-
-def class_names(session: "InferenceSession") -> list[str] | None:
-    """Names from the metadata entry `classes`, a JSON list or comma separated; None when there is none."""
-    text = session.get_modelmeta().custom_metadata_map.get("classes", "").strip()
-    if len(text) > LONGEST:
-        raise UnpoolError(f"the model's metadata, classes: expected names, got {len(text)} characters. Correct it.")
-    return split_names(text) if text else None
-
-
-def split_names(text: str) -> list[str]:
-    """Class names of a JSON list or a comma separated text.
-
-    >>> split_names("background, coin"), split_names('["sky", "tree"]')
-    (['background', 'coin'], ['sky', 'tree'])
-    """
-    names = text.split(",")
-    if text.startswith("["):
-        try:
-            names = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            _log.info("the class names are not the JSON list they look like, reading them as comma separated")
-    return [_printable(str(name)) for name in names]
-
-
-def _printable(name: str) -> str:
-    """A name that fits on a line and into a legend; what would steer a terminal becomes a space."""
-    words = "".join(one if one.isprintable() else " " for one in name).split()
-    return " ".join(words)[:LONGEST_NAME]

@@ -12,15 +12,15 @@ from unpool.cli.exits import MissingExtraError, UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
-from unpool.cli.model import Slot, class_names, open_session, slots
+from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.outputs import check_kind, elements
 from unpool.cli.pixels import PixelRule
 from unpool.cli.render import Drawn, write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
-from unpool.cli.smallest import too_small
 from unpool.cli.streams import Told, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
+from unpool.cli.wrong_size import wrong_size
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, is_any, place_of
 from unpool.runtime.graph.model_files import outside
@@ -114,7 +114,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
-    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, session, said), progress)
+    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress)
     places = _places(request, found.items, wanted)
     read = [request.model, *outside(request.model).paths(request.model)]
     written = [place for files in places.values() for place in files]
@@ -154,9 +154,9 @@ def _stop_at(failed: Sequence[Failure], request: Request, count: int) -> None:
         raise FileError(f"{failed[0]}{hint}")
 
 
-def _drawn(request: Request, session: "InferenceSession", said: Metadata) -> Drawn:
+def _drawn(request: Request, said: Metadata) -> Drawn:
     """How classes are shown: as the options say, else as the model says."""
-    return Drawn(request.classes, class_names(session), request.palette or said.palette())
+    return Drawn(request.classes, said.classes(), request.palette or said.palette())
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class _Runner:
         try:
             return run_model(self.session, feed.arrays, self.wanted, tiles, layout, self.progress.tiles)
         except UnpoolError as error:
-            told = too_small(self.session, self.slots, feed.arrays, layout)
+            told = wrong_size(self.session, feed.arrays, layout)
             if told is None:
                 raise
             raise ShapeError(f"{item.label}: {told}") from error

@@ -40,19 +40,19 @@ def export(
     Example: unpool export nets:segnet -o segnet.onnx --example 1x3xHxW --dynamic --scale 1/255
     """
     with guard(quiet=quiet):
-        from unpool.cli import console, image_metadata
+        from unpool.cli import console, metadata
         from unpool.cli.export import ExportRequest, export_file, report, to_json
 
         given = {
-            image_metadata.SCALE: scale,
-            image_metadata.MEAN: mean,
-            image_metadata.STD: std,
-            image_metadata.WHITE: white,
-            image_metadata.CLASSES: classes,
-            image_metadata.PALETTE: palette,
+            metadata.SCALE: scale,
+            metadata.MEAN: mean,
+            metadata.STD: std,
+            metadata.WHITE: white,
+            metadata.CLASSES: classes,
+            metadata.PALETTE: palette,
         }
         request = ExportRequest(
-            module, output, tuple(example), dynamic, opset, dynamo, verify, weights, image_metadata.entries(given)
+            module, output, tuple(example), dynamic, opset, dynamo, verify, weights, metadata.entries(given)
         )
         done = export_file(request)
         console.say_report(report(done, request), to_json(done, request), as_json, quiet)

@@ -143,9 +143,8 @@ def run(
         from unpool.cli import console
         from unpool.cli.cluster import run as on_cluster
         from unpool.cli.destination import destination
-        from unpool.cli.image_metadata import colours
-        from unpool.cli.metadata import parsed
-        from unpool.cli.model import SessionOptions, split_names
+        from unpool.cli.metadata import colours, parsed, split_names
+        from unpool.cli.model import SessionOptions
         from unpool.cli.pixels import PixelRule
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request

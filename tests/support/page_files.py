@@ -1,0 +1,102 @@
+"""What the pages of the documentation take for granted: models, pictures and volumes of the reader's, all small."""
+
+import textwrap
+from importlib.resources import files
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import onnx
+import tifffile
+import torch
+from PIL import Image
+
+from tests.support import models
+
+NETS = """
+    import torch
+    from torch import nn
+
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            widths = [1, 2, 2, 2, 2]
+            self.down = nn.ModuleList(nn.Conv2d(*pair, 3, padding=1) for pair in zip(widths, widths[1:]))
+            self.up = nn.ModuleList(nn.ConvTranspose2d(2, 2, 2, stride=2) for _ in range(4))
+            self.last = nn.Conv2d(2, 3, 1)
+
+        def forward(self, image):
+            skips, y = [], image
+            for layer in self.down:
+                skips.append(layer(y))
+                y = nn.functional.max_pool2d(skips[-1], 2)
+            for layer in self.up:
+                y = skips.pop() + layer(y)
+            return self.last(y)
+
+
+    class SegNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 3, 3, padding=1)
+
+        def forward(self, image):
+            fine = self.first(image)
+            y, indices = nn.functional.max_pool2d(fine, 2, return_indices=True)
+            return self.last(nn.functional.max_unpool2d(y, indices, 2, output_size=fine.shape[2:]))
+
+
+    def segnet():
+        return SegNet().eval()
+"""
+"""A file of torch modules: a U-Net that takes multiples of 16, and what makes a SegNet."""
+
+
+def put_files() -> None:
+    """Put everything into the current folder."""
+    random = np.random.default_rng(0)
+    segnet = models.segnet(size="height, width", classes=3)
+    for name in ("segnet.onnx", "exported.onnx", "fixed.onnx", "unet.onnx"):
+        onnx.save(segnet, name)
+    Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
+    onnx.save(_unet3d(), "unet3d.onnx")
+    Path("nets.py").write_text(textwrap.dedent(NETS))
+    _save_weights()
+
+    Path("photos").mkdir()
+    picture = Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8))
+    for name in ("photo.png", "photo.jpg", "photos/one.png", "photos/two.jpg"):
+        picture.save(name)
+    tifffile.imwrite("photo.tif", random.integers(0, 256, (40, 48, 3), np.uint8))
+    _save_pyramid("slide.tif", random.integers(0, 256, (256, 192), np.uint8))
+    scan = nibabel.Nifti1Image(random.integers(-1000, 1000, (20, 18, 16), np.int16), np.diag([0.7, 0.7, 1.5, 1]))
+    for name in ("scan.nii", "ct.nii.gz"):
+        nibabel.save(scan, name)
+
+
+def _unet3d() -> onnx.ModelProto:
+    pool = "kernel_shape = [2, 2, 2], strides = [2, 2, 2]"
+    return models.model(
+        f"""unet3d (float[1, 1, depth, height, width] volume) => (float[1, 2, d, h, w] scores) {{
+            y, i = MaxPool <{pool}> (volume)
+            z = MaxUnpool <{pool}> (y, i)
+            scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
+        }}""",
+        w1=models.random(2, 1, 3, 3, 3),
+    )
+
+
+def _save_weights() -> None:
+    """unet.pt, of the U-Net of nets.py."""
+    names: dict = {}
+    exec(textwrap.dedent(NETS), names)
+    torch.save(names["UNet"]().state_dict(), "unet.pt")
+
+
+def _save_pyramid(name: str, pixels: np.ndarray) -> None:
+    """A tiled TIFF of three levels."""
+    with tifffile.TiffWriter(name) as file:
+        file.write(pixels, tile=(64, 64), subifds=2)
+        for step in (2, 4):
+            file.write(pixels[::step, ::step], tile=(64, 64), subfiletype=1)
