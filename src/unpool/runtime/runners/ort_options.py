@@ -15,6 +15,7 @@ from unpool.runtime.runners.ort_traces import PieceTraces
 
 OURS = "UnpoolExecutionProvider"
 CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
 OPENVINO = "OpenVINO"  # the package; "OpenVINOExecutionProvider" is onnxruntime's own, in a build of its own
 QUIET = 4  # fatal only: what fails comes back as an exception
 UNSET = -1  # the level of a log that nobody chose
@@ -42,6 +43,14 @@ class Providers:
     def openvino(self) -> dict[str, Any] | None:
         """The options of OpenVINO; None if it gets no pieces."""
         return self.options[0] if self.names[0] == OPENVINO else None
+
+    @property
+    def cuda(self) -> dict[str, Any] | None:
+        """The options of CUDA, where onnxruntime asks it before the CPU; None where pieces are not on a GPU."""
+        before_cpu = self.names[: self.names.index(CPU)]
+        if self.openvino is not None or CUDA not in before_cpu:
+            return None
+        return self.options[self.names.index(CUDA)]
 
     @property
     def of_onnxruntime(self) -> "Providers":

@@ -103,7 +103,7 @@ class _Memory:
 
 def _shared(array: AnyArray) -> onnxruntime.OrtValue:
     """An OrtValue that holds the array; before 1.32, onnxruntime has to be told of booleans and takes them as bytes."""
-    if _knows_booleans():
+    if knows_booleans():
         return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(array.__dlpack__()))
     is_bool = array.dtype == np.bool_
     capsule = (array.view(np.uint8) if is_bool else array).__dlpack__()
@@ -111,7 +111,7 @@ def _shared(array: AnyArray) -> onnxruntime.OrtValue:
 
 
 @cache
-def _knows_booleans() -> bool:
+def knows_booleans() -> bool:
     """Whether onnxruntime takes DLPack's own code for booleans, and no word of them."""
     one: AnyArray = np.zeros(1, np.bool_)
     try:
