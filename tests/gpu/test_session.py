@@ -5,10 +5,12 @@ Without a GPU its memory is that of the CPU (tests/support/host_gpu.py), and eve
 
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 from typer.testing import CliRunner
 
 import unpool
@@ -84,6 +86,39 @@ def test_networks_give_what_they_give_on_the_cpu(asked, name):
     assert all(isinstance(one, np.ndarray) for one in got)
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(one, other, **({"rtol": 0.02} if name == "bfloat16" else CLOSE))
+
+
+def test_values_that_torch_does_not_get_go_through_the_host(asked):
+    """Booleans and vectors stay; a type that DLPack lacks and a sequence come from the host; all are right."""
+    made = models.model(
+        f"""strange (float[1, 2, 6, 6] x) => (bool[1, 2, 3, 3] b, float8e4m3fn[1, 2, 3, 3] f, int64[4] n,
+                    float[1, 2, 6, 6] y, seq(float[1, 2, 6, 6]) q, float[1, 2, 6, 6] z) {{
+            t = Tanh (x)
+            p, i = MaxPool <{models.POOL}> (t)
+            zero = CastLike (zero1, p)
+            b = Greater (p, zero)
+            f = Cast <to = 17> (p)
+            n = Shape (p)
+            u = MaxUnpool <{models.POOL}> (p, i)
+            chosen = Where (b, p, zero)
+            back = Cast <to = 1> (f)
+            both = Add (chosen, back)
+            v = MaxUnpool <{models.POOL}> (both, i)
+            y = Add (u, v)
+            w = MaxUnpool <{models.POOL}> (both, i)
+            z = Neg (w)
+            q = SequenceConstruct (w, z) }}""",
+        opset=19, ir=9, zero1=np.float32(0),
+    )  # fmt: skip
+    feed = {"x": models.random(1, 2, 6, 6)}
+
+    got = unpool.InferenceSession(made, providers=asked).run(None, feed)
+
+    for one, other in zip(got, plain(made).run(None, feed), strict=True):
+        assert type(one) is type(other)
+        assert np.shape(one) == np.shape(other)
+        assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
+        np.testing.assert_allclose(np.asarray(one, np.float32), np.asarray(other, np.float32), **CLOSE)
 
 
 def test_indices_and_maxima_are_those_of_the_cpu_bit_for_bit(asked):
@@ -194,6 +229,35 @@ def test_memory_on_the_gpu_can_be_bound(asked):
     binding.synchronize_outputs()
 
 
+def test_vectors_of_ort_values_are_written_there(asked):
+    """As in onnxruntime, an empty vector is filled on the host, and values that are in it are written in place."""
+    made, feed = models.branches(), models.random(1, 2, 8, 8)
+    session = unpool.InferenceSession(made, providers=asked)
+    memory = session._model.cuda
+    y = memory.to_device(np.zeros_like(feed))
+    fed, filled, given = (OrtValueVector() for _ in range(3))
+    fed.push_back(memory.to_ort_value(memory.to_device(feed))._get_c_value())
+    given.push_back(memory.to_ort_value(y)._get_c_value())
+
+    session.run_with_ortvaluevector(None, ["x"], fed, ["y"], filled, [])
+    session.run_with_ortvaluevector(None, ["x"], fed, ["y"], given, [])
+
+    expected = plain(made).run(None, {"x": feed})[0]
+    np.testing.assert_allclose(filled[0].numpy(), expected, **CLOSE)
+    np.testing.assert_allclose(memory.to_host(y), expected, **CLOSE)
+
+
+def test_threads_share_a_session(asked):
+    """Runs at the same time do not see each other's values."""
+    session = unpool.InferenceSession(models.dynamic(), providers=asked)
+    feeds = [{"x": models.random(1, 2, 4, 4, seed=number)} for number in range(4)]
+    expected = [session.run(None, feed)[0] for feed in feeds]
+
+    with ThreadPoolExecutor(2) as pool:
+        for got, one in zip(pool.map(lambda feed: session.run(None, feed)[0], feeds * 2), expected * 2, strict=True):
+            assert np.array_equal(got, one)
+
+
 def test_memory_that_does_not_fit_is_refused(asked):
     """Another GPU, another type and another shape are named before anything runs."""
     session = unpool.InferenceSession(models.branches(), providers=asked)
@@ -231,6 +295,7 @@ def test_a_session_on_the_gpu_is_pickled_and_told_apart(asked):
     session = pickle.loads(pickle.dumps(unpool.InferenceSession(models.branches(), providers=[(asked[0], {"a": 1})])))
 
     assert session.get_providers()[1:] == [CUDA, CPU]
+    assert session.get_input_memory_infos()[0].name == "Cuda"
     assert session.get_provider_options()[CUDA] == {"a": "1"}
     assert {one.device for one in session.plan} == {"cuda:0"}
 

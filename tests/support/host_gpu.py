@@ -3,6 +3,7 @@
 It stands in for CudaMemory alone, and onnxruntime's CPU provider for its CUDA provider. Kernels run interpreted.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from unpool.dtypes import AnyArray
 from unpool.runtime.runners import cuda_memory
 from unpool.runtime.runners.ort_values import array_at
 
+_LOCK = threading.RLock()
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
@@ -41,8 +43,9 @@ class HostMemory(cuda_memory.CudaMemory):
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
-        """Nothing to choose."""
-        yield
+        """Nothing to choose; one thread at a time, because Triton's interpreter takes no more."""
+        with _LOCK:
+            yield
 
     def wait(self) -> None:
         """Nothing to wait for."""

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
-from onnx import helper
 from onnxruntime.capi import _pybind_state
 
 from unpool.arrays import is_on_gpu, like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, knows_booleans
+from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, element_of, knows_booleans
 
 NAME = "cuda"
 """How onnxruntime and torch call such devices."""
@@ -131,6 +130,13 @@ class CudaMemory:
             made = torch.empty(value.shape, dtype=value.dtype)
             return to_numpy(made.copy_(value), "a value")
 
+    def copied(self, value: Any) -> Any:
+        """A tensor with memory of its own; any other value as it is."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        with self.running():
+            return value.clone()
+
     def copy_to(self, target: Any, value: Any) -> None:
         """Copy an array or a tensor into memory of the same type and shape, here or on the host."""
         with self.running():
@@ -154,7 +160,7 @@ class CudaMemory:
 
     def binding(self, x: torch.Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Device, its number, type, shape and address of a tensor without gaps, for a binding of onnxruntime."""
-        return *self.place, helper.np_dtype_to_tensor_dtype(self.kind(x)), tuple(x.shape), x.data_ptr()
+        return *self.place, element_of(self.kind(x)), tuple(x.shape), x.data_ptr()
 
     def from_ort_value(self, value: onnxruntime.OrtValue) -> torch.Tensor:
         """The tensor of an OrtValue, whose memory it shares and holds."""

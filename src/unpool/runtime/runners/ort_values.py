@@ -88,9 +88,12 @@ def array_at(address: int, shape: Sequence[int], kind: np.dtype[Any], owner: obj
 
 def place(array: AnyArray) -> tuple[str, int, Any, tuple[int, ...], int]:
     """Device, its number, type, shape and address of an array in row-major order, for a binding of onnxruntime."""
-    lacks = array.dtype in NUMPY_LACKS.values()
-    element = helper.np_dtype_to_tensor_dtype(array.dtype) if lacks else array.dtype.type
-    return "cpu", 0, element, array.shape, array.ctypes.data
+    return "cpu", 0, element_of(array.dtype), array.shape, array.ctypes.data
+
+
+def element_of(kind: np.dtype[Any]) -> Any:
+    """A type as bindings take it: NumPy's own, or the number in ONNX of one that NumPy lacks."""
+    return helper.np_dtype_to_tensor_dtype(kind) if kind in NUMPY_LACKS.values() else kind.type
 
 
 class _Memory:

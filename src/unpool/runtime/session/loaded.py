@@ -195,7 +195,7 @@ class LoadedModel:
                 profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
         if profile is not None:
             profile.add_run(begin)
-        return [_copy(values[name]) if name in given else values[name] for name in wanted]
+        return [self._copied(values[name]) if name in given else values[name] for name in wanted]
 
     def _made(
         self,
@@ -216,6 +216,12 @@ class LoadedModel:
             raise
         except Exception as error:
             raise failed(entry.name, error) from error
+
+    def _copied(self, value: Any) -> Any:
+        """An array or a tensor with memory of its own; any other value as it is."""
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        return value if self.cuda is None else self.cuda.copied(value)
 
     def _hosted(self, value: Any) -> Any:
         """A value as it is on the host."""
@@ -254,12 +260,6 @@ def _constant_outputs(graph: Graph) -> dict[str, Any]:
     names = graph.output_names
     found = {name: array_of(graph.constants[name]) for name in names if name in graph.constants}
     return found | {name: dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return value.clone() if hasattr(value, "clone") else value
 
 
 def _apart(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
