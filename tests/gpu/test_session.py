@@ -147,6 +147,21 @@ def test_the_plan_says_where_each_step_runs(asked):
     assert "onnxruntime, cuda:0" in plan.folded
 
 
+def test_a_model_without_operators_of_ours_says_it_too(asked):
+    """One session of onnxruntime runs it there."""
+    assert {one.device for one in unpool.plan(models.none_of_ours(), providers=asked)} == {"cuda:0"}
+
+
+def test_the_device_is_that_of_the_options(stand_in):
+    """`device_id` is that of onnxruntime, for kernels and for what is bound."""
+    session = unpool.InferenceSession(models.branches(), providers=[(CUDA, {"device_id": 1})])
+
+    assert {one.device for one in session.plan} == {"cuda:1"}
+    session.io_binding().bind_output("y", "cuda", 1)
+    with pytest.raises(RuntimeError, match="'cpu' or cuda:1, got 'cuda', number 0"):
+        session.io_binding().bind_output("y", "cuda")
+
+
 def test_a_node_with_bodies_stays_on_the_host(asked):
     """The plan says so, and its bodies are planned for the CPU."""
     plan = unpool.plan(models.conditional(), providers=asked)
@@ -330,7 +345,7 @@ def test_without_a_torch_for_gpus_values_go_through_the_host(stand_in, monkeypat
     with pytest.warns(UserWarning, match="torch finds no GPU here. Install"):
         session = unpool.InferenceSession(models.branches(), providers=stand_in)
 
-    assert {one.device for one in session.plan} == {"cpu"}
+    assert {(one.runner, one.device) for one in session.plan} == {("unpool", "cpu"), ("onnxruntime", "cuda:0")}
     np.testing.assert_allclose(session.run(None, {"x": x})[0], plain(models.branches()).run(None, {"x": x})[0], **CLOSE)
 
 

@@ -81,6 +81,7 @@ def make_plan(
     exact: bool,
     refused: Mapping[int, str],
     device: str = HOST,
+    has_ours: bool = False,
 ) -> Plan:
     """The plan of a graph.
 
@@ -90,15 +91,16 @@ def make_plan(
         types: what is known of the values.
         exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
         refused: by the position of each node that onnxruntime refuses, the reason that it gives.
-        device: of the pieces of onnxruntime and of our operators; control flow and other nodes stay on the host.
+        device: of the pieces of onnxruntime; control flow and other nodes stay on the CPU.
+        has_ours: whether our operators run there too.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    is_hosted = device == HOST
+    is_hosted = not has_ours
     choices, readers = _choices(graph, specs, types, why_exact, refused, is_hosted=is_hosted), _readers(graph)
     steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
-    steps = steps if is_hosted else [_placed(step, graph, device) for step in steps]
+    steps = [replace(step, device=device) if _leaves(step, graph, has_ours) else step for step in steps]
     records = [
         replace(record, device=step.device)
         for number, step in enumerate(steps)
@@ -149,10 +151,10 @@ def _inside(holder: Record, body: str, record: Record) -> Record:
     return replace(record, reason=reason, step=holder.step, level=holder.level, inner_steps=steps)
 
 
-def _placed(step: Step, graph: Graph, device: str) -> Step:
-    """The step on a GPU, if it is a piece of onnxruntime or a node of ours."""
-    is_there = step.runner == "onnxruntime" or (step.runner == "unpool" and is_ours(graph.nodes[step.nodes[0]]))
-    return replace(step, device=device) if is_there else step
+def _leaves(step: Step, graph: Graph, has_ours: bool) -> bool:
+    """Whether a step runs where the pieces of onnxruntime run."""
+    is_node = step.runner == "unpool" and is_ours(graph.nodes[step.nodes[0]])
+    return step.runner == "onnxruntime" or (has_ours and is_node)
 
 
 def _choices(

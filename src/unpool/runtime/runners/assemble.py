@@ -27,7 +27,6 @@ from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
 from unpool.runtime.passes.improve import improve
 from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
 from unpool.runtime.plan.certain_sizes import certain
-from unpool.runtime.plan.lines import HOST
 from unpool.runtime.plan.pieces import at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
 from unpool.runtime.runners.control_flow import ControlStep, step_class
@@ -176,7 +175,8 @@ class _Assembly:
                 self._types,
                 exact=self._settings.meaning.exact,
                 refused=self._refused,
-                device=HOST if self._settings.cuda is None else str(self._settings.cuda),
+                device=self._settings.providers.device,
+                has_ours=self._settings.cuda is not None,
             )
             if all(self._load(step) for step in plan.steps):
                 return self._done(plan)

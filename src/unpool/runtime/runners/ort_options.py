@@ -9,6 +9,7 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.execute import available_cores
+from unpool.runtime.plan.lines import HOST
 from unpool.runtime.runners.ort_copies import ATTRIBUTES, LOAD_FORMAT, copied_again, entry, lent, put_entry
 from unpool.runtime.runners.ort_log import is_chosen
 from unpool.runtime.runners.ort_traces import PieceTraces
@@ -51,6 +52,11 @@ class Providers:
         if self.openvino is not None or CUDA not in before_cpu:
             return None
         return self.options[self.names.index(CUDA)]
+
+    @property
+    def device(self) -> str:
+        """Where onnxruntime runs pieces: "cpu" or such as "cuda:0"."""
+        return HOST if self.cuda is None else f"cuda:{self.cuda.get('device_id', 0)}"
 
     @property
     def of_onnxruntime(self) -> "Providers":
