@@ -20,6 +20,7 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.runtime.runners import cuda_memory
+from unpool.runtime.runners.cuda_memory import ort_value_of, tensor_of
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
@@ -205,7 +206,7 @@ def test_tensors_on_the_gpu_are_inputs(asked):
 
     expected = plain(made).run(None, {"x": feed})[0]
     assert np.array_equal(session.run(None, {"x": x})[0], expected)
-    (value,) = session.run_with_ort_values(None, {"x": session._model.cuda.to_ort_value(x)})
+    (value,) = session.run_with_ort_values(None, {"x": ort_value_of(x)})
     assert (value.device_name(), value.shape()) == ("cpu", [2, 2, 5, 7])
     assert np.array_equal(value.numpy(), expected)
 
@@ -228,7 +229,7 @@ def test_memory_on_the_gpu_can_be_bound(asked):
     session.run_with_iobinding(binding)
     (made_there,) = binding.get_outputs()
     assert made_there.device_name() == memory.place[0]
-    assert np.array_equal(memory.to_host(memory.from_ort_value(made_there)), expected)
+    assert np.array_equal(memory.to_host(tensor_of(made_there)), expected)
     assert np.array_equal(binding.copy_outputs_to_cpu()[0], expected)
 
     binding.bind_output("y")
@@ -237,8 +238,8 @@ def test_memory_on_the_gpu_can_be_bound(asked):
     assert np.array_equal(binding.copy_outputs_to_cpu()[0], expected)
 
     y.zero_()
-    binding.bind_ortvalue_input("x", memory.to_ort_value(x))
-    binding.bind_ortvalue_output("y", memory.to_ort_value(y))
+    binding.bind_ortvalue_input("x", ort_value_of(x))
+    binding.bind_ortvalue_output("y", ort_value_of(y))
     session.run_with_iobinding(binding)
     assert np.array_equal(memory.to_host(y), expected)
     binding.synchronize_outputs()
@@ -251,8 +252,8 @@ def test_vectors_of_ort_values_are_written_there(asked):
     memory = session._model.cuda
     y = memory.to_device(np.zeros_like(feed))
     fed, filled, given = (OrtValueVector() for _ in range(3))
-    fed.push_back(memory.to_ort_value(memory.to_device(feed))._get_c_value())
-    given.push_back(memory.to_ort_value(y)._get_c_value())
+    fed.push_back(ort_value_of(memory.to_device(feed))._get_c_value())
+    given.push_back(ort_value_of(y)._get_c_value())
 
     session.run_with_ortvaluevector(None, ["x"], fed, ["y"], filled, [])
     session.run_with_ortvaluevector(None, ["x"], fed, ["y"], given, [])

@@ -13,6 +13,7 @@ https://github.com/microsoft/onnxruntime/pull/19229 (`user_compute_stream`; 0 is
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,13 @@ from onnxruntime.capi import _pybind_state
 from unpool.arrays import is_on_gpu, like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, element_of, knows_booleans
+from unpool.runtime.runners.ort_values import KINDS, element_of, knows_booleans
 
 NAME = "cuda"
 """How onnxruntime and torch call such devices."""
 
 _NUMPY = {getattr(torch, kind.name): kind for kind in KINDS.values()}
 _TORCH = {kind: mine for mine, kind in _NUMPY.items()}
-TRAVELS = frozenset(
-    word for word, kind in KINDS.items() if word not in NUMPY_LACKS or kind == np.dtype(_NUMPY[torch.bfloat16])
-)
-"""Types of tensors, in onnxruntime's words, that DLPack hands from onnxruntime to torch."""
 
 
 class CudaMemory:
@@ -103,8 +100,8 @@ class CudaMemory:
             UnpoolError: it is on another GPU, or part of a gradient graph.
         """
         if isinstance(value, onnxruntime.OrtValue):
-            is_here = value.is_tensor() and value.data_type() in TRAVELS and value.device_name() == self.place[0]
-            found = self.from_ort_value(value) if is_here else None
+            is_here = value.is_tensor() and value.device_name() == self.place[0] and travels(value.data_type())
+            found = tensor_of(value) if is_here else None
         elif isinstance(value, torch.Tensor):
             found = None if value.device.type == "cpu" != self.device.type else value
         else:
@@ -158,21 +155,45 @@ class CudaMemory:
             return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
         return _NUMPY.get(value.dtype) or np.dtype(str(value.dtype).removeprefix("torch."))
 
+    def to_ort_value(self, x: torch.Tensor) -> onnxruntime.OrtValue:
+        """An OrtValue that shares and holds the memory of a tensor."""
+        with self.running():
+            return ort_value_of(x)
+
     def binding(self, x: torch.Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Device, its number, type, shape and address of a tensor without gaps, for a binding of onnxruntime."""
         return *self.place, element_of(self.kind(x)), tuple(x.shape), x.data_ptr()
 
-    def from_ort_value(self, value: onnxruntime.OrtValue) -> torch.Tensor:
-        """The tensor of an OrtValue, whose memory it shares and holds."""
-        found: torch.Tensor = torch.utils.dlpack.from_dlpack(value._get_c_value())
-        return found.view(torch.bool) if value.data_type() == "tensor(bool)" else found
 
-    def to_ort_value(self, x: torch.Tensor) -> onnxruntime.OrtValue:
-        """An OrtValue that shares and holds the memory of a tensor."""
-        x = x.contiguous()
-        if x.dtype != torch.bool or knows_booleans():
-            return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.__dlpack__()))
-        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.view(torch.uint8).__dlpack__(), True))
+def tensor_of(value: onnxruntime.OrtValue) -> torch.Tensor:
+    """The tensor of an OrtValue, whose memory it shares and holds, by DLPack."""
+    found: torch.Tensor = torch.utils.dlpack.from_dlpack(value._get_c_value())
+    return found.view(torch.bool) if value.data_type() == "tensor(bool)" else found
+
+
+def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
+    """An OrtValue that shares and holds the memory of a tensor, by DLPack."""
+    x = x.contiguous()
+    if x.dtype != torch.bool or knows_booleans():
+        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.__dlpack__()))
+    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.view(torch.uint8).__dlpack__(), True))
+
+
+@cache
+def travels(type_name: str) -> bool:
+    """Whether this release of onnxruntime hands tensors of a type, in its own words, to torch and takes them back.
+
+    >>> travels("tensor(float)"), travels("tensor(string)")
+    (True, False)
+    """
+    kind = KINDS.get(type_name)
+    if kind is None:
+        return False
+    try:
+        found = tensor_of(ort_value_of(torch.zeros(1, dtype=_TORCH[kind])))
+    except (RuntimeError, BufferError, TypeError, ValueError):
+        return False
+    return found.dtype is _TORCH[kind]
 
 
 class _Bytes:

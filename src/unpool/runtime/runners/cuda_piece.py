@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.runners.cuda_memory import TRAVELS, CudaMemory
+from unpool.runtime.runners.cuda_memory import CudaMemory, tensor_of, travels
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_piece import OrtPiece
 from unpool.runtime.runners.ort_values import from_ort_value, place
@@ -47,13 +47,13 @@ class CudaPiece(OrtPiece):
                 binding.bind_output(name, *(memory.place if stays else ("cpu", 0)))
             self.session.run_with_iobinding(binding, run_options)
             made = zip(binding.get_outputs(), self._stays.values(), strict=True)
-            return [memory.from_ort_value(one) if stays else from_ort_value(one) for one, stays in made]
+            return [tensor_of(one) if stays else from_ort_value(one) for one, stays in made]
 
 
 def _stays(output: onnxruntime.NodeArg) -> bool:
     """Whether an output stays in the memory of the GPU."""
     is_count = output.type in _COUNTS and len(output.shape) < 2
-    return output.type in TRAVELS and not is_count
+    return not is_count and travels(output.type)
 
 
 def _without_gaps(value: Any) -> Any:
