@@ -166,6 +166,6 @@ def _plan_table(lines: "Sequence[Line]") -> Table:
 
     table = Table(*TITLES, box=SIMPLE_HEAD)
     for line in lines:
-        runner = Text(line.runner, style=COLOURS.get(line.runner, "default"))
+        runner = Text(line.runner, style=COLOURS.get(line.runner.partition(",")[0], "default"))
         table.add_row(line.step, Text(line.node), line.operator, runner, Text(line.reason))
     return table

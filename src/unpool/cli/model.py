@@ -115,17 +115,22 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     """The session of the model file.
 
     Raises:
-        MissingExtraError: OpenVINO is asked for and not installed.
+        MissingExtraError: OpenVINO or CUDA is asked for and not installed.
     """
     from unpool.runtime.runners.openvino_device import is_installed
-    from unpool.runtime.runners.ort_options import OPENVINO
+    from unpool.runtime.runners.ort_options import CUDA, OPENVINO
     from unpool.runtime.session.session import InferenceSession
 
     plain = onnxruntime.SessionOptions()
     plain.enable_mem_pattern = False
-    is_openvino = options.provider == Provider.OPENVINO
-    if is_openvino and not is_installed():
+    if options.provider == Provider.OPENVINO and not is_installed():
         raise MissingExtraError("--provider openvino: needs openvino. Run: pip install 'unpool[openvino]'")
+    if options.provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
+        raise MissingExtraError(
+            "--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. "
+            "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
+        )
+    names = {Provider.OPENVINO: [OPENVINO], Provider.CUDA: [CUDA]}
 
     return InferenceSession(
         str(path),
@@ -134,7 +139,7 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
         index_space=options.index_space,
         exact=options.exact,
         threads=options.threads,
-        providers=[OPENVINO] if is_openvino else None,
+        providers=names.get(Provider(options.provider)),
     )
 
 

@@ -33,6 +33,7 @@ class Provider(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    CUDA = "cuda"
 
 
 class Target(StrEnum):

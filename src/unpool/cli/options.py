@@ -21,7 +21,11 @@ IndexWord = Annotated[
 ]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
 ProviderWord = Annotated[
-    Provider, typer.Option("--provider", help="Who runs what unpool does not; openvino where it runs that as written.")
+    Provider,
+    typer.Option(
+        "--provider",
+        help="Who runs what unpool does not; openvino where it runs that as written; cuda with unpool on a GPU too.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Let -o replace the model that is read, and its data files.")]
 Size = Annotated[

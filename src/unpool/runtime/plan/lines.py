@@ -9,6 +9,9 @@ from typing import NamedTuple
 from unpool.runtime.plan.policy import RunnerName
 
 TITLES = ("step", "node", "operator", "runs on", "why")
+HOST = "cpu"
+"""The device of steps that are on no GPU."""
+
 PIECES = ("onnxruntime", "openvino")
 """Runners whose nodes are folded; each node of ours, and each that onnx's ReferenceEvaluator runs, keeps its line."""
 
@@ -28,6 +31,7 @@ class Record:
         level: of its step, see the module.
         inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
             for each, the outermost first.
+        device: that it runs on, "cpu" or such as "cuda:0"; a piece of onnxruntime there may leave nodes to the CPU.
     """
 
     node: str
@@ -39,11 +43,17 @@ class Record:
     step: int
     level: int
     inner_steps: tuple[int, ...] = ()
+    device: str = HOST
 
     @property
     def place(self) -> str:
         """The positions of its steps, such as `3`, or `3.0` for the first step of a body of the fourth step."""
         return ".".join(map(str, (self.step, *self.inner_steps)))
+
+    @property
+    def runs_on(self) -> str:
+        """Who runs it and, where that is not on the CPU, the device: such as `unpool, cuda:0`."""
+        return self.runner if self.device == HOST else f"{self.runner}, {self.device}"
 
     @property
     def operator_version(self) -> str:
@@ -63,7 +73,7 @@ class Line(NamedTuple):
 
 def each(records: Iterable[Record]) -> list[Line]:
     """A line per node."""
-    return [Line(one.place, one.node, one.operator_version, one.runner, one.reason) for one in records]
+    return [Line(one.place, one.node, one.operator_version, one.runs_on, one.reason) for one in records]
 
 
 def folded(records: Iterable[Record]) -> list[Line]:
@@ -86,4 +96,4 @@ def _line(piece: Sequence[Record]) -> Line:
     operators = ", ".join(f"{count} {operator}" for operator, count in counts)
     reasons = "; ".join(dict.fromkeys(one.reason for one in piece))
     nodes = f"{len(piece)} nodes, {piece[0].node} to {piece[-1].node}"
-    return Line(piece[0].place, nodes, operators, piece[0].runner, reasons)
+    return Line(piece[0].place, nodes, operators, piece[0].runs_on, reasons)

@@ -20,7 +20,7 @@ from unpool.runtime.graph.nodes import bodies, domain, is_ours, label, reads, si
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_our_bodies
-from unpool.runtime.plan.lines import TITLES, Record, each, folded
+from unpool.runtime.plan.lines import HOST, TITLES, Record, each, folded
 from unpool.runtime.plan.policy import Choice, RunnerName, choose
 from unpool.runtime.table import table
 
@@ -37,6 +37,7 @@ class Step:
         nodes: positions in the graph.
         inputs: values it reads, constants left out.
         outputs: values it makes that a later step or the caller reads.
+        device: as of its records.
     """
 
     runner: RunnerName
@@ -44,6 +45,7 @@ class Step:
     nodes: tuple[int, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    device: str = HOST
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,14 @@ class Plan:
 
 
 def make_plan(
-    graph: Graph, specs: Mapping[int, Spec], types: Types, *, exact: bool, refused: Mapping[int, str]
+    graph: Graph,
+    specs: Mapping[int, Spec],
+    types: Types,
+    *,
+    exact: bool,
+    refused: Mapping[int, str],
+    device: str = HOST,
+    has_ours: bool = False,
 ) -> Plan:
     """The plan of a graph.
 
@@ -82,14 +91,18 @@ def make_plan(
         types: what is known of the values.
         exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
         refused: by the position of each node that onnxruntime refuses, the reason that it gives.
+        device: of the pieces of onnxruntime; control flow and other nodes stay on the CPU.
+        has_ours: whether our operators run there too.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    choices, readers = _choices(graph, specs, types, why_exact, refused), _readers(graph)
+    is_hosted = not has_ours
+    choices, readers = _choices(graph, specs, types, why_exact, refused, is_hosted=is_hosted), _readers(graph)
     steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
+    steps = [replace(step, device=device) if _leaves(step, graph, has_ours) else step for step in steps]
     records = [
-        record
+        replace(record, device=step.device)
         for number, step in enumerate(steps)
         for position in step.nodes
         for record in _records(graph, position, choices[position], number, step.level)
@@ -138,8 +151,14 @@ def _inside(holder: Record, body: str, record: Record) -> Record:
     return replace(record, reason=reason, step=holder.step, level=holder.level, inner_steps=steps)
 
 
+def _leaves(step: Step, graph: Graph, has_ours: bool) -> bool:
+    """Whether a step runs where the pieces of onnxruntime run."""
+    is_node = step.runner == "unpool" and is_ours(graph.nodes[step.nodes[0]])
+    return step.runner == "onnxruntime" or (has_ours and is_node)
+
+
 def _choices(
-    graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str]
+    graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str], *, is_hosted: bool
 ) -> list[Choice]:
     ours: set[str] = set()
     choices = []
@@ -149,7 +168,8 @@ def _choices(
             is_known = spec is not None or has_our_bodies(node)
             choice = Choice("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
         else:
-            choice = choose(node, spec, types, exact=exact, is_behind_ours=not ours.isdisjoint(node.input[:1]))
+            is_behind_ours = not ours.isdisjoint(node.input[:1])
+            choice = choose(node, spec, types, exact=exact, is_behind_ours=is_behind_ours, is_hosted=is_hosted)
         choices.append(choice)
         ours.update(writes(node) if choice.runner == "unpool" else ())
     return choices

@@ -40,7 +40,9 @@ class Choice:
     reason: str
 
 
-def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool) -> Choice:
+def choose(
+    node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool, is_hosted: bool = True
+) -> Choice:
     """Who runs a node that nothing refuses.
 
     Args:
@@ -49,11 +51,13 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str,
         types: what is known of the values.
         exact: why unpool runs every MaxPool; "" if it does not.
         is_behind_ours: whether unpool makes its first input.
+        is_hosted: whether unpool would run it on the CPU.
     """
     if spec is None:
         return _choose_foreign(node)
     if not isinstance(spec, MaxPoolSpec):
-        return Choice("unpool", f"unpool runs every {node.op_type}{_way(spec, node, types)}")
+        way = _way(spec, node, types) if is_hosted else ""
+        return Choice("unpool", f"unpool runs every {node.op_type}{way}")
     if any(node.output[1:]):
         return Choice("unpool", "unpool runs every MaxPool with Indices")
     if exact:
@@ -62,7 +66,8 @@ def choose(node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str,
     if difference is not None:
         return Choice("unpool", difference)
     if is_behind_ours:
-        return Choice("unpool", "plain MaxPool behind a node of unpool's: not in onnxruntime's blocked layout")
+        why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
+        return Choice("unpool", f"plain MaxPool behind a node of unpool's: {why}")
     return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
 
 

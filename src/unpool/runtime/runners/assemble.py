@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import onnx
 import onnxruntime
@@ -40,6 +41,9 @@ from unpool.runtime.runners.ort_weights import are_too_many, ort_values, without
 from unpool.runtime.runners.reference_piece import ReferencePiece
 from unpool.runtime.runners.unpool_step import UnpoolStep
 
+if TYPE_CHECKING:
+    from unpool.runtime.runners.cuda_memory import CudaMemory
+
 MOST_POOLS = 64
 """Pieces with threads of their own; further ones run in the caller's, for threads are no endless supply."""
 
@@ -63,6 +67,7 @@ class Settings:
         openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
         raises: whether decomposed unpoolings become MaxUnpool again.
         tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
+        cuda: the memory in which values stay; None where they are arrays of the host.
     """
 
     meaning: Meaning
@@ -73,15 +78,17 @@ class Settings:
     openvino: Mapping[str, str] | None = None
     raises: bool = True
     tuner: Tuner | None = None
+    cuda: "CudaMemory | None" = None
 
     @property
     def turns(self) -> tuple[int, ...]:
         """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
 
-        Not over three beside OpenVINO, which does not copy its input for every tap as onnxruntime does.
+        Not over three beside OpenVINO, which does not copy its input for every tap as onnxruntime does; and not where
+        onnxruntime has CUDA, whose convolutions are fast.
         """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if self.options.graph_optimization_level != highest or self.meaning.exact:
+        if self.options.graph_optimization_level != highest or self.meaning.exact or self.providers.cuda is not None:
             return ()
         return RANKS if self.openvino is None else RANKS_BESIDE_OPENVINO
 
@@ -163,7 +170,13 @@ class _Assembly:
         """Plan and load, and do both again as long as onnxruntime refuses something new."""
         while True:
             plan = make_plan(
-                self._graph, self._specs, self._types, exact=self._settings.meaning.exact, refused=self._refused
+                self._graph,
+                self._specs,
+                self._types,
+                exact=self._settings.meaning.exact,
+                refused=self._refused,
+                device=self._settings.providers.device,
+                has_ours=self._settings.cuda is not None,
             )
             if all(self._load(step) for step in plan.steps):
                 return self._done(plan)
@@ -208,13 +221,17 @@ class _Assembly:
                 self._load_piece(step)
         return step in self._loaded
 
-    def _unpool_step(self, step: Step) -> UnpoolStep:
+    def _unpool_step(self, step: Step) -> LoadedStep:
         (position,) = step.nodes
         node = self._graph.nodes[position]
         made = (self._known.get(node.input[0]), helper.make_tensor_type_proto(TensorProto.INT64, None))
         for name, type_ in zip(node.output, made, strict=False):
             if name and type_ is not None:
                 self._known.setdefault(name, type_)
+        if self._settings.cuda is not None:
+            from unpool.runtime.runners.cuda_step import CudaStep
+
+            return CudaStep(node, self._specs[position], self._constants, step.outputs, self._settings.cuda)
         known = sizes(self._types.get(node.input[0]))
         return UnpoolStep(node, self._specs[position], self._constants, step.outputs, self._settings.threads, known)
 
@@ -229,7 +246,7 @@ class _Assembly:
             graph, types = improve(
                 body.graph, body.types, meaning, raises=self._settings.raises, turns=self._settings.turns
             )
-            plan = _Assembly(graph, types, self._settings, self._shared).loaded_plan()
+            plan = _Assembly(graph, types, replace(self._settings, cuda=None), self._shared).loaded_plan()
             self._inner[position][body.name] = plan
             loaded[body.name] = LoadedBody(body, graph, plan)
         self._learn(node, loaded)
@@ -304,7 +321,12 @@ class _Assembly:
     def _piece(self, step: Step, model: onnx.ModelProto, options: PieceOptions) -> OrtPiece:
         where = self._where(step)
         weights = ort_values(model, self._graph.constants)
-        return OrtPiece(serialize(model, where), where, options.with_weights(weights), self._settings.providers)
+        words = serialize(model, where), where, options.with_weights(weights), self._settings.providers
+        if self._settings.cuda is None:
+            return OrtPiece(*words)
+        from unpool.runtime.runners.cuda_piece import CudaPiece
+
+        return CudaPiece(*words, memory=self._settings.cuda)
 
     def _stored(self, step: Step, options: PieceOptions) -> Callable[[onnx.TensorProto], onnx.TensorProto]:
         """What the model of a piece has of a constant; a caller's own options are told no weights."""

@@ -9,12 +9,14 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.execute import available_cores
+from unpool.runtime.plan.lines import HOST
 from unpool.runtime.runners.ort_copies import ATTRIBUTES, LOAD_FORMAT, copied_again, entry, lent, put_entry
 from unpool.runtime.runners.ort_log import is_chosen
 from unpool.runtime.runners.ort_traces import PieceTraces
 
 OURS = "UnpoolExecutionProvider"
 CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
 OPENVINO = "OpenVINO"  # the package; "OpenVINOExecutionProvider" is onnxruntime's own, in a build of its own
 QUIET = 4  # fatal only: what fails comes back as an exception
 UNSET = -1  # the level of a log that nobody chose
@@ -42,6 +44,19 @@ class Providers:
     def openvino(self) -> dict[str, Any] | None:
         """The options of OpenVINO; None if it gets no pieces."""
         return self.options[0] if self.names[0] == OPENVINO else None
+
+    @property
+    def cuda(self) -> dict[str, Any] | None:
+        """The options of CUDA, where onnxruntime asks it before the CPU; None where pieces are not on a GPU."""
+        before_cpu = self.names[: self.names.index(CPU)]
+        if self.openvino is not None or CUDA not in before_cpu:
+            return None
+        return self.options[self.names.index(CUDA)]
+
+    @property
+    def device(self) -> str:
+        """Where onnxruntime runs pieces: "cpu" or such as "cuda:0"."""
+        return HOST if self.cuda is None else f"cuda:{self.cuda.get('device_id', 0)}"
 
     @property
     def of_onnxruntime(self) -> "Providers":

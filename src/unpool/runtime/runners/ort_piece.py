@@ -83,13 +83,21 @@ class OrtPiece:
         """
         feed = dict(zip(self._inputs, values, strict=True))
         try:
-            if targets is not None and self._has_only_numbers:
-                return self._run_into(feed, run_options, targets)
-            if self._needs_ort_values:
-                return self._run_as_ort_values(feed, run_options)
-            return list(self._session.run(self._outputs, feed, run_options))
+            return self._run(feed, run_options, targets)
         except Exception as error:
             raise UnpoolError(f"{self._where}: onnxruntime cannot run it on these inputs: {short(error)}") from error
+
+    def _run(
+        self,
+        feed: dict[str, Any],
+        run_options: onnxruntime.RunOptions | None,
+        targets: Sequence[AnyArray | None] | None,
+    ) -> list[Any]:
+        if targets is not None and self._has_only_numbers:
+            return self._run_into(feed, run_options, targets)
+        if self._needs_ort_values:
+            return self._run_as_ort_values(feed, run_options)
+        return list(self._session.run(self._outputs, feed, run_options))
 
     def _run_into(
         self, feed: dict[str, Any], run_options: onnxruntime.RunOptions | None, targets: Sequence[AnyArray | None]

@@ -88,9 +88,12 @@ def array_at(address: int, shape: Sequence[int], kind: np.dtype[Any], owner: obj
 
 def place(array: AnyArray) -> tuple[str, int, Any, tuple[int, ...], int]:
     """Device, its number, type, shape and address of an array in row-major order, for a binding of onnxruntime."""
-    lacks = array.dtype in NUMPY_LACKS.values()
-    element = helper.np_dtype_to_tensor_dtype(array.dtype) if lacks else array.dtype.type
-    return "cpu", 0, element, array.shape, array.ctypes.data
+    return "cpu", 0, element_of(array.dtype), array.shape, array.ctypes.data
+
+
+def element_of(kind: np.dtype[Any]) -> Any:
+    """A type as bindings take it: NumPy's own, or the number in ONNX of one that NumPy lacks."""
+    return helper.np_dtype_to_tensor_dtype(kind) if kind in NUMPY_LACKS.values() else kind.type
 
 
 class _Memory:
@@ -103,7 +106,7 @@ class _Memory:
 
 def _shared(array: AnyArray) -> onnxruntime.OrtValue:
     """An OrtValue that holds the array; before 1.32, onnxruntime has to be told of booleans and takes them as bytes."""
-    if _knows_booleans():
+    if knows_booleans():
         return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(array.__dlpack__()))
     is_bool = array.dtype == np.bool_
     capsule = (array.view(np.uint8) if is_bool else array).__dlpack__()
@@ -111,7 +114,7 @@ def _shared(array: AnyArray) -> onnxruntime.OrtValue:
 
 
 @cache
-def _knows_booleans() -> bool:
+def knows_booleans() -> bool:
     """Whether onnxruntime takes DLPack's own code for booleans, and no word of them."""
     one: AnyArray = np.zeros(1, np.bool_)
     try:

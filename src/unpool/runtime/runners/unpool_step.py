@@ -17,7 +17,7 @@ from unpool.runtime.errors import as_onnxruntime
 from unpool.runtime.graph.node_contract import named
 from unpool.runtime.runners.stopping import stop_if_told
 
-_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}
+ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}
 """What onnxruntime raises where a node refuses its values, by our classes."""
 
 KEPT_CALLS = 8
@@ -90,7 +90,7 @@ class UnpoolStep:
         try:
             outputs = self._call(inputs, values).run(inputs, places, self._threads)
         except UnpoolError as error:
-            raise as_onnxruntime(named(error, self._node), _CLASSES) from error
+            raise as_onnxruntime(named(error, self._node), ERROR_CLASSES) from error
         return [outputs[position] for position in self._wanted]
 
     def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.Prepared:

@@ -85,16 +85,16 @@ class Described:
         return {OURS: {}, **dict(zip(providers.names, providers.options, strict=True))}
 
     def get_input_memory_infos(self) -> list[Any]:
-        """Where each input is read: on the CPU, unless onnxruntime runs the whole model elsewhere."""
+        """Where each input is read: on the CPU or the session's GPU, or where onnxruntime runs the whole model."""
         if isinstance(self._model, WholeModel):
             return list(self._model.session.get_input_memory_infos())
-        return [_cpu_memory() for _ in self.get_inputs()]
+        return [_memory(self._model) for _ in self.get_inputs()]
 
     def get_output_memory_infos(self) -> list[Any]:
-        """Where each output is written: on the CPU, unless onnxruntime runs the whole model elsewhere."""
+        """Where each output is written: on the CPU or the session's GPU, or where onnxruntime runs the whole model."""
         if isinstance(self._model, WholeModel):
             return list(self._model.session.get_output_memory_infos())
-        return [_cpu_memory() for _ in self.get_outputs()]
+        return [_memory(self._model) for _ in self.get_outputs()]
 
     def get_input_epdevices(self) -> list[Any]:
         """The device that reads each input; None where that is not one of onnxruntime's."""
@@ -132,6 +132,7 @@ def _assigned(records: Sequence[Record], folded: Sequence[tuple[str, str]], thei
     return AssignedSubgraph(name, (*nodes, *(AssignedNode(label, "", operator) for label, operator in folded)))
 
 
-def _cpu_memory() -> Any:
+def _memory(model: LoadedModel) -> Any:
     kind = onnxruntime.OrtAllocatorType.ORT_DEVICE_ALLOCATOR
-    return onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    name, index = ("Cpu", 0) if model.cuda is None else ("Cuda", model.cuda.index)
+    return onnxruntime.OrtMemoryInfo(name, kind, index, onnxruntime.OrtMemType.DEFAULT)

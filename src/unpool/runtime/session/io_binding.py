@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
@@ -13,10 +13,15 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
-from unpool.runtime.runners.ort_values import NUMPY_LACKS, array_at, from_ort_value
+from unpool.runtime.runners.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.profile import Profile
 from unpool.runtime.session.signature import Signature, ValueInfo
+
+if TYPE_CHECKING:
+    from unpool.runtime.runners.cuda_memory import CudaMemory
+
+NAME = "cuda"
 
 
 class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has no types
@@ -39,7 +44,8 @@ class PlanBinding(IOBinding):
     def __init__(self, session: Any) -> None:
         self._session: LoadedModel = session._sess
         self._inputs: dict[str, Any] = {}
-        self._targets: dict[str, AnyArray | None] = {}
+        self._targets: dict[str, Any] = {}
+        self._stays: set[str] = set()
         self._values: dict[str, onnxruntime.OrtValue] = {}
         self._made: dict[str, Any] = {}
 
@@ -53,17 +59,16 @@ class PlanBinding(IOBinding):
     ) -> None:
         """Read an input from the memory at an address; elements have a type of NumPy or a number of ONNX."""
         self._require_input(name)
-        _require_cpu(device_type, device_id)
-        self._inputs[name] = array_at(buffer_ptr, shape, _kind(element_type))
+        self._inputs[name] = self._at(device_type, device_id, buffer_ptr, shape, _kind(element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Read an input from an OrtValue, which is not copied."""
         self._require_input(name)
         self._signature.require_own([ortvalue])
-        self._inputs[name] = from_ort_value(ortvalue) if _is_of_numbers(ortvalue) else ortvalue
+        self._inputs[name] = self._signature.value_of(ortvalue) if _is_of_numbers(ortvalue) else ortvalue
 
     def synchronize_inputs(self) -> None:
-        """Nothing: the CPU copies nothing in the background."""
+        """Nothing: every step waits for what it reads."""
 
     def bind_output(
         self,
@@ -76,13 +81,15 @@ class PlanBinding(IOBinding):
     ) -> None:
         """Write an output to the memory at an address; without one, every run takes memory of its own."""
         self._require_output(name)
-        _require_cpu(device_type, device_id)
         if buffer_ptr is None:
+            is_here = self._is_here(device_type, device_id)
             self._bind_target(name, None)
+            if is_here:
+                self._stays.add(name)
             return
         if element_type is None or shape is None:
             raise UnpoolError("bind_output: expected element_type and shape of the memory, got none. Give both.")
-        self._bind_target(name, array_at(buffer_ptr, shape, _kind(element_type)))
+        self._bind_target(name, self._at(device_type, device_id, buffer_ptr, shape, _kind(element_type)))
 
     def bind_ortvalue_output(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Write an output to the memory of an OrtValue."""
@@ -90,11 +97,14 @@ class PlanBinding(IOBinding):
         self._signature.require_own([ortvalue])
         if not _is_of_numbers(ortvalue):
             raise _refused(f"bind_ortvalue_output: expected a tensor of numbers, got {ortvalue.data_type()}")
-        self._bind_target(name, from_ort_value(ortvalue))
+        self._bind_target(name, self._signature.value_of(ortvalue))
         self._values[name] = ortvalue
 
     def synchronize_outputs(self) -> None:
-        """Nothing: a run has ended when it returns."""
+        """Wait for the session's own stream on a GPU; a run has ended when it returns otherwise."""
+        if self._cuda is not None:
+            with self._cuda.on_stream():
+                self._cuda.wait()
 
     def get_outputs(self) -> list[onnxruntime.OrtValue]:
         """The outputs of the last run, in the order in which they were bound; none before it."""
@@ -113,6 +123,8 @@ class PlanBinding(IOBinding):
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as arrays of their own."""
         found = [self._made[name] for name in self._targets if name in self._made]
+        if self._cuda is not None:
+            found = [self._cuda.to_host(value) for value in found]
         return [value.copy() if isinstance(value, np.ndarray) else value for value in found]
 
     def clear_binding_inputs(self) -> None:
@@ -122,6 +134,7 @@ class PlanBinding(IOBinding):
     def clear_binding_outputs(self) -> None:
         """Bind no output."""
         self._targets.clear()
+        self._stays.clear()
         self._values.clear()
         self._made.clear()
 
@@ -136,9 +149,9 @@ class PlanBinding(IOBinding):
                 raise UnpoolError("run_with_iobinding: expected bound outputs, got none. Call bind_output for each.")
             infos = {info.name: info for info in self._signature.outputs}
             for name, target in self._targets.items():
-                _require_fit(infos[name], target)
+                _require_fit(infos[name], target, self._cuda)
             made = self._session.run_into(self._targets, self._inputs, run_options, profile)
-        self._made = dict(zip(self._targets, made, strict=True))
+        self._made = {name: self._put(name, value) for name, value in zip(self._targets, made, strict=True)}
         for name, target in self._targets.items():
             if target is None:
                 self._values.pop(name, None)
@@ -148,11 +161,41 @@ class PlanBinding(IOBinding):
         return self._session.signature
 
     def _shared(self, name: str, value: Any) -> onnxruntime.OrtValue:
-        """An OrtValue of an output, in the memory of its array."""
+        """An OrtValue of an output, in the memory of its array or tensor."""
+        if self._cuda is not None and not isinstance(value, np.ndarray | list):
+            return self._cuda.to_ort_value(value)
         return _shared(value) if _is_foreign(value) else self._signature.as_ort_values([name], [value])[0]
 
-    def _bind_target(self, name: str, target: AnyArray | None) -> None:
+    @property
+    def _cuda(self) -> "CudaMemory | None":
+        return self._session.cuda
+
+    def _is_here(self, device_type: str, device_id: int) -> bool:
+        """Whether a device is the session's GPU, and not the CPU; others are refused. onnxruntime knows their names."""
+        kind = onnxruntime.OrtDevice.make(device_type, device_id).device_type()
+        if kind == onnxruntime.OrtDevice.make("cpu", 0).device_type():
+            return False
+        mine = None if self._cuda is None else onnxruntime.OrtDevice.make(NAME, 0).device_type()
+        if self._cuda is None or kind != mine or device_id != self._cuda.index:
+            have = "'cpu'" if self._cuda is None else f"'cpu' or {self._cuda}"
+            raise _refused(f"expected memory of the device {have}, got {device_type!r}, number {device_id}")
+        return True
+
+    def _at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
+        """The array or tensor at an address."""
+        if self._is_here(device_type, device_id) and self._cuda is not None:
+            return self._cuda.at(address, shape, kind)
+        return array_at(address, shape, kind)
+
+    def _put(self, name: str, value: Any) -> Any:
+        """An output where it was bound to: numbers without a target on the GPU or on the host."""
+        if self._cuda is None or self._targets[name] is not None:
+            return value
+        return self._cuda.to_device(value) if name in self._stays else self._cuda.to_host(value)
+
+    def _bind_target(self, name: str, target: Any) -> None:
         self._targets[name] = target
+        self._stays.discard(name)
         self._values.pop(name, None)
         self._made.pop(name, None)
 
@@ -182,20 +225,14 @@ def _refused(text: str) -> UnpoolError:
     return also(UnpoolError, RuntimeError)(f"IOBinding: {text}. Correct it.")
 
 
-def _require_cpu(device_type: str, device_id: int) -> None:
-    """Refuse memory of other devices; onnxruntime knows their names."""
-    device = onnxruntime.OrtDevice.make(device_type, device_id)
-    if device.device_type() != onnxruntime.OrtDevice.make("cpu", 0).device_type():
-        raise _refused(f"expected memory of the device 'cpu', got {device_type!r}")
-
-
-def _require_fit(info: ValueInfo, target: AnyArray | None) -> None:
+def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:
     """Refuse memory of another type or shape than the model says of the output, before anything is written."""
     kind = shapes.dtype(type_names.parse(info.type))
     if target is None or kind is None:
         return
-    if target.dtype != kind:
-        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {target.dtype}. Bind it anew.")
+    have = target.dtype if cuda is None else cuda.kind(target)
+    if have != kind:
+        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {have}. Bind it anew.")
     fixed = [size if isinstance(size, int) else have for size, have in zip(info.shape, target.shape, strict=False)]
     if info.shape and (len(info.shape) != target.ndim or fixed != list(target.shape)):
         raise ShapeError(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -26,6 +26,7 @@ from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.improve import improve
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.plan.lines import HOST
 from unpool.runtime.plan.plan import Plan, Step
 from unpool.runtime.runners.assemble import Settings, assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
@@ -40,6 +41,9 @@ from unpool.runtime.session.metadata import metadata_of
 from unpool.runtime.session.profile import Profile
 from unpool.runtime.session.providers import providers_of
 from unpool.runtime.session.signature import Signature
+
+if TYPE_CHECKING:
+    from unpool.runtime.runners.cuda_memory import CudaMemory
 
 _WRITES_TO_TARGETS = (UnpoolStep, OrtPiece, OpenVinoPiece)
 NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
@@ -69,12 +73,15 @@ class LoadedModel:
     Attributes:
         metadata: what the model says of itself.
         folded: for a step, label and operator of every node that was folded into it.
+        cuda: the memory of the GPU in which values stay; None where they are arrays of the host.
     """
 
     def __init__(self, model: onnx.ModelProto, settings: Settings) -> None:
         self.metadata = metadata_of(model)
         graph, types = prepare(model, settings)
+        self.cuda = settings.cuda
         self.signature = Signature.of_graph(graph, types)
+        self.signature.cuda = settings.cuda
         loaded_plan = assemble(graph, types, settings)
         self._constant_outputs = _constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
@@ -119,7 +126,7 @@ class LoadedModel:
     ) -> list[Any]:
         """The outputs, as `InferenceSession.run` gives them; every step is noted in the profile, if there is one."""
         wanted = self.signature.choose(output_names)
-        return self._run(wanted, self.signature.bind(feed), run_options, profile)
+        return [self._hosted(one) for one in self._run(wanted, self.signature.bind(feed), run_options, profile)]
 
     def watch(self, feed: Mapping[str, Any]) -> Iterator[Watched]:
         """Run the model, and give every step as soon as it has run, with what it read and made.
@@ -133,15 +140,17 @@ class LoadedModel:
         values = self.signature.bind(feed) | self._constant_outputs
         for entry in self._schedules.of(self.signature.choose(None)):
             read = {name: values[name] for name in entry.step.inputs}
-            made = _made(entry, list(read.values()), None, NO_TARGETS)
-            values.update(zip(entry.step.outputs, made, strict=True))
-            yield Watched(entry, read, {name: values[name] for name in entry.step.outputs})
+            values.update(
+                zip(entry.step.outputs, self._made(entry, list(read.values()), None, NO_TARGETS), strict=True)
+            )
+            made = {name: self._hosted(values[name]) for name in entry.step.outputs}
+            yield Watched(entry, {name: self._hosted(one) for name, one in read.items()}, made)
             for name in entry.last_uses:
                 del values[name]
 
     def run_into(
         self,
-        targets: Mapping[str, AnyArray | None],
+        targets: Mapping[str, Any],
         feed: Mapping[str, Any],
         run_options: onnxruntime.RunOptions | None = None,
         profile: Profile | None = None,
@@ -149,16 +158,17 @@ class LoadedModel:
         """The outputs that `targets` names; the step that makes one writes it to its target, if there is one.
 
         A target that shares memory with an input or with another target is written at the end, for steps may still
-        have to read there.
+        have to read there. So is every target of a session on a GPU, whose outputs may be tensors.
 
         Raises:
             UnpoolError: as `run`; or a target has another shape or type than its output.
         """
         values = self.signature.bind(feed)
-        made = self._run(tuple(targets), values, run_options, profile, _apart(targets, values.values()))
+        apart = _apart(targets, values.values()) if self.cuda is None else NO_TARGETS
+        made = self._run(tuple(targets), values, run_options, profile, apart)
         for (name, target), value in zip(targets.items(), made, strict=True):
             if target is not None and value is not target:
-                _write(name, target, value)
+                _write(name, target, value, self.cuda)
         return [value if target is None else target for target, value in zip(targets.values(), made, strict=True)]
 
     def _run(
@@ -176,7 +186,7 @@ class LoadedModel:
         begin = time.perf_counter_ns()
         for entry in self._schedules.of(wanted):
             start = time.perf_counter_ns()
-            made = _made(entry, [values[name] for name in entry.step.inputs], run_options, targets)
+            made = self._made(entry, [values[name] for name in entry.step.inputs], run_options, targets)
             values.update(zip(entry.step.outputs, made, strict=True))
             for name in entry.last_uses:
                 del values[name]
@@ -185,7 +195,37 @@ class LoadedModel:
                 profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
         if profile is not None:
             profile.add_run(begin)
-        return [_copy(values[name]) if name in given else values[name] for name in wanted]
+        return [self._copied(values[name]) if name in given else values[name] for name in wanted]
+
+    def _made(
+        self,
+        entry: ScheduledStep,
+        inputs: list[Any],
+        run_options: onnxruntime.RunOptions | None,
+        targets: Mapping[str, AnyArray],
+    ) -> Sequence[Any]:
+        """The outputs of a step, written to their targets where the step can do that."""
+        step = entry.loaded
+        try:
+            if entry.step.device == HOST:
+                inputs = [self._hosted(one) for one in inputs]
+            if isinstance(step, _WRITES_TO_TARGETS) and not targets.keys().isdisjoint(entry.step.outputs):
+                return step.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
+            return step.run(inputs, run_options)
+        except UnpoolError:
+            raise
+        except Exception as error:
+            raise failed(entry.name, error) from error
+
+    def _copied(self, value: Any) -> Any:
+        """An array or a tensor with memory of its own; any other value as it is."""
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        return value if self.cuda is None else self.cuda.copied(value)
+
+    def _hosted(self, value: Any) -> Any:
+        """A value as it is on the host."""
+        return value if self.cuda is None else self.cuda.to_host(value)
 
 
 def load_as_session(model: onnx.ModelProto, meaning: Meaning) -> LoadedModel:
@@ -222,28 +262,6 @@ def _constant_outputs(graph: Graph) -> dict[str, Any]:
     return found | {name: dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
 
 
-def _copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _made(
-    entry: ScheduledStep,
-    inputs: list[Any],
-    run_options: onnxruntime.RunOptions | None,
-    targets: Mapping[str, AnyArray],
-) -> Sequence[Any]:
-    """The outputs of a step, written to their targets where the step can do that."""
-    step = entry.loaded
-    try:
-        if isinstance(step, _WRITES_TO_TARGETS) and not targets.keys().isdisjoint(entry.step.outputs):
-            return step.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
-        return step.run(inputs, run_options)
-    except UnpoolError:
-        raise
-    except Exception as error:
-        raise failed(entry.name, error) from error
-
-
 def _apart(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
     """The targets that surely share no memory with an input or with another target."""
     found = {name: target for name, target in targets.items() if target is not None}
@@ -263,19 +281,29 @@ def _others(targets: Mapping[str, AnyArray], name: str) -> list[AnyArray]:
     return [target for other, target in targets.items() if other != name]
 
 
-def _write(name: str, target: AnyArray, value: Any) -> None:
+def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> None:
     """Copy an output to its target.
 
     Raises:
         ShapeError: the target has another shape.
         UnpoolError: it has another type.
     """
-    kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-    if kind != target.dtype:
-        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target.dtype}. Bind it anew.")
-    if value.shape != target.shape:
-        raise ShapeError(f"output {name!r}: expected memory of shape {value.shape}, got {target.shape}. Bind it anew.")
-    np.copyto(target, value)
+    kind_of = _kind if cuda is None else cuda.kind
+    kind, have = kind_of(value), kind_of(target)
+    if kind != have:
+        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {have}. Bind it anew.")
+    shape, room = tuple(value.shape), tuple(target.shape)
+    if shape != room:
+        raise ShapeError(f"output {name!r}: expected memory of shape {shape}, got {room}. Bind it anew.")
+    if cuda is None:
+        np.copyto(target, value)
+    else:
+        cuda.copy_to(target, value)
+
+
+def _kind(value: Any) -> Any:
+    """The type of the elements of an array, or the name of what is none."""
+    return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _operators(plan: Plan) -> dict[Step, str]:

@@ -16,6 +16,7 @@ from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_inner
 from unpool.runtime.graph.weight_files import folder_of, with_data
 from unpool.runtime.runners.assemble import Settings
+from unpool.runtime.runners.cuda_choice import cuda_memory
 from unpool.runtime.runners.ort_config import VARIABLE, configured, is_asked_for
 from unpool.runtime.runners.ort_copies import copied, entry
 from unpool.runtime.runners.ort_format import in_onnx
@@ -72,9 +73,17 @@ def brought(told: Told) -> Brought:
     one.copy.inter_op_num_threads = 1
     for each in (several, one):
         _disable(each, told.disabled_optimizers)
-    providers, tuner = told.all_providers, Tuner(told.tuning) if told.tuning else None
+    providers = told.all_providers
+    cuda = None if brings else cuda_memory(providers)
     settings = Settings(
-        told.meaning, budget, several, one, providers.of_onnxruntime, openvino=providers.openvino, tuner=tuner
+        told.meaning,
+        budget,
+        several,
+        one,
+        providers.of_onnxruntime,
+        openvino=providers.openvino,
+        tuner=Tuner(told.tuning) if told.tuning and cuda is None else None,
+        cuda=cuda,
     )
     return Brought(model, options, settings)
 

@@ -1,13 +1,22 @@
 """The plan of a model as a function: which node runs where, and why."""
 
 import warnings
+from collections.abc import Sequence
 
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.plan.plan import Plan
+from unpool.runtime.runners.ort_options import Provider
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 
-def plan(source: ModelSource, *, compat: str = "spec", index_space: str = "auto", exact: bool = False) -> Plan:
+def plan(
+    source: ModelSource,
+    *,
+    compat: str = "spec",
+    index_space: str = "auto",
+    exact: bool = False,
+    providers: Sequence[Provider] | None = None,
+) -> Plan:
     """Which node of a model runs where and why, as `unpool inspect` shows it.
 
     Iterating gives a record per node, `print` a table of them, and `print(found.folded)` the table with one line for
@@ -18,6 +27,7 @@ def plan(source: ModelSource, *, compat: str = "spec", index_space: str = "auto"
         compat: how the model is to be read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
         exact: whether unpool runs every MaxPool.
+        providers: as for `InferenceSession`; with CUDA, the plan says what is on which GPU.
 
     Raises:
         UnpoolError: as `InferenceSession`, for the model is loaded to see what onnxruntime refuses.
@@ -38,4 +48,4 @@ def plan(source: ModelSource, *, compat: str = "spec", index_space: str = "auto"
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # the plan says it node by node
-        return InferenceSession(source, compat=compat, index_space=index_space, exact=exact).plan
+        return InferenceSession(source, compat=compat, index_space=index_space, exact=exact, providers=providers).plan

@@ -8,8 +8,11 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
+from unpool.runtime.runners.cuda_choice import what_is_missing
 from unpool.runtime.runners.openvino_device import is_installed, require_properties
-from unpool.runtime.runners.ort_options import CPU, OPENVINO, OURS, Provider, Providers
+from unpool.runtime.runners.ort_copies import TINY
+from unpool.runtime.runners.ort_options import CPU, CUDA, OPENVINO, OURS, Provider, Providers
+from unpool.runtime.runners.ort_piece import short
 
 CALLER = 4
 """Frames between a warning and the line that asked for the provider."""
@@ -38,7 +41,8 @@ def providers_of(
 ) -> Providers:
     """The providers of the pieces, in the order asked for; the CPU is the last one unless it was asked for.
 
-    OpenVINO is among them only where it stands first: what is asked before it takes every piece.
+    OpenVINO is among them only where it stands first: what is asked before it takes every piece. CUDA is left out,
+    behind a warning, where onnxruntime has it and cannot start it.
 
     Args:
         asked: names, or pairs of a name and options.
@@ -46,7 +50,8 @@ def providers_of(
         falls_back: whether a name that nobody knows is left out, behind its warning.
 
     Raises:
-        UnpoolError: what was asked for makes no sense; or nobody knows a name, then also a RuntimeError.
+        UnpoolError: what was asked for makes no sense; or nobody knows a name, then also a RuntimeError; or CUDA
+            refuses its options or its device, then also what onnxruntime raises.
     """
     available, known = get_available_providers(), get_all_providers()
     found: dict[str, dict[str, Any]] = {}
@@ -68,7 +73,30 @@ def providers_of(
         require_properties(found[OPENVINO])
     else:
         found.pop(OPENVINO, None)
-    return Providers(tuple(found), tuple(found.values()))
+    providers = Providers(tuple(found), tuple(found.values()))
+    if providers.cuda is not None and not _starts(providers):
+        _warn(f"onnxruntime cannot start {CUDA}, and says why in its log; it is left out. The CPU runs the model.")
+        del found[CUDA]
+        return Providers(tuple(found), tuple(found.values()))
+    missing = "" if providers.cuda is None else what_is_missing()
+    if missing:
+        _warn(f"nodes of unpool run on the CPU, and values are copied to them and back: {missing}")
+    return providers
+
+
+def _starts(providers: Providers) -> bool:
+    """Whether a session of onnxruntime has CUDA in fact, by one that does nothing."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            TINY, options, list(providers.names), list(providers.options), enable_fallback=0
+        )
+    except Exception as error:
+        raise also(UnpoolError, type(error))(
+            f"{CUDA}: expected options and a device that it takes, got its refusal: {short(error)}. Correct them."
+        ) from error
+    return CUDA in session.get_providers()
 
 
 def _pairs(asked: Sequence[Provider], options: Sequence[dict[str, Any]] | None) -> Iterator[tuple[str, dict[str, Any]]]:

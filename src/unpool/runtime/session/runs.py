@@ -10,7 +10,6 @@ import onnxruntime
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import RUNNING, also, as_onnxruntime
 from unpool.runtime.runners.ort_piece import short
-from unpool.runtime.runners.ort_values import from_ort_value
 from unpool.runtime.session.asynchronous import AsyncRuns, Callback
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
 from unpool.runtime.session.loaded import LoadedModel
@@ -106,11 +105,13 @@ class Runs:
                 return
             feed = {name: onnxruntime.OrtValue(value) for name, value in zip(feed_names, feeds, strict=True)}
             names = self._model.signature.choose(fetch_names)
-            given = [from_ort_value(onnxruntime.OrtValue(value)) for value in fetches]
-            targets = dict(zip(names, given, strict=True)) if given else dict.fromkeys(names)
-            made = self._model.run_into(targets, feed, run_options, self._profile)
-            for value in [] if given else self._model.signature.as_ort_values(names, made):
-                fetches.push_back(value._get_c_value())
+            if not len(fetches):
+                made = self._model.run(names, feed, run_options, self._profile)
+                for value in self._model.signature.as_ort_values(names, made):
+                    fetches.push_back(value._get_c_value())
+                return
+            given = [self._model.signature.value_of(onnxruntime.OrtValue(value)) for value in fetches]
+            self._model.run_into(dict(zip(names, given, strict=True)), feed, run_options, self._profile)
 
     def io_binding(self) -> IOBinding:
         """A binding with nothing bound."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -18,6 +18,9 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.text import strings
 from unpool.runtime.runners.ort_made import ort_value_as
 from unpool.runtime.runners.ort_values import from_ort_value
+
+if TYPE_CHECKING:
+    from unpool.runtime.runners.cuda_memory import CudaMemory
 
 _STRING = np.dtype(object)
 
@@ -59,8 +62,12 @@ class AcceptedInput:
         """Whether nothing may be fed."""
         return self.info.type.startswith("optional(")
 
-    def accept(self, value: Any) -> Any:
+    def accept(self, value: Any, cuda: "CudaMemory | None" = None) -> Any:
         """The value as the array that the nodes see, without a copy where that is possible.
+
+        Args:
+            value: of the caller.
+            cuda: memory in which a value may lie; it is a tensor then.
 
         Raises:
             UnpoolError: another type.
@@ -68,9 +75,11 @@ class AcceptedInput:
         """
         if self.dtype is None:
             return value
-        array = self._array(value)
-        if array.dtype != self.dtype or not array.dtype.isnative:
-            got = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} in foreign byte order"
+        found = None if cuda is None else cuda.held(value, f"input {self.info.name!r}")
+        array: Any = self._array(value) if found is None else found
+        kind: np.dtype[Any] = array.dtype if cuda is None else cuda.kind(array)
+        if kind != self.dtype or not kind.isnative:
+            got = kind.name if kind.isnative else f"{kind.name} in foreign byte order"
             raise UnpoolError(
                 f"input {self.info.name!r}: expected {self.info.type}, got {got}. "
                 f"Convert it with x.astype({self.dtype.name!r})."
@@ -114,7 +123,10 @@ class Signature:
 
     Attributes:
         owner: of the OrtValues that no other session may read; set by the session.
+        cuda: the memory of a GPU in which values may lie; None where there is none.
     """
+
+    cuda: "CudaMemory | None" = None
 
     def __init__(
         self, inputs: Mapping[str, AcceptedInput], defaults: Mapping[str, Any], outputs: Sequence[ValueInfo]
@@ -157,7 +169,9 @@ class Signature:
         """
         self.require_all(feed)
         self.require_own(feed.values())
-        given = {name: self._accepted_inputs[name].accept(one) for name, one in feed.items() if one is not None}
+        given = {
+            name: self._accepted_inputs[name].accept(one, self.cuda) for name, one in feed.items() if one is not None
+        }
         return {**self._optional, **self._defaults, **given}
 
     def require_all(self, feed: Mapping[str, Any]) -> None:
@@ -195,6 +209,11 @@ class Signature:
                     "OrtValue: expected one that belongs to this session or to none, got one of another session: it "
                     "must be used with the session that created it. Make it by OrtValue.ortvalue_from_numpy."
                 )
+
+    def value_of(self, value: onnxruntime.OrtValue) -> Any:
+        """The tensor of an OrtValue in the memory of the GPU, or the array of another; both share its memory."""
+        found = None if self.cuda is None else self.cuda.held(value, "OrtValue")
+        return from_ort_value(value) if found is None else found
 
     def choose(self, names: Sequence[str] | None) -> tuple[str, ...]:
         """The wanted outputs; None and an empty list mean all.

@@ -50,7 +50,7 @@ class Told:
         """Whether unpool may compute a Conv."""
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         level = highest if self.options is None else self.options.graph_optimization_level
-        return bool(level == highest) and not self.meaning.exact
+        return bool(level == highest) and not self.meaning.exact and self.all_providers.cuda is None
 
 
 def lasting(source: ModelSource) -> ModelSource:

@@ -41,14 +41,14 @@ NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class WholeModel:
-    """A model that a session of onnxruntime runs; `source` is where it came from."""
+    """A model that a session of onnxruntime runs on a device; `source` is where it came from."""
 
     refused = NOBODY
 
-    def __init__(self, session: onnxruntime.InferenceSession, source: ModelSource) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, source: ModelSource, device: str) -> None:
         self.session = session
         self.pieces = [session]
-        self._source = source
+        self._source, self._device = source, device
         self._call = session.run
         ends = (*session.get_inputs(), *session.get_overridable_initializers())
         self._kinds = {one.name: KINDS.get(one.type) for one in ends}
@@ -79,7 +79,7 @@ class WholeModel:
         """The plan of a single step; the model is read once more for it, without its weights."""
         with reading(self._source):
             graph = prune(lift_constants(graph_of(_parsed(self._source))))
-            return make_plan(graph, {}, {}, exact=False, refused={})
+            return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(
         self,
@@ -149,7 +149,9 @@ def whole_model(told: Told) -> WholeModel | None:
     fed, made = (*session.get_inputs(), *session.get_overridable_initializers()), session.get_outputs()
     if not {one.name for one in fed}.isdisjoint(one.name for one in made):
         return None  # older releases hand the memory of such an input out again
-    return WholeModel(session, source) if all(_is_known(one.type) for one in (*fed, *made)) else None
+    if not all(_is_known(one.type) for one in (*fed, *made)):
+        return None
+    return WholeModel(session, source, providers.device)
 
 
 def _is_plain(source: ModelSource, turned: bytes | None) -> bool:
