@@ -168,7 +168,7 @@ def _make(fixed, tiles, digest):
         panel = np.empty(channels * pitch + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(about.large, block * about.stride) + 8 * lanes, element)
-        places = np.zeros(slots.size + lanes, np.int64)
+        places = np.empty(slots.size + lanes, np.int64)
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks

@@ -9,8 +9,9 @@ from numba.extending import register_jitable
 from unpool.kernels.cpu.machine import numba_seam
 from unpool.kernels.cpu.machine.cache import cache_of, cached_by_numba
 from unpool.kernels.cpu.machine.entry import entrance
+from unpool.kernels.cpu.vector.by_type import PART
 
-inlined = register_jitable(error_model="numpy")
+inlined = register_jitable(**PART)
 """Decorates what becomes part of the kernels that call it, and has no place in the cache of its own.
 
 What calls functions of other files needs this: in the cache it would not notice that they changed.

@@ -21,6 +21,8 @@ from typing import Any
 from llvmlite import ir
 from numba import __version__, typeof
 
+from unpool.kernels.cpu.machine.undisturbed import undisturbed
+
 NEEDED = {
     "numba.core.caching:CompileResultCacheImpl.filename_base": "",
     "numba.core.caching:CompileResultCacheImpl.locator": "",
@@ -42,6 +44,7 @@ NEEDED = {
     "numba.core.compiler:CompilerBase.define_pipelines": "self",
     "numba.core.compiler:CompilerBase.state": "",
     "numba.core.compiler:DefaultPassBuilder.define_nopython_pipeline": "state name",
+    "numba.core.compiler_lock:global_compiler_lock": "",
     "numba.core.compiler_machinery:PassManager.finalize": "self",
     "numba.core.compiler_machinery:PassManager.passes": "",
     "numba.core.compiler_machinery:register_pass": "mutates_CFG analysis_only",
@@ -222,13 +225,21 @@ def pickled(content: Any) -> bytes:
 
 def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     """The compiled function for arguments of these types, which no longer looks at them; plain, the kernel itself."""
-    found: Callable[..., Any] = kernel if is_plain() else kernel.compile(tuple(map(typeof, args)))
-    return found
+    return kernel if is_plain() else _compile(kernel, tuple(map(typeof, args)))
 
 
 def address(kernel: Any, types: tuple[Any, ...]) -> int:
     """Where the machine code of a kernel is, for callers that pass its arguments as C does."""
-    kernel.compile(types)
+    _compile(kernel, types)
     made = kernel.overloads[types]
     found: int = made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
+    return found
+
+
+def _compile(kernel: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The compiled function; forks wait for the lock (`unpool/forks.py`)."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    with global_compiler_lock:
+        found: Callable[..., Any] = undisturbed(kernel.compile, types)
     return found

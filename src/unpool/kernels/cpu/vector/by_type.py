@@ -6,6 +6,9 @@ from typing import Any
 
 from numba.extending import overload
 
+PART = {"error_model": "numpy", "no_cfunc_wrapper": True}
+"""Options of Numba for what only compiled code calls: a wrapper for C would be compiled and never used."""
+
 
 def by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates a function that gets the Numba types of its arguments and returns what is compiled for them.
@@ -22,7 +25,7 @@ def by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], Callable[
         inline: whether it becomes part of its caller; LLVM decides otherwise. Numba's own inlining would give the same
             instructions, and take twice the time.
     """
-    options: Any = {"error_model": "numpy", **({"forceinline": True} if inline else {})}
+    options: Any = {**PART, **({"forceinline": True} if inline else {})}
 
     def decorate(choose: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(choose)
