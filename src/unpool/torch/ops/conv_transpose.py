@@ -10,6 +10,7 @@ from unpool.torch.ops.arguments import Ints, batched, per_axis
 from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.conv_transpose import conv_transpose
+from unpool.torch.ops.small import GROW, is_small
 
 
 def conv_transpose1d(
@@ -142,6 +143,11 @@ def _conv_transpose(
         if torch.onnx.is_in_onnx_export():
             return torch_function(where)(*asked)  # type: ignore[no-any-return]
         check_tangents(where, x, weight, bias)
+    elif is_small(x.numel() * weight.numel() // max(1, len(weight)), GROW, x, weight, bias):
+        try:
+            return torch_function(where)(x, weight, bias, stride, padding, output_padding, groups, dilation)  # type: ignore[no-any-return]
+        except RuntimeError:
+            pass  # ours says what is wrong
     batch, is_unbatched = batched(where, in_autocast_type(x), rank)
     y = (conv_transpose.direct if is_alone else torch.ops.unpool.conv_transpose)(
         batch,

@@ -33,8 +33,9 @@ from unpool.kernels.cpu.vector.named import record
 def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what `phases_pack.pack` made;
-    (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type `storage`.
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what
+    `phases_pack.pack` made; (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type
+    `storage`.
 
     Args:
         work: what is to be computed.

@@ -65,7 +65,7 @@ _OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel
 _SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
 _PANEL_COST = 0.5  # and one transformed input that a chunk of output channels reads again
 _WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
-_PACK_COST = 90  # and one that is not kept
+_PACK_COST = 140  # and one that is not kept
 _DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
 _STORE_COST = 10  # and one output of that way
 
