@@ -3,15 +3,14 @@
     dX[n, c, p] = sum over maps m, taps t:      w[c, m, t] * grad[n, m, p * stride + t * dilation - padding]
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
-Both are products of matrices, once the windows of grad are columns. That takes no time beside the products where
-windows lie side by side, as those of a U-Net do: every element of grad meets one tap. It takes little where there are
-fewer positions than channels, as in a GAN's first layers: the columns are smaller than the weights, which torch would
-bring into another order. Everything else, and what is traced, is torch's own convolution. All of it can be
-differentiated again.
+Where windows lie apart, as those of a U-Net do, or the only one of a GAN's first layer, every element of grad meets one
+tap: both are products of matrices, and grad is read once for both. Everything else, and what is traced, is torch's own
+convolution. All of it can be differentiated again.
 """
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
@@ -40,7 +39,7 @@ def gradients(
         bias_sizes: [M] where there is a bias.
         wanted: which of the three.
     """
-    if is_direct(grad, x, weight) and _are_columns_cheap(x, weight, settings):
+    if is_direct(grad, x, weight) and _are_products(x, weight, settings):
         return *_products(grad, x, weight, settings, wanted), _bias_gradient(grad) if wanted[2] else None
     stride, padding, output_padding, groups, dilation = settings
     found: Gradients = torch.ops.aten.convolution_backward.default(
@@ -53,16 +52,23 @@ def _bias_gradient(grad: Tensor) -> Tensor:
     return grad.sum([0, *range(2, grad.dim())])
 
 
-def _are_columns_cheap(x: Tensor, weight: Tensor, settings: Settings) -> bool:
-    """Whether windows share nothing, or are few; where memory is row-major, and the type fits."""
-    stride, padding, _, groups, dilation = settings
+def _are_products(x: Tensor, weight: Tensor, settings: Settings) -> bool:
+    """Whether windows lie apart; where memory is row-major, and the type fits."""
+    stride, padding, _, _, dilation = settings
     if x.dtype not in _MULTIPLIED or not x.numel() or not x.is_contiguous():
         return False
-    axes = list(zip(x.shape[2:], weight.shape[2:], stride, dilation, strict=True))
-    if not all(spread == 1 or window == 1 for _, window, _, spread in axes):
-        return False
-    is_side_by_side = all(step >= window or size == 1 for size, window, step, _ in axes) and not any(padding)
-    return is_side_by_side or x.numel() // x.shape[1] * groups <= x.shape[1]
+    return are_apart(x.shape[2:], weight.shape[2:], tuple(stride), tuple(padding), tuple(dilation))
+
+
+@lru_cache(maxsize=256)
+def are_apart(
+    sizes: torch.Size, window: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+) -> bool:
+    """Whether no two windows share an element of the result; several have no padding, and none is dilated."""
+    if all(size == 1 for size in sizes):
+        return all(spread == 1 for spread in dilation)
+    axes = zip(sizes, window, stride, dilation, strict=True)
+    return not any(padding) and all(spread == 1 and (step >= taps or size == 1) for size, taps, step, spread in axes)
 
 
 def _products(
