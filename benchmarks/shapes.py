@@ -128,18 +128,34 @@ def _trained(call: Call, must: float | None = None) -> Training:
     )  # fmt: skip
 
 
+_OTHERS_TRAINED = (
+    "pix2pix up 512",
+    "pix2pix up 256",
+    "U-Net up 1024",
+    "CycleGAN up, 8 images",
+    "DeconvNet 64, 8 images",
+    "DeconvNet 256",
+    "DCGAN up 1024",
+    "FCN-8s up, 21 classes",
+    "CenterNet up, depthwise",
+    "GAN head, 16 images",
+    "iSTFT",
+)
+
 TRAINING = (
     _trained(_STEM_8, 3),
     _trained(_VGG, 3),
     _trained(_pool("3-D U-Net pool 1", (1, 16, 64, 64, 64), (2, 2, 0), {})),
     _trained(_pool("SegNet pool 3, 1 image", (1, 256, 56, 56), (2, 2, 0), {})),
     _trained(_pool("SegNet pool 5, 1 image", (1, 512, 14, 14), (2, 2, 0), {})),
-    _trained(_pool("tiny call", (1, 3, 8, 8), (2, 2, 0), {})),
+    _trained(_pool("tiny call", (1, 3, 8, 8), (2, 2, 0), {}), 0.8),
     _trained(MAX_UNPOOL[0]),
     _trained(MAX_UNPOOL[2]),
     _trained(MAX_UNPOOL[3]),
-    _trained(_UP_DCGAN),
-    _trained(_UP_UNET),
+    _trained(_UP_DCGAN, 1.1),
+    _trained(_UP_UNET, 1.1),
+    *(_trained(call, 1.1) for call in CONV_TRANSPOSE if call.name in _OTHERS_TRAINED),
+    _trained(_grow("tiny growth", (1, 4, 4, 4), 4, (2, 2, 0), {}), 0.8),
 )
 
 NETWORKS = tuple(

@@ -11,7 +11,7 @@ from tests.cases.kernel_conv_transpose import by_rows, work_of
 from tests.cases.kernel_pools import eager_threads
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.conv_transpose import growth, phases_blocking
+from unpool.kernels.cpu.conv_transpose import growth, phases_blocking, phases_pack
 from unpool.kernels.cpu.conv_transpose import phases as conv_transpose_phases
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.weights import own_weights
@@ -47,7 +47,7 @@ def draw(seed):
 def by_phases(x, w, b, axes, group, y, threads):
     """The phases kernel, whatever the routing would choose."""
     cut = phases_blocking.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
-    packed = conv_transpose_phases.pack(w, cut, group)
+    packed = phases_pack.pack(w, cut, group)
     conv_transpose_phases.launch(work_of(x, w, axes, group), x.dtype).on((x, packed, b, y), threads)
 
 

@@ -9,7 +9,9 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from unpool.torch.ops.arguments import Ints, batched, per_axis
 from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
 from unpool.torch.ops.registered import is_direct
+from unpool.torch.ops.registered.conv_gradients import are_apart
 from unpool.torch.ops.registered.conv_transpose import conv_transpose
+from unpool.torch.ops.small import GROW, GROW_APART, is_small
 
 
 def conv_transpose1d(
@@ -142,6 +144,11 @@ def _conv_transpose(
         if torch.onnx.is_in_onnx_export():
             return torch_function(where)(*asked)  # type: ignore[no-any-return]
         check_tangents(where, x, weight, bias)
+    elif _is_small(rank, x, weight, bias, settings):
+        try:
+            return torch_function(where)(x, weight, bias, stride, padding, output_padding, groups, dilation)  # type: ignore[no-any-return]
+        except RuntimeError:
+            pass  # ours says what is wrong
     batch, is_unbatched = batched(where, in_autocast_type(x), rank)
     y = (conv_transpose.direct if is_alone else torch.ops.unpool.conv_transpose)(
         batch,
@@ -154,6 +161,19 @@ def _conv_transpose(
         per_axis(where, "dilation", dilation, rank),
     )
     return y.squeeze(0) if is_unbatched else y
+
+
+def _is_small(
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints]
+) -> bool:
+    """Whether the call is torch's own."""
+    products = x.numel() * weight.numel() // max(1, len(weight))
+    if not is_small(products, GROW, x, weight, bias):
+        return False
+    if is_small(products, GROW_APART, x, weight, bias) or not x.dim() == weight.dim() == rank + 2:
+        return True
+    stride, padding, _, dilation = (per_axis("conv_transpose", "settings", each, rank) for each in settings)
+    return not are_apart(x.shape[2:], weight.shape[2:], stride, padding, dilation)
 
 
 _FUNCTIONS: dict[int, Any] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}

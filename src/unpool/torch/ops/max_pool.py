@@ -10,6 +10,7 @@ from unpool.torch.ops.arguments import Ints, batched, per_axis, window_sizes
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.max_pool import max_pool, max_pool_with_indices
+from unpool.torch.ops.small import POOL, has_full_windows, is_small, keyed
 
 
 def max_pool1d(
@@ -132,6 +133,10 @@ def _max_pool(
         if torch.onnx.is_in_onnx_export():
             return torch_function(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
         check_tangents(where, x)
+    elif is_small(x.numel(), POOL, x):
+        given = keyed(kernel_size), keyed(stride), keyed(padding), keyed(dilation), ceil_mode
+        if has_full_windows(where, x.shape, *given):
+            return torch_function(where)(x, *given, return_indices)
     x = in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
     settings = (

@@ -13,6 +13,7 @@ from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, 
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.max_unpool import max_unpool
+from unpool.torch.ops.small import UNPOOL, is_small
 
 
 def max_unpool1d(
@@ -141,6 +142,11 @@ def _max_unpool(
         if torch.onnx.is_in_onnx_export():
             return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
         check_tangents(where, x)
+    elif is_small(x.numel(), UNPOOL, x, indices) and not torch.are_deterministic_algorithms_enabled():
+        try:
+            return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
+        except (RuntimeError, ValueError):
+            pass  # ours says what is wrong; and torch's refuses all where it is to be deterministic
     batch, is_unbatched = batched(where, in_full_precision(x), rank)
     windows = window_sizes(where, kernel_size, stride, rank)
     pads = per_axis(where, "padding", padding, rank)

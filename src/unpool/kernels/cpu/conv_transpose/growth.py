@@ -18,6 +18,7 @@ from unpool.kernels.cpu.conv_transpose import (
     direct,
     phases,
     phases_blocking,
+    phases_pack,
     points,
     possible,
     rows,
@@ -226,11 +227,11 @@ class _Packing:
         """The packed weights; None if this way can't take them."""
         packings = packings_of(w)
         if packings is None:
-            return _pack(w, self._way, self._work, threads)
-        return packings.find(self._key, lambda: _pack(w, self._way, self._work, threads))
+            return _pack(w, self._way, self._work, threads, is_kept=False)
+        return packings.find(self._key, lambda: _pack(w, self._way, self._work, threads, is_kept=True))
 
 
-def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
+def _pack(w, way: Way, work: Work, threads: int | None, *, is_kept: bool) -> Packed:
     wide = np.asarray(w, work.dtype)
     if not np.isfinite(wide).all():
         return None
@@ -241,5 +242,5 @@ def _pack(w, way: Way, work: Work, threads: int | None) -> Packed:
         packed = None if thresholds is None else (winograd.pack(wide, work.axes, work.group, threads), thresholds)
     else:
         cut = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
-        packed = phases.pack(wide, cut, work.group)
+        packed = phases_pack.pack(wide, cut, work.group, threads, is_kept=is_kept)
     return packed

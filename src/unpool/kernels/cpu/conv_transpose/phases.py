@@ -14,7 +14,7 @@ import numpy as np
 
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose import phases_blocking
-from unpool.kernels.cpu.conv_transpose.grid import Class, Grid, line_fills, line_pitch, row_targets
+from unpool.kernels.cpu.conv_transpose.grid import Grid, line_fills, line_pitch, row_targets
 from unpool.kernels.cpu.conv_transpose.phases_blocking import (
     TILES,
     Blocking,
@@ -33,8 +33,9 @@ from unpool.kernels.cpu.vector.named import record
 def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
     """The call that writes a transposed convolution.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what `pack` made;
-    (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type `storage`.
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what
+    `phases_pack.pack` made; (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type
+    `storage`.
 
     Args:
         work: what is to be computed.
@@ -104,40 +105,3 @@ def _chunk_sizes(cut: Blocking, channels: int, maps: int):
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
         sizes.append(sum(tiles) * channels * rows)
     return np.cumsum([0, *sizes])
-
-
-def pack(w, cut: Blocking, group: int):
-    """The weights in the order in which tiles read them: group, chunk, class, part of the sum, tile, tap, channel, row.
-
-    Args:
-        w: (C, M/group, k1..kk).
-        cut: of the call.
-        group: number of groups.
-    """
-    channels, maps = w.shape[0] // group, w.shape[1]
-    flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
-    parts: list[Any] = []
-    for first in range(0, maps, cut.chunk):
-        part = flat[:, :, first : first + cut.chunk]
-        parts.extend(_pack_class(part, kind, rows) for kind in cut.plan.classes)
-    return np.concatenate(parts, axis=1).reshape(-1)
-
-
-def _pack_class(part, kind: Class, rows: int):
-    """(group, channels, maps, taps) as group, then part, tile, tap, channel, row; zeros fill the last tile."""
-    group, channels, maps = part.shape[:3]
-    taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
-    count = len(kind.phases) * maps
-    chosen = part[..., taps].transpose(0, 4, 1, 3, 2).reshape(group, len(kind.offsets), channels, count)
-    tiles = -(-count // rows)
-    padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
-    padded[..., :count] = chosen
-    ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
-    deep = channels_together(channels, len(kind.offsets))
-    most = products_together(channels * len(kind.offsets))
-    parts = [
-        ordered[:, :, tap : tap + most, first : first + deep]
-        for first in range(0, channels, deep)
-        for tap in range(0, max(1, len(kind.offsets)), most)
-    ]
-    return np.concatenate([each.reshape(group, -1) for each in parts], axis=1)

@@ -35,13 +35,12 @@ import numpy as np
 from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
-from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, pack_tiles
+from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, packing_kernel
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
-from unpool.kernels.cpu.machine.threads import Launch, Launches
-from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, Launches
 from unpool.kernels.cpu.vector import Activation
 from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.named import record
@@ -66,7 +65,7 @@ _OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel
 _SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
 _PANEL_COST = 0.5  # and one transformed input that a chunk of output channels reads again
 _WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
-_PACK_COST = 90  # and one that is not kept
+_PACK_COST = 140  # and one that is not kept
 _DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
 _STORE_COST = 10  # and one output of that way
 
@@ -189,15 +188,15 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     tiles, taps = -(-maps // rows), w[0, 0].size
     starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
     packed = np.empty((group * tiles, len(tiling.entries), channels, rows), w.dtype)
-    work, given = packed.size * len(summands) // len(tiling.entries), record(Weights(maps, tiles, taps))
-    _packing(w.dtype, group * tiles, work).on((), threads, readonly(w), packed, given, starts, summands)
+    work = packed.size * len(summands) // (len(tiling.entries) * VECTORISED)
+    given = record(Weights(channels, maps, tiles, taps))
+    _packing(w.dtype, group * tiles, work).on((w, packed), threads, given, starts, summands)
     return packed.reshape(-1)
 
 
 @lru_cache(maxsize=64)
-def _packing(_: np.dtype[Any], jobs: int, work: int) -> Launch:
-    """What packs weights of a type; a Launch enters its kernel for one type of arrays."""
-    return Launch(pack_tiles, jobs, work, pieces=1)
+def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
+    return Launch(packing_kernel(dtype, tile_rows()), jobs, work, pieces=1)
 
 
 def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:

@@ -84,7 +84,7 @@ def any_of(context, mask):
 
 @intrinsic
 def convert(context, x, element):
-    """Integers sign- or zero-extended or cut; equal widths keep their bits."""
+    """Integers sign- or zero-extended or cut, floats widened or rounded; equal widths keep their bits."""
     result = x.of(element.dtype)
 
     def emit(ctx, builder, signature, arguments):
@@ -92,8 +92,9 @@ def convert(context, x, element):
         if before == after:
             return builder.bitcast(arguments[0], result.llvm)
         if before > after:
-            return builder.trunc(arguments[0], result.llvm)
-        return (builder.sext if x.element.signed else builder.zext)(arguments[0], result.llvm)
+            return (builder.fptrunc if is_float(x) else builder.trunc)(arguments[0], result.llvm)
+        widen = builder.fpext if is_float(x) else builder.sext if x.element.signed else builder.zext
+        return widen(arguments[0], result.llvm)
 
     return result(x, element), emit
 

@@ -3,13 +3,14 @@
     dX[n, c, p] = sum over maps m, taps t:      w[c, m, t] * grad[n, m, p * stride + t * dilation - padding]
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
-Where windows lie side by side, as those of a U-Net do, every element of grad meets one tap: both are products of
-matrices, and grad is read once for both. Everything else, and what is traced, is torch's own convolution. All of it can
-be differentiated again.
+Where windows lie apart, as those of a U-Net do, or the only one of a GAN's first layer, every element of grad meets one
+tap: both are products of matrices, and grad is read once for both. Everything else, and what is traced, is torch's own
+convolution. All of it can be differentiated again.
 """
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
@@ -38,7 +39,7 @@ def gradients(
         bias_sizes: [M] where there is a bias.
         wanted: which of the three.
     """
-    if is_direct(grad, x, weight) and _are_side_by_side(x, weight, settings):
+    if is_direct(grad, x, weight) and _are_products(x, weight, settings):
         return *_products(grad, x, weight, settings, wanted), _bias_gradient(grad) if wanted[2] else None
     stride, padding, output_padding, groups, dilation = settings
     found: Gradients = torch.ops.aten.convolution_backward.default(
@@ -51,13 +52,23 @@ def _bias_gradient(grad: Tensor) -> Tensor:
     return grad.sum([0, *range(2, grad.dim())])
 
 
-def _are_side_by_side(x: Tensor, weight: Tensor, settings: Settings) -> bool:
-    """Whether no two windows share an element of the result; where memory is row-major, and the type fits."""
+def _are_products(x: Tensor, weight: Tensor, settings: Settings) -> bool:
+    """Whether windows lie apart; where memory is row-major, and the type fits."""
     stride, padding, _, _, dilation = settings
-    if x.dtype not in _MULTIPLIED or not len(x) or not x.is_contiguous() or any(padding):
+    if x.dtype not in _MULTIPLIED or not x.numel() or not x.is_contiguous():
         return False
-    axes = zip(x.shape[2:], weight.shape[2:], stride, dilation, strict=True)
-    return all(spread == 1 and (step >= window or size == 1) for size, window, step, spread in axes)
+    return are_apart(x.shape[2:], weight.shape[2:], tuple(stride), tuple(padding), tuple(dilation))
+
+
+@lru_cache(maxsize=256)
+def are_apart(
+    sizes: torch.Size, window: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+) -> bool:
+    """Whether no two windows share an element of the result; several have no padding, and none is dilated."""
+    if all(size == 1 for size in sizes):
+        return all(spread == 1 for spread in dilation)
+    axes = zip(sizes, window, stride, dilation, strict=True)
+    return not any(padding) and all(spread == 1 and (step >= taps or size == 1) for size, taps, step, spread in axes)
 
 
 def _products(
@@ -65,7 +76,7 @@ def _products(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients by x and weight; matrices are (channels, taps of maps), (taps of maps, positions) by group."""
     batch, channels, groups = *x.shape[:2], settings[3]
-    columns = _columns(grad, weight.shape[2:], settings[0], groups)
+    columns = _columns(grad, x.shape[2:], weight.shape[2:], settings)
     by_x = by_weight = None
     if wanted[0]:
         rows = torch.bmm(weight.reshape(groups, channels // groups, -1), columns)
@@ -76,11 +87,14 @@ def _products(
     return by_x, by_weight
 
 
-def _columns(grad: Tensor, window: Sequence[int], stride: Sequence[int], groups: int) -> Tensor:
-    """The windows of grad as (groups, maps of a group and taps, N and positions)."""
+def _columns(grad: Tensor, sizes: Sequence[int], window: Sequence[int], settings: Settings) -> Tensor:
+    """The windows of grad as (groups, maps of a group and taps, N and positions of x, so many along each axis)."""
+    stride, padding, _, groups, _ = settings
     rank, windows = len(window), grad
-    for axis, (size, step) in enumerate(zip(window, stride, strict=True), 2):
-        windows = windows.unfold(axis, size, step)
+    if any(padding):
+        windows = torch.nn.functional.pad(grad, [pad for pad in reversed(padding) for _ in range(2)])
+    for axis, (count, size, step) in enumerate(zip(sizes, window, stride, strict=True), 2):
+        windows = windows.unfold(axis, size, step).narrow(axis, 0, count)
     taps, positions = range(2 + rank, 2 + 2 * rank), range(2, 2 + rank)
     maps = grad.shape[1] // groups * math.prod(window)
     return windows.permute(1, *taps, 0, *positions).reshape(groups, maps, -1)

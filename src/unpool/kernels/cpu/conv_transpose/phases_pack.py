@@ -1,0 +1,192 @@
+"""The weights of a transposed convolution by phases, in the order in which tiles read them.
+
+    packed: group, chunk of output channels, class of phases, part of the sum, tile, tap, channel, row
+
+A row of a tile is a phase and an output channel; zeros fill the last tile. Many weights are brought into this order in
+compiled code, a tile of all classes after the other: their taps lie in the same memory. Few are in less time than that
+takes to load.
+"""
+
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import int64, types
+
+from unpool.kernels.cpu.conv_transpose.grid import Class
+from unpool.kernels.cpu.conv_transpose.phases_blocking import (
+    TILES,
+    Blocking,
+    channels_together,
+    products_together,
+)
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
+from unpool.kernels.cpu.vector.named import Fixed, record
+
+MANY = 1 << 15
+"""Weights that are brought into order at every call, from which on compiled code does it."""
+
+MANY_ONCE = 1 << 22
+"""The same for those whose order is kept."""
+
+
+CHANNELS = 8
+"""Of w, in a job."""
+
+
+class Weights(NamedTuple):
+    """What the kernel reads of a call.
+
+    Attributes:
+        channels: of x, in a group.
+        maps: output channels of a group.
+        taps: of a window.
+        rows: of a tile.
+        whole: packed weights of a group.
+    """
+
+    channels: int
+    maps: int
+    taps: int
+    rows: int
+    whole: int
+
+
+TILE = np.dtype(
+    [(name, np.int64) for name in ("begin", "first", "map", "maps", "rows", "list", "taps", "deep", "most", "apart")]
+)
+"""A tile of one group: where the packed weights of its class begin; its first row; the first output channel of its
+chunk and their number; rows of the class; where its taps are listed, phase by phase, and how many there are of each;
+channels and taps of a part of the sum; rows of all tiles of the class."""
+
+
+def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_kept: bool = True) -> Any:
+    """The packed weights, flat.
+
+    Args:
+        w: (C, M/group, k1..kk), C-contiguous.
+        cut: of the call.
+        group: number of groups.
+        threads: at most so many; None for all cores.
+        is_kept: whether this is done once.
+    """
+    if w.size < (MANY_ONCE if is_kept else MANY):
+        return _packed_by_numpy(w, cut, group)
+    given, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
+    about = given[0]
+    packed = np.empty(group * int(about["whole"]), w.dtype)
+    jobs = group * -(-int(about["channels"]) // CHANNELS)
+    launch = _launch(w.dtype, TILES[cut.tile][0], jobs, packed.size)
+    launch.on((w, packed), threads, given, tiles, taps)
+    return packed
+
+
+@lru_cache(maxsize=64)
+def _launch(dtype: np.dtype[Any], rows: int, jobs: int, work: int) -> Launch:
+    return Launch(_kernel(dtype, rows), jobs, work, pieces=1)
+
+
+@lru_cache(maxsize=64)
+def _tables(cut: Blocking, channels: int, maps: int, taps: int):
+    """The record, the tiles of a group in the order of their output channels, and the taps of all classes."""
+    rows, tiles, listed, begin = TILES[cut.tile][0], [], [], 0
+    starts = np.cumsum([0, *(len(kind.phases) * len(kind.offsets) for kind in cut.plan.classes)])
+    for kind in cut.plan.classes:
+        listed += [tap for phase in kind.taps for tap in phase]
+    for first in range(0, maps, cut.chunk):
+        chunk, found = min(cut.chunk, maps - first), []
+        for kind, start in zip(cut.plan.classes, starts[:-1], strict=True):
+            size, many = len(kind.phases) * chunk, len(kind.offsets)
+            parts = channels_together(channels, many), products_together(channels * many)
+            apart = -(-size // rows) * rows
+            found += [
+                (row % chunk, (begin, row, first, chunk, size, start, many, *parts, apart))
+                for row in range(0, size, rows)
+            ]
+            begin += apart * many * channels
+        tiles += [tile for _, tile in sorted(found)]
+    about = Weights(channels=channels, maps=maps, taps=taps, rows=rows, whole=begin)
+    return record(about), np.array(tiles, TILE), np.array(listed, np.int64)
+
+
+@cache
+def _kernel(dtype: np.dtype[Any], rows: int):
+    return _make(Fixed(element=getattr(types, dtype.name), rows=rows), source_digest())
+
+
+def _make(fixed, digest):
+    element, rows, width = fixed.element, fixed.rows, fixed.element.bitwidth // 8
+
+    @compiled()
+    def pack_channels(w, packed, given, tiles, taps, first, stop):
+        """Jobs are a few channels of all groups: their rows of memory are read from begin to end, and lines written.
+
+        for every tile, for every part of the sum, for every tap
+            say where the rows come from
+            for every channel, for every row
+        """
+        digest  # noqa: B018  captured, so that the cache misses when a helper changed
+        about = given[0]
+        channels, maps, size = about.channels, about.maps, about.taps
+        blocks, step = -(-channels // CHANNELS), maps * size * width
+        sources, zeros = np.zeros(rows, np.int64), splat(element(0), rows)
+        for job in range(first, stop):
+            group, begin = job // blocks, job % blocks * CHANNELS
+            end = min(begin + CHANNELS, channels)
+            for number in range(tiles.size):
+                tile = tiles[number]
+                deep, most, count = tile.deep, tile.most, tile.taps
+                used = min(rows, tile.rows - tile.first)
+                for start in range(begin // deep * deep, end, deep):
+                    low, together = max(begin, start), min(deep, channels - start)
+                    origin = address_of(w) + (group * channels + low) * step + tile.map * size * width
+                    for tap in range(count):
+                        phase, out_map = tile.first // tile.maps, tile.first % tile.maps
+                        for row in range(used):
+                            sources[row] = (out_map * size + taps[tile.list + phase * count + tap]) * width
+                            out_map += 1
+                            if out_map == tile.maps:
+                                phase, out_map = phase + 1, 0
+                        part = tap // most * most
+                        place = (start * count + part * together) * tile.apart + (low - start) * rows
+                        place += (tile.first * min(most, count - part) + (tap - part) * rows) * together
+                        target = address_of(packed) + (group * about.whole + tile.begin + place) * width
+                        places, is_used = load(address_of(sources), int64, rows), first_lanes(used, zeros)
+                        for channel in range(min(end, start + deep) - low):
+                            line = gather_at(origin + channel * step, places, is_used, zeros)
+                            store(target + channel * rows * width, line)
+
+    return pack_channels
+
+
+def _packed_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
+    channels, maps = w.shape[0] // group, w.shape[1]
+    flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
+    parts: list[Any] = []
+    for first in range(0, maps, cut.chunk):
+        part = flat[:, :, first : first + cut.chunk]
+        parts.extend(_pack_class(part, kind, rows) for kind in cut.plan.classes)
+    return np.concatenate(parts, axis=1).reshape(-1)
+
+
+def _pack_class(part: Any, kind: Class, rows: int) -> Any:
+    """(group, channels, maps, taps) as group, then part, tile, tap, channel, row; zeros fill the last tile."""
+    group, channels, maps = part.shape[:3]
+    taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
+    count = len(kind.phases) * maps
+    chosen = part[..., taps].transpose(0, 4, 1, 3, 2).reshape(group, len(kind.offsets), channels, count)
+    tiles = -(-count // rows)
+    padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
+    padded[..., :count] = chosen
+    ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
+    deep = channels_together(channels, len(kind.offsets))
+    most = products_together(channels * len(kind.offsets))
+    parts = [
+        ordered[:, :, tap : tap + most, first : first + deep]
+        for first in range(0, channels, deep)
+        for tap in range(0, max(1, len(kind.offsets)), most)
+    ]
+    return np.concatenate([each.reshape(group, -1) for each in parts], axis=1)
