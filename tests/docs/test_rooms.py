@@ -73,7 +73,7 @@ INNER = {
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
-    "torch/ops": ("arguments", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
+    "torch/ops": ("arguments", "small", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
         "links", "strides", "grid", "walk", "images", "windows", "bands", "blending", "rules", "tracing", "memory",
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
