@@ -19,7 +19,7 @@ from tests.support.host_gpu import CPU, CUDA, CpuSession, HostMemory
 from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.kernels.gpu.launch import INTERPRETED
-from unpool.runtime.runners import cuda_memory
+from unpool.runtime.runners import cuda_choice, cuda_memory
 from unpool.runtime.runners.cuda_memory import ort_value_of, tensor_of
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
@@ -339,11 +339,29 @@ def test_cuda_that_does_not_start_is_left_out(stand_in, monkeypatch):
     assert {one.device for one in session.plan} == {"cpu"}
 
 
-def test_without_a_torch_for_gpus_values_go_through_the_host(stand_in, monkeypatch):
-    """A warning says what to install, and results are the same."""
+def without_triton(monkeypatch):
+    """Nobody can import the kernels."""
+
+    def refuse(name):
+        raise ModuleNotFoundError("needs the packages torch and triton. Run: pip install 'unpool[gpu]'")
+
+    monkeypatch.setattr(cuda_choice, "import_module", refuse)
+
+
+def without_a_gpu_for_torch(monkeypatch):
+    """Torch is a build for the CPU."""
     monkeypatch.setattr(HostMemory, "is_there", staticmethod(lambda: False))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "words"),
+    [(without_triton, r"pip install 'unpool\[gpu\]'"), (without_a_gpu_for_torch, "torch finds no GPU here. Install")],
+)
+def test_without_kernels_values_go_through_the_host(stand_in, monkeypatch, lacking, words):
+    """A warning says what to install, and results are the same."""
+    lacking(monkeypatch)
     x = models.random(1, 2, 8, 8)
-    with pytest.warns(UserWarning, match="torch finds no GPU here. Install"):
+    with pytest.warns(UserWarning, match=words):
         session = unpool.InferenceSession(models.branches(), providers=stand_in)
 
     assert {(one.runner, one.device) for one in session.plan} == {("unpool", "cpu"), ("onnxruntime", "cuda:0")}

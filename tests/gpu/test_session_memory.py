@@ -1,5 +1,7 @@
 """What torch is asked for where the memory of a session is that of a GPU, without one."""
 
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -7,6 +9,7 @@ import onnxruntime
 import pytest
 import torch
 
+from tests.support import models
 from unpool.runtime.runners.cuda_memory import CudaMemory
 
 
@@ -81,3 +84,14 @@ def test_what_onnxruntime_is_told_of_a_tensor():
     assert memory.binding(x) == ("cuda", 2, np.float16, (2, 3), x.data_ptr())
     assert memory.binding(b)[2:4] == (16, (3,))
     assert str(memory) == "cuda:2"
+
+
+def test_a_session_on_the_cpu_imports_nothing_of_it(tmp_path):
+    """Neither torch nor Triton is loaded by those who have no use for a GPU."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(models.branches().SerializeToString())
+    code = "import sys, unpool; unpool.InferenceSession(sys.argv[1]); print({'torch', 'triton'} & {*sys.modules})"
+
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "set()"
