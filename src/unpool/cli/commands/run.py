@@ -145,7 +145,9 @@ def run(
         from unpool.cli.destination import destination
         from unpool.cli.metadata import colours, parsed, split_names
         from unpool.cli.model import SessionOptions
+        from unpool.cli.outcome import print_outcome
         from unpool.cli.pixels import PixelRule
+        from unpool.cli.progress import progress
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
         from unpool.cli.tiles import blended, tile_options
@@ -177,7 +179,7 @@ def run(
             keep_going=keep_going,
             as_json=as_json,
         )
-        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
-        console.print_outcome(outcome, model, as_json, quiet)
+        outcome = run_request(request, progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
+        print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(FINDINGS)
