@@ -16,7 +16,18 @@ from unpool.cli.option_values import (
     numbers,
     positive_numbers,
 )
-from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
+from unpool.cli.options import (
+    CompatWord,
+    Exact,
+    Flag,
+    IndexWord,
+    Json,
+    ModelPath,
+    ProviderWord,
+    Quiet,
+    Threads,
+    Verbose,
+)
 
 INPUT_HELP = (
     ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, .zarr, a folder of these, or - for stdin; "
@@ -67,8 +78,8 @@ def run(
     layout: Annotated[
         Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
     ] = Layout.NCHW,
-    argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
-    overlay: Annotated[bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")] = False,
+    argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
+    overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
@@ -103,7 +114,7 @@ def run(
         ),
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
+        bool, Flag("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
     ] = False,
     blend: Annotated[
         Blend | None,
@@ -115,7 +126,7 @@ def run(
         float | None, typer.Option(metavar="SHARE", help="Of tiles with --blend.", show_default="0.25")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
+        bool, Flag("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
     ] = False,
     level: Annotated[int, typer.Option(min=0, help="Of a .tif or .zarr pyramid; 0 is the full size.")] = 0,
     scheduler: Annotated[
