@@ -6,7 +6,12 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from unpool.cli.standard_streams import plain
 
 
 def set_up_log(verbose: bool) -> None:
@@ -23,7 +28,7 @@ def set_up_log(verbose: bool) -> None:
 def say(line: str, quiet: bool = False, is_aside: bool = False) -> None:
     """One line on stdout, never wrapped; on stderr where it is an aside, since stdout has the result itself."""
     if not quiet:
-        Console(soft_wrap=True, highlight=False, markup=False, stderr=is_aside).print(line)
+        print(plain(line), file=sys.stderr if is_aside else sys.stdout)
 
 
 def say_json(value: Any) -> None:
@@ -38,3 +43,29 @@ def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool =
         return
     for line in lines:
         say(line, quiet)
+
+
+class Screen(Console):
+    """Where tables go: as wide as the terminal, or as `wide` characters elsewhere, where lines may be long."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        if not self.is_terminal:
+            self.width = wide
+
+    def on_broken_pipe(self) -> None:
+        """Let the end of the command say it."""
+        raise BrokenPipeError
+
+
+def table(titles: Iterable[str], **looks: Any) -> Table:
+    """An empty table; what is too wide for its column goes on in the next line, and nothing is cut off."""
+    made = Table(box=SIMPLE_HEAD, **looks)
+    for title in titles:
+        made.add_column(title, overflow="fold")
+    return made
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A cell of a table, with no other meaning than its letters."""
+    return Text(plain(text), style)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import FrameType
 
 from unpool.cli.exits import SIGNALLED, UNSUPPORTED
+from unpool.cli.standard_streams import prepare
 
 RUN_EXTRA = ("typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile")
 
@@ -35,6 +36,7 @@ def _end(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run the command line; exits 4 and names the extra when it is not installed."""
     end_cleanly()
+    prepare()
     missing = missing_modules(RUN_EXTRA)
     if missing and sys.argv[1:2] == ["doctor"]:
         from unpool.doctor import examine

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from unpool.cli.exits import USAGE, print_error
+from unpool.cli.exits import OK, USAGE, guard, print_error
 
 WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 """Typer's own class of errors of usage and of their like, whose module is another in some of its releases."""
@@ -17,12 +17,13 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run one command, and exit with its code."""
-        try:
-            code = super().main(*args, **{**extra, "standalone_mode": False})
-        except WRONG as error:
-            told(error)
-            sys.exit(USAGE)
-        sys.exit(code or 0)
+        with guard(quiet=True):
+            try:
+                code = super().main(*args, **{**extra, "standalone_mode": False})
+            except WRONG as error:
+                told(error)
+                code = USAGE
+        sys.exit(code or OK)
 
 
 def told(error: Any) -> None:
