@@ -87,3 +87,8 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
             print_error(one_line(error))
             raise SystemExit(exit_code(error)) from error
+        except ImportError as error:
+            if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                raise
+            print_error("interrupted")
+            raise SystemExit(INTERRUPTED) from error

@@ -35,7 +35,7 @@ def discard() -> None:
 def plain(text: str) -> str:
     r"""A text without what would steer a terminal, as names in a model may: such letters become Python's escapes.
 
-    >>> print(plain("a\x1b[2Jb"), plain("e\u0301"))
+    >>> print(plain("a\x1b[2Jb"), plain("é"))
     a\x1b[2Jb é
     """
     if text.isprintable():
