@@ -39,6 +39,8 @@ __version__ = "0.1.0"
 
 _forks.guard()
 
+_ROOMS = ("dask", "doctor", "runtime", "streams", "tiles", "torch")
+
 __all__ = [
     "FileError",
     "IndicesError",
@@ -68,4 +70,4 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
-    return import_module(f"unpool.{name}") if name in ("dask", "runtime", "tiles", "torch") else _find(name)
+    return import_module(f"unpool.{name}") if name in _ROOMS else _find(name)

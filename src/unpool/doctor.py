@@ -49,6 +49,11 @@ class Diagnosis:
     topics: Mapping[str, Mapping[str, Any]]
     problems: tuple[str, ...]
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The same as one JSON document."""
+        return {**self.topics, "problems": list(self.problems)}
+
     def __str__(self) -> str:
         lines = []
         for topic, found in self.topics.items():

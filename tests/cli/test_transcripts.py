@@ -60,12 +60,16 @@ def folder(tmp_path_factory):
     here = tmp_path_factory.mktemp("models")
     with as_file(files("unpool") / "data" / "coins.onnx") as path:
         shutil.copy(path, here / "demo.onnx")
-    (here / "broken.onnx").write_bytes((here / "demo.onnx").read_bytes()[:5000])
+    (here / "truncated.onnx").write_bytes((here / "demo.onnx").read_bytes()[:5000])
+    (here / "page.onnx").write_text("<!DOCTYPE html><title>404</title>")
+    (here / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a")
+    (here / "empty.onnx").touch()
+    (here / "folder.onnx").mkdir()
     export_both(here)
     onnx.save(deconv_1(), here / "deconv_1.onnx")
     onnx.save(ir_3(), here / "ir_3.onnx")
-    sizes = {"demo": (8, 8), "dynamo": (8, 10), "legacy": (8, 10), "deconv_1": (3, 4), "ir_3": (4, 4), "broken": (8, 8)}
-    for name, size in sizes.items():
+    sizes = {"demo": (8, 8), "dynamo": (8, 10), "legacy": (8, 10), "deconv_1": (3, 4), "ir_3": (4, 4)}
+    for name, size in (sizes | dict.fromkeys(BROKEN, (8, 8))).items():
         np.save(here / f"{name}.npy", np.random.default_rng(0).random((1, 1, *size), np.float32))
     return here
 
@@ -78,19 +82,33 @@ VERBS = {
     "canonicalise": "canonicalise {0}.onnx -o {0}-explicit.onnx",
     "lower": "lower {0}.onnx --for openvino -o {0}-openvino.onnx",
     "run": "run {0}.onnx -i {0}.npy -o {0}-y.npy",
+    "compare": "compare {0}.onnx",
+    "report": "report {0}.onnx -o {0}.html --iterations 0",
+    "bench": "bench {0}.onnx",
 }
 NOTHING = {
     "check": (0, "nothing found"),
     "fix": (0, "dry run, nothing written: nothing to change"),
     "canonicalise": (0, "no node changed, equal results on random inputs"),
 }
-BROKEN = (3, "error: broken.onnx: expected an ONNX model, got something else")
+BROKEN = {
+    "truncated": "something else, or not all of it (",
+    "page": "a web page. Download the file itself, not the page that shows it.",
+    "pointer": "a pointer of Git LFS, not the file that it stands for. Run: git lfs pull.",
+    "empty": "nothing, for it is empty. Download or export it again.",
+    "folder": "a folder. Name the file in it.",
+    "missing": "no such file. Check the path.",
+}
+OPEN = (3, "numbers such as --size batch=1 --size height=64 --size width=64 (sizes={'width': 64, ...})")
 EXPECTED = {
     "demo": {
         **NOTHING,
         "inspect": (0, "smallest input: 8x8, then in steps of 1x1"),
         "lower": (4, "If it is the former, add --index-space output"),
         "run": (0, "demo-y.npy: 1x2x8x8 float32"),
+        "compare": (0, "agrees in 85 values"),
+        "report": OPEN,
+        "bench": OPEN,
     },
     "dynamo": {
         **NOTHING,
@@ -100,6 +118,7 @@ EXPECTED = {
         "upgrade": (0, "nodes changed, equal results on random inputs"),
         "lower": (0, "MaxUnpool-11 -> the choice of node_max_pool2d_with_indices__0, found by comparing"),
         "run": (0, "dynamo-y.npy: 1x1x8x10 float32"),
+        "compare": (0, "14 values, 14 of them bit for bit"),
     },
     "legacy": {
         **NOTHING,
@@ -107,6 +126,7 @@ EXPECTED = {
         "upgrade": (0, "ConvTranspose-11 (pads=[0, 0, 0, 0]) -> ConvTranspose-22"),
         "lower": (0, "nothing to change, the model as it was, for OpenVINO"),
         "run": (0, "legacy-y.npy: 1x1x8x10 float32"),
+        "compare": (0, "2 values"),
     },
     "deconv_1": {
         **NOTHING,
@@ -115,6 +135,7 @@ EXPECTED = {
         "canonicalise": (0, "ConvTranspose-1 (output_shape=[6, 8]) -> ConvTranspose-1"),
         "lower": (0, "2 changes, for OpenVINO"),
         "run": (0, "deconv_1-y.npy: 1x1x6x8 float32"),
+        "compare": (0, "agrees in 1 value"),
     },
     "ir_3": {
         **NOTHING,
@@ -122,8 +143,13 @@ EXPECTED = {
         "upgrade": (0, "MaxPool->y: MaxPool-8 -> MaxPool-22"),
         "lower": (0, "MaxPool->y: MaxPool-8 -> MaxPool-12"),
         "run": (0, "ir_3-y.npy: 1x1x2x2 float32"),
+        "compare": (0, "agrees in 2 values, 2 of them bit for bit"),
+        "report": (0, "accuracy: no element is off"),
     },
-    "broken": dict.fromkeys(VERBS, BROKEN),
+    **{
+        name: dict.fromkeys(VERBS, (3, f"error: {name}.onnx: expected an ONNX model, got {says}"))
+        for name, says in BROKEN.items()
+    },
 }
 
 
@@ -139,8 +165,10 @@ def test_transcript(model, verb, folder, monkeypatch):
     assert line in done.output
     assert "Traceback" not in done.output
     assert code != 0 or done.stderr == ""
+    assert code in (0, 1) or (done.stdout == "" and len(done.stderr.splitlines()) == 1)
     made = {path.suffix for path in set(folder.iterdir()) - before}
-    assert made == ({".npy" if verb == "run" else ".onnx"} if code == 0 and " -o " in VERBS[verb] else set()), made
+    suffix = {"run": ".npy", "report": ".html"}.get(verb, ".onnx")
+    assert made == ({suffix} if code == 0 and " -o " in VERBS[verb] else set()), made
 
 
 def test_all_nodes_are_listed_on_request(folder, monkeypatch):
@@ -150,3 +178,45 @@ def test_all_nodes_are_listed_on_request(folder, monkeypatch):
     assert "6 nodes, node_sub to node_relu_1" in " ".join(short.split())
     assert len(long.splitlines()) > len(short.splitlines()) + 30
     assert "node_relu_1 " not in short.replace("to node_relu_1", "")
+
+
+ALONE = {
+    "explain Foo": (4, "operator is one of MaxPool, MaxUnpool, ConvTranspose; got 'Foo'"),
+    "explain maxpool size=7 kernel_shape=3": (0, "MaxPool-22: 7 -> 5"),
+    "explain MaxPool kernel_shape=3": (3, "kernel_shape needs size"),
+    "explain MaxPool --to 9": (3, "to needs an opset from 22 on, got 9"),
+    "explain MaxPool 7x9": (2, "expected KEY=VALUE such as strides=2,2, got '7x9'"),
+    "completion bash": (0, "_UNPOOL_COMPLETE=complete_bash"),
+    "completion tcsh": (2, "invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish', 'powershell'."),
+    "warmup --type float99": (3, "expected types of float16, bfloat16, float32, float64, int8, uint8; got 'float99'"),
+    "export thing -o m.onnx --example 1x3x8x8": (2, "thing: expected module:callable"),
+    "export": (2, "error: unpool export: missing argument 'MODULE:CALLABLE'. See unpool export --help"),
+    "run": (2, "error: unpool run: missing argument 'MODEL'. See unpool run --help"),
+    "lower demo.onnx -o x.onnx": (2, "missing option '--for'. Choose from: openvino, tensorrt, coreml,"),
+    "run demo.onnx -i demo.npy -o y.npy --nosuch": (2, "error: unpool run: no such option: --nosuch."),
+    "run demo.onnx -i demo.npy -o y.npy --threads 0": (2, "invalid value for '--threads'"),
+    "insepct demo.onnx": (2, "error: unpool: no such command 'insepct'. Did you mean 'inspect'? See unpool --help"),
+    "fix demo.onnx": (2, "unpool fix: expected -o OUTPUT or --dry-run, got neither"),
+    "fix demo.onnx -o demo.onnx": (2, "is the model that is read. Choose another place, or add --force"),
+    "upgrade demo.onnx --opset 99 -o x.onnx": (4, "expected an opset from 20, for this model, to "),
+    "compare demo.onnx --against foo": (2, "expected some of unpool, onnxruntime, reference, openvino, torch"),
+    "compare demo.onnx missing.onnx": (3, "missing.onnx: expected an ONNX model, got no such file"),
+    "report demo.onnx -o demo.txt": (2, "expected a file for a page such as report.html"),
+    "inspect demo.onnx --size heigth=3": (3, "sizes: expected names from batch, height, width"),
+    "bench demo.onnx --size heigth=3": (3, "got heigth. Correct them"),
+    "check demo.onnx --size height=0": (2, "--size: expected NAME=NUMBER from 1 on, such as height=64, got 'height=0'"),
+    "--version": (0, "unpool "),
+}
+
+
+@pytest.mark.parametrize("words", ALONE)
+def test_words(words, folder, monkeypatch):
+    """Verbs without a model, and slips of the keyboard: a code, one line, and no file."""
+    monkeypatch.chdir(folder)
+    before = set(folder.iterdir())
+    done = CliRunner().invoke(app, words.split())
+    code, line = ALONE[words]
+
+    assert (done.exit_code, set(folder.iterdir())) == (code, before), done.output
+    assert line in done.output
+    assert code == 0 or (done.stdout == "" and len(done.stderr.splitlines()) == 1)

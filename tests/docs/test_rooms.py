@@ -215,4 +215,4 @@ def test_public_names_are_pinned():
         "to_torch_indices",
         "upgrade",
     ]
-    assert all(hasattr(unpool, name) for name in unpool.__all__)
+    assert all(hasattr(unpool, name) for name in (*unpool.__all__, "doctor", "streams"))

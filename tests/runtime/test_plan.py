@@ -141,7 +141,7 @@ def test_a_plain_pool_stays_with_onnxruntime():
     plan = unpool.InferenceSession(models.plain_pools()).plan
     (record,) = [one for one in plan if one.operator == "MaxPool"]
     assert record.runner == "onnxruntime"
-    assert "NaN and all −inf windows are onnxruntime's" in record.reason
+    assert "NaN and all -inf windows are onnxruntime's" in record.reason
 
 
 @pytest.mark.parametrize("opset", [8, 10, 11, 12, 22])

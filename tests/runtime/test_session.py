@@ -492,9 +492,11 @@ def test_onnxruntime_errors_are_ours_with_their_cause():
 BAD_SOURCES = {
     "missing": ("nowhere.onnx", unpool.MissingFileError, r"nowhere.onnx: expected an ONNX model, got no such file"),
     "folder": (".", unpool.FileError, "got a folder"),
-    "text": ("text.onnx", unpool.ModelError, r"text.onnx: expected an ONNX model, got something else"),
-    "empty": ("empty.onnx", unpool.ModelError, "got no graph in it"),
-    "bytes": (b"no model", unpool.ModelError, "the 8 bytes: expected an ONNX model"),
+    "text": ("text.onnx", unpool.ModelError, "expected an ONNX model, got text that begins with 'not a model at all'"),
+    "empty": ("empty.onnx", unpool.ModelError, "got nothing, for it is empty"),
+    "page": (b"\n<!DOCTYPE html>", unpool.ModelError, "got a web page. Download the file itself"),
+    "checkpoint": (b"PK\3\4" + bytes(9), unpool.ModelError, "got a zip archive, as torch.save writes"),
+    "bytes": (b"\xffo model", unpool.ModelError, "the 8 bytes: expected an ONNX model, got something else"),
     "kind": (7, unpool.UnpoolError, "expected a path, bytes or an onnx.ModelProto, got int"),
 }
 

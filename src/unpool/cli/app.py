@@ -20,6 +20,8 @@ from unpool.cli.commands.report import report
 from unpool.cli.commands.run import run
 from unpool.cli.commands.upgrade import upgrade
 from unpool.cli.commands.warmup import warmup
+from unpool.cli.options import Flag
+from unpool.cli.usage import Commands
 
 COMMANDS = (
     run, export, inspect, report, compare, explain, check, fix, lower, upgrade, canonicalise, bench, demo, warmup,
@@ -27,6 +29,8 @@ COMMANDS = (
 )  # fmt: skip
 
 app = typer.Typer(
+    name="unpool",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run ONNX models on arrays and images; MaxPool, MaxUnpool and ConvTranspose exactly as written.",
@@ -46,7 +50,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, Flag("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -5,10 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from unpool.cli import console
 
 if TYPE_CHECKING:
     from unpool.runtime.lint.finding import Finding
@@ -27,15 +24,12 @@ def print_findings(findings: "Sequence[Finding]", path: Path) -> None:
     """Print a table for people, or one line when there is nothing to say."""
     from unpool.runtime.lint.finding import TITLES
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
     if findings:
-        table = Table(*TITLES, box=SIMPLE_HEAD, show_lines=True)
+        rows = console.table(TITLES, show_lines=True)
         for one in findings:
-            table.add_row(*map(Text, one.row))
-        console.print(table)
-    console.print(Text(f"{path}: {summary(len(findings))}"), soft_wrap=True)
+            rows.add_row(*map(console.cell, one.row))
+        console.Screen(WIDE).print(rows)
+    console.say(f"{path}: {summary(len(findings))}")
 
 
 def summary(count: int) -> str:

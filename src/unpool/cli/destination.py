@@ -100,7 +100,9 @@ def refuse_stdout(output: Path) -> None:
 
 
 def refuse_terminal() -> None:
-    """Refuse to write the bytes of a file to a screen."""
+    """Refuse to write the bytes of a file to a screen, or to nobody."""
+    if sys.stdout is None:
+        raise UsageError("-o -: standard output is closed, results need a place. Send it to a file or a program.")
     if sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal, results are bytes. Send it to a file or a program.")
 

@@ -1,14 +1,21 @@
 """Where the command starts: look for the `run` extra, then hand over to the commands."""
 
+import json
 import signal
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from types import FrameType
 
-from unpool.cli.exits import SIGNALLED, UNSUPPORTED
+from unpool.cli.exits import SIGNALLED, UNSUPPORTED, print_error
+from unpool.cli.standard_streams import prepare
 
 RUN_EXTRA = ("typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile")
+PACKAGES = {"PIL": "pillow"}
+"""What pip calls a module, where that is another name."""
+
+ANSWERS = (["--version"], ["doctor"], ["doctor", "--json"])
+"""What is asked for where something is missing: the command answers without the extra."""
 
 
 def missing_modules(names: Iterable[str]) -> list[str]:
@@ -33,20 +40,29 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line; exits 4 and names the extra when it is not installed."""
+    """Run the command line; without the extra it says which one to install, and exits with 4."""
     end_cleanly()
+    prepare()
     missing = missing_modules(RUN_EXTRA)
-    if missing and sys.argv[1:2] == ["doctor"]:
-        from unpool.doctor import examine
+    if not missing:
+        from unpool.cli.app import app
 
-        print(examine())  # noqa: T201 - without rich
-        return
-    if missing:
-        print(  # noqa: T201 - rich may be among the missing
-            f"error: the command unpool needs {', '.join(missing)}. Run: pip install 'unpool[run]'",
-            file=sys.stderr,
-        )
+        app(prog_name="unpool")
+    elif sys.argv[1:] in ANSWERS:
+        print(_answer(sys.argv[1:]))  # noqa: T201 - rich may be among the missing
+    else:
+        names = ", ".join(PACKAGES.get(name, name) for name in missing)
+        print_error(f"the command unpool needs {names}. Run: pip install 'unpool[run]'. See unpool doctor")
         raise SystemExit(UNSUPPORTED)
-    from unpool.cli.app import app
 
-    app(prog_name="unpool")
+
+def _answer(words: list[str]) -> str:
+    """What can be said without the extra."""
+    if words == ["--version"]:
+        from importlib.metadata import version
+
+        return f"unpool {version('unpool')}"
+    from unpool.doctor import examine
+
+    found = examine()
+    return json.dumps(found.document, indent=2) if "--json" in words else str(found)

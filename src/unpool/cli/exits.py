@@ -1,7 +1,7 @@
 """Exit codes, and the one place where an exception becomes a line on stderr.
 
 0 ok   1 findings, a mismatch, or inputs left out   2 usage   3 a model or an input cannot be read or does not fit
-4 unsupported, or an extra is missing   130 interrupted   128 + the number of another signal
+4 unsupported, or an extra is missing   130 interrupted   141 nobody reads the output   128 + the number of a signal
 """
 
 import sys
@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from unpool.cli.standard_streams import discard, flush, plain
 from unpool.errors import UnpoolError, UnsupportedError
 
 OK = 0
@@ -18,6 +19,7 @@ UNFIT = 3
 UNSUPPORTED = 4
 SIGNALLED = 128
 INTERRUPTED = 130
+UNREAD = 141
 
 
 class UsageError(UnpoolError):
@@ -52,18 +54,18 @@ def one_line(error: BaseException) -> str:
     """
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'output'}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def print_error(line: str) -> None:
     """Write one `error:` line to stderr."""
-    print(f"error: {line}", file=sys.stderr)  # noqa: T201 - the error channel of the command
+    print(f"error: {plain(line)}", file=sys.stderr)  # noqa: T201 - the error channel of the command
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201 - one line, no source
+    print(f"warning: {plain(' '.join(str(message).split()))}", file=sys.stderr)  # noqa: T201 - one line, no source
 
 
 @contextmanager
@@ -78,8 +80,15 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
         warnings.showwarning = _show_warning
         try:
             yield
-        except BrokenPipeError:
-            raise
+            flush()
+        except BrokenPipeError as error:
+            discard()
+            raise SystemExit(UNREAD) from error
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
             print_error(one_line(error))
             raise SystemExit(exit_code(error)) from error
+        except ImportError as error:
+            if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                raise
+            print_error("interrupted")
+            raise SystemExit(INTERRUPTED) from error

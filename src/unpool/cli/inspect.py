@@ -7,11 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from unpool.cli import console
 from unpool.cli.model import SessionOptions, open_session
 
 if TYPE_CHECKING:
@@ -47,9 +45,11 @@ def inspect_file(path: Path, options: SessionOptions, sizes: Mapping[str, int]) 
     """
     import onnx
 
+    from unpool.runtime.graph.shapes import require_known
     from unpool.runtime.tiles.overview import overview
 
     session = open_session(path, options)
+    require_known(sizes, [size for one in session.get_inputs() for size in one.shape or ()])
     imports = onnx.load(path, load_external_data=False).opset_import
     document = {
         "model": str(path),
@@ -71,17 +71,14 @@ def print_inspected(found: Inspected, shows_all: bool) -> None:
     """
     from unpool.runtime.plan.lines import each, folded
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
     document = found.document
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
-    console.print(Text(f"{document['model']}: opset {opsets}"), soft_wrap=True)
-    console.print(_value_table(document["inputs"], document["outputs"]))
-    console.print(_plan_table(each(found.plan) if shows_all else folded(found.plan)))
-    console.print(Text(summary(document["plan"])))
-    for line in image_lines(document["tiles"]):
-        console.print(Text(line), soft_wrap=True)
+    console.say(f"{document['model']}: opset {opsets}")
+    screen = console.Screen(WIDE)
+    screen.print(_value_table(document["inputs"], document["outputs"]))
+    screen.print(_plan_table(each(found.plan) if shows_all else folded(found.plan)))
+    for line in (summary(document["plan"]), *image_lines(document["tiles"])):
+        console.say(line)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -109,7 +106,7 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
     """
     if tiles["refusal"]:
         return [
-            "receptive field, smallest input and memory: not known, as they are of models that can be tiled",
+            "receptive field, smallest input and memory: known only of models that exact tiles can be made of",
             f"tiles: none are exact. {tiles['refusal'].removeprefix('tiles: ')}",
         ]
     lines = []
@@ -153,19 +150,21 @@ def _values(values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("", "name", "shape", "type", box=SIMPLE_HEAD)
+    table = console.table(("", "name", "shape", "type"))
     for title, values in (("input", inputs), ("output", outputs)):
         for value in values:
             shape = "x".join("?" if size is None else str(size) for size in value["shape"]) or "scalar or unknown"
-            table.add_row(title, Text(value["name"]), Text(shape), value["type"])
+            table.add_row(title, console.cell(value["name"]), console.cell(shape), value["type"])
     return table
 
 
 def _plan_table(lines: "Sequence[Line]") -> Table:
     from unpool.runtime.plan.lines import TITLES
 
-    table = Table(*TITLES, box=SIMPLE_HEAD)
+    table = console.table(TITLES)
     for line in lines:
-        runner = Text(line.runner, style=COLOURS.get(line.runner.partition(",")[0], "default"))
-        table.add_row(line.step, Text(line.node), line.operator, runner, Text(line.reason))
+        runner = console.cell(line.runner, COLOURS.get(line.runner.partition(",")[0], "default"))
+        table.add_row(
+            line.step, console.cell(line.node), console.cell(line.operator), runner, console.cell(line.reason)
+        )
     return table

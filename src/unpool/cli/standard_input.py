@@ -30,12 +30,13 @@ def read_stdin() -> tuple[bytes, str]:
     """The bytes of standard input, and the suffix of files of their kind.
 
     Raises:
-        UsageError: nobody sends anything: it is a terminal.
+        UsageError: nobody sends anything: it is a terminal, or closed.
         FileError: no array and no image.
         ShapeError: more bytes than this process has memory for.
     """
-    if sys.stdin.isatty():
-        raise UsageError("-i -: expected the bytes of a file, standard input is a terminal. Send it a .npy or .png.")
+    if sys.stdin is None or sys.stdin.isatty():
+        what = "closed" if sys.stdin is None else "a terminal"
+        raise UsageError(f"-i -: expected the bytes of a file, standard input is {what}. Send it a .npy or .png.")
     most, pieces, size = at_hand() // SHARE, [], 0
     while piece := sys.stdin.buffer.read(PIECE):
         pieces.append(piece)

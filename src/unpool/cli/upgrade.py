@@ -46,8 +46,8 @@ def sizes_of(options: Sequence[str]) -> dict[str, int]:
     found = {}
     for option in options:
         name, equals, number = option.rpartition("=")
-        if not (name and equals and number.isdecimal()):
-            raise UsageError(f"--size: expected NAME=NUMBER such as height=64, got {option!r}. Correct it.")
+        if not (name and equals and number.isdecimal() and int(number)):
+            raise UsageError(f"--size: expected NAME=NUMBER from 1 on, such as height=64, got {option!r}. Correct it.")
         found[name] = int(number)
     return found
 

@@ -166,7 +166,8 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
     if size is None and attributes:
         raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X, got none. Give it.")
     if (rows[-1].since_version or 0) < (row.since_version or 0):
-        raise UnpoolError(f"explain: to needs an opset from {opset} on, got {to}. Swap the two.")
+        least = row.since_version if opset is None else opset
+        raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Give an older opset beside it.")
     calls = () if size is None else tuple(_call(one, size, attributes, compat) for one in rows)
     contracts = [contract_of(one) for one in rows]
     changes = changes_between(rows[0], rows[-1])

@@ -7,13 +7,14 @@ import typer
 
 from unpool.cli.exits import OK, guard
 from unpool.cli.option_values import Compat, IndexSpace, number
-from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath
+from unpool.cli.options import CompatWord, Exact, Flag, IndexWord, Json, ModelPath
 
 
 def compare(
     model: ModelPath,
     other: Annotated[
-        Path | None, typer.Argument(help="A second ONNX file, to compare with the first.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[OTHER]", help="A second ONNX file, to compare with the first.", show_default=False),
     ] = None,
     against: Annotated[
         str | None,
@@ -51,7 +52,7 @@ def compare(
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
-    every: Annotated[bool, typer.Option("--all", help="List every value, not only where it begins to differ.")] = False,
+    every: Annotated[bool, Flag("--all", help="List every value, not only where it begins to differ.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare a model in several runtimes, or two models, value by value: the first node that departs, and how far.

@@ -9,7 +9,8 @@ from unpool.cli.option_values import Shell
 
 
 def completion(
-    context: typer.Context, shell: Annotated[Shell, typer.Argument(help="Which shell.", show_default=False)]
+    context: typer.Context,
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Which shell.", show_default=False)],
 ) -> None:
     """Print a script with which a shell completes commands and options.
 

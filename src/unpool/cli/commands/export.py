@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unpool.cli.exits import guard
-from unpool.cli.options import Json, ModelOutput, Quiet
+from unpool.cli.options import Flag, Json, ModelOutput, Quiet
 
 EXAMPLE_HELP = "An input: [NAME=]1x3xHxW[:TYPE]. Numbers are sizes; H stays open, and 8H for multiples of 8."
 
@@ -17,14 +17,14 @@ def export(
     ],
     output: ModelOutput,
     example: Annotated[list[str], typer.Option(metavar="SHAPE", help=EXAMPLE_HELP, show_default=False)],
-    dynamic: Annotated[bool, typer.Option("--dynamic", help="Leave batch, height and width open too.")] = False,
+    dynamic: Annotated[bool, Flag("--dynamic", help="Leave batch, height and width open too.")] = False,
     weights: Annotated[
         Path | None, typer.Option(help="A state_dict to load into the module.", show_default=False)
     ] = None,
     opset: Annotated[int | None, typer.Option(min=9, help="Opset of the file.", show_default="the exporter's")] = None,
-    dynamo: Annotated[bool, typer.Option("--dynamo/--no-dynamo", help="Which of torch's two exporters.")] = True,
+    dynamo: Annotated[bool, Flag("--dynamo/--no-dynamo", help="Which of torch's two exporters.")] = True,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Run the file beside the module, at several sizes.")
+        bool, Flag("--verify/--no-verify", help="Run the file beside the module, at several sizes.")
     ] = True,
     scale: Annotated[str | None, typer.Option(metavar="NUMBER", help="Metadata: what pixels are times.")] = None,
     mean: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Metadata: subtracted after --scale.")] = None,

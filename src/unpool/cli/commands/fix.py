@@ -7,7 +7,7 @@ import typer
 
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, IndexSpace
-from unpool.cli.options import CompatWord, Force, IndexWord, Json, ModelPath, Quiet, Size
+from unpool.cli.options import CompatWord, Flag, Force, IndexWord, Json, ModelPath, Quiet, Size
 
 
 def fix(
@@ -15,7 +15,7 @@ def fix(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Repair and verify, but write nothing.")] = False,
+    dry_run: Annotated[bool, Flag("--dry-run", help="Repair and verify, but write nothing.")] = False,
     force: Force = False,
     size: Size = None,
     compat: CompatWord = Compat.SPEC,

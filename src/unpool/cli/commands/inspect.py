@@ -6,7 +6,7 @@ import typer
 
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, IndexSpace, Provider
-from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Verbose
+from unpool.cli.options import CompatWord, Exact, Flag, IndexWord, Json, ModelPath, ProviderWord, Verbose
 
 
 def inspect(
@@ -19,7 +19,7 @@ def inspect(
     index_space: IndexWord = IndexSpace.AUTO,
     exact: Exact = False,
     provider: ProviderWord = Provider.ONNXRUNTIME,
-    shows_all: Annotated[bool, typer.Option("--all", help="List every node, those of onnxruntime too.")] = False,
+    shows_all: Annotated[bool, Flag("--all", help="List every node, those of onnxruntime too.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:

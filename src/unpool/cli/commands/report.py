@@ -7,7 +7,7 @@ import typer
 
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, IndexSpace
-from unpool.cli.options import CompatWord, Exact, IndexWord, ModelPath, Quiet, Threads
+from unpool.cli.options import CompatWord, Exact, Flag, IndexWord, ModelPath, Quiet, Threads
 
 
 def report(
@@ -21,7 +21,7 @@ def report(
         list[str] | None, typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open.")
     ] = None,
     iterations: Annotated[int, typer.Option(min=0, help="Runs that are timed; 0 for no times.")] = 10,
-    accuracy: Annotated[bool, typer.Option(help="Evaluate every step once more in float64.")] = True,
+    accuracy: Annotated[bool, Flag(help="Evaluate every step once more in float64.")] = True,
     threads: Threads = None,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,

@@ -16,7 +16,18 @@ from unpool.cli.option_values import (
     numbers,
     positive_numbers,
 )
-from unpool.cli.options import CompatWord, Exact, IndexWord, Json, ModelPath, ProviderWord, Quiet, Threads, Verbose
+from unpool.cli.options import (
+    CompatWord,
+    Exact,
+    Flag,
+    IndexWord,
+    Json,
+    ModelPath,
+    ProviderWord,
+    Quiet,
+    Threads,
+    Verbose,
+)
 
 INPUT_HELP = (
     ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, .zarr, a folder of these, or - for stdin; "
@@ -67,8 +78,8 @@ def run(
     layout: Annotated[
         Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
     ] = Layout.NCHW,
-    argmax: Annotated[bool, typer.Option("--argmax", help="Write the number of the best class.")] = False,
-    overlay: Annotated[bool, typer.Option("--overlay", help="Draw the classes over the image, with a legend.")] = False,
+    argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
+    overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Class names, comma separated.", show_default="from the model"),
@@ -103,7 +114,7 @@ def run(
         ),
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
+        bool, Flag("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
     ] = False,
     blend: Annotated[
         Blend | None,
@@ -115,7 +126,7 @@ def run(
         float | None, typer.Option(metavar="SHARE", help="Of tiles with --blend.", show_default="0.25")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
+        bool, Flag("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
     ] = False,
     level: Annotated[int, typer.Option(min=0, help="Of a .tif or .zarr pyramid; 0 is the full size.")] = 0,
     scheduler: Annotated[
@@ -145,7 +156,9 @@ def run(
         from unpool.cli.destination import destination
         from unpool.cli.metadata import colours, parsed, split_names
         from unpool.cli.model import SessionOptions
+        from unpool.cli.outcome import print_outcome
         from unpool.cli.pixels import PixelRule
+        from unpool.cli.progress import progress
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
         from unpool.cli.tiles import blended, tile_options
@@ -177,7 +190,7 @@ def run(
             keep_going=keep_going,
             as_json=as_json,
         )
-        outcome = run_request(request, console.progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
-        console.print_outcome(outcome, model, as_json, quiet)
+        outcome = run_request(request, progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
+        print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(FINDINGS)

@@ -11,6 +11,7 @@ from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
+from unpool.runtime.graph.foreign import Foreign, recognised
 from unpool.runtime.graph.weight_files import folder_of
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
@@ -42,8 +43,7 @@ def load(
         return _from_file(Path(source), change, leaves_weights=leaves_weights)
     else:
         raise also(UnpoolError, TypeError)(
-            f"InferenceSession: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. "
-            "Pass one of these."
+            f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
     _require_graph(model, place(source))
     model = model if change is None else change(model)
@@ -86,12 +86,17 @@ def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> on
 def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
     suffix = "" if path is None else path.suffix
     known = onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf"
+    if not content:
+        raise also(ModelError, "InvalidArgument")(
+            f"{where}: expected an ONNX model, got nothing, for it is empty. Download or export it again."
+        )
     try:
         return onnx.load_from_string(content, format=known)
     except Exception as error:
-        raise also(ModelError, "InvalidProtobuf")(
-            f"{where}: expected an ONNX model, got something else ({brief(error)}). Export it again."
-        ) from error
+        kind, advice = (recognised(content) if known == "protobuf" else None) or Foreign(
+            f"something else, or not all of it ({brief(error)})", "Download or export it again"
+        )
+        raise also(ModelError, "InvalidProtobuf")(f"{where}: expected an ONNX model, got {kind}. {advice}.") from error
 
 
 def _require_graph(model: onnx.ModelProto, where: str) -> None:

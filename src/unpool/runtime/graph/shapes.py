@@ -1,12 +1,13 @@
 """Reads the element type and the sizes off an ONNX type, and makes such types."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from unpool.errors import UnpoolError
 from unpool.runtime.graph.symbolic import Dims
 
 Types = dict[str, onnx.TypeProto]
@@ -69,3 +70,22 @@ def element(type_: onnx.TypeProto | None) -> int:
     if type_ is None:
         return 0
     return type_.tensor_type.elem_type if type_.HasField("tensor_type") else -1
+
+
+def require_known(sizes: Mapping[str, int], dims: Iterable[int | str | None]) -> None:
+    """Refuse sizes for names that no input of a model has.
+
+    Args:
+        sizes: by name.
+        dims: of all inputs.
+
+    Raises:
+        UnpoolError: a name is none of theirs.
+    """
+    names = sorted({dim for dim in dims if isinstance(dim, str) and dim})
+    unknown = sorted(set(sizes) - set(names))
+    if unknown:
+        raise UnpoolError(
+            f"sizes: expected names from {', '.join(names) or 'none'}, the sizes that the inputs leave open, "
+            f"got {', '.join(unknown)}. Correct them."
+        )

@@ -22,6 +22,7 @@ from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import label
 from unpool.runtime.graph.scopes import scopes
+from unpool.runtime.graph.shapes import require_known
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lint.finding import Finding, Findings
 from unpool.runtime.lint.indices import INDEX_RULES
@@ -65,13 +66,7 @@ def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     dims = [dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim]
-    names = {dim.dim_param for dim in dims} - {""}
-    unknown = sorted(set(sizes) - names)
-    if unknown:
-        raise UnpoolError(
-            f"sizes: expected names from {', '.join(sorted(names)) or 'none'}, the sizes that the inputs leave open, "
-            f"got {', '.join(unknown)}. Correct them."
-        )
+    require_known(sizes, [dim.dim_param for dim in dims])
     for dim in dims:
         if dim.dim_param in sizes:
             dim.dim_value = sizes[dim.dim_param]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -105,7 +106,8 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 
 def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a process of its own."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    with ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=ending) as pool:
         with _without_main():
             done = pool.submit(function, *arguments)
         return done.result()

@@ -6,7 +6,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.shapes import dtype
+from unpool.runtime.graph.shapes import dtype, require_known
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.session.signature import ValueInfo
 
@@ -27,12 +27,17 @@ def random_feed(
         seed: other arrays for another seed.
 
     Raises:
-        UnpoolError: a size is open.
+        UnpoolError: a size is open, or `sizes` has a name that no input has.
         UnsupportedError: an input is no tensor of numbers.
     """
+    require_known(sizes, [size for info in inputs for size in info.shape])
+    if open_size is None:
+        _require_sizes(inputs, sizes)
     rng = np.random.default_rng(seed)
     return {
-        info.name: random_array(info, [_size(info, axis, sizes, open_size) for axis in range(len(info.shape))], rng)
+        info.name: random_array(
+            info, [_size(info, axis, sizes, open_size or 1) for axis in range(len(info.shape))], rng
+        )
         for info in inputs
     }
 
@@ -59,14 +64,27 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     return rng.standard_normal(shape).astype(kind)
 
 
-def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int | None) -> int:
+def _require_sizes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> None:
+    """Name all sizes that are open, in the words of the command and in those of a call."""
+    for info in inputs:
+        missing = [size for size in info.shape if not isinstance(size, int) and size not in sizes]
+        named = [size for size in missing if size is not None]
+        if len(named) < len(missing):
+            raise UnpoolError(
+                f"input {info.name!r}: expected sizes with names or numbers, got one without. Give the input itself."
+            )
+        if named:
+            wanted = " ".join(f"--size {name}={64 if at else 1}" for at, name in enumerate(info.shape) if name in named)
+            raise UnpoolError(
+                f"input {info.name!r}: expected sizes for {', '.join(named)}, got none. Give the input itself, or "
+                f"numbers such as {wanted} (sizes={{{named[-1]!r}: 64, ...}})."
+            )
+
+
+def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int) -> int:
     size = info.shape[axis]
     if isinstance(size, int):
         return size
     if size is not None and size in sizes:
         return sizes[size]
-    if open_size is not None:
-        return open_size if axis else min(open_size, MOST_IMAGES)
-    what = f"axis {axis}, which has no name" if size is None else repr(size)
-    advice = "Give the input itself." if size is None else "Give a number for it, or the input itself."
-    raise UnpoolError(f"input {info.name!r}: expected a size for {what}, got none. {advice}")
+    return open_size if axis else min(open_size, MOST_IMAGES)

@@ -68,7 +68,7 @@ def choose(
     if is_behind_ours:
         why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
         return Choice("unpool", f"plain MaxPool behind a node of unpool's: {why}")
-    return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all −inf windows are onnxruntime's")
+    return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
 
 
 def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:

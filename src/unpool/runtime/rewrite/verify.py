@@ -75,8 +75,8 @@ def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, 
             yield feed, made
     if left == RUNS:
         raise UnsupportedError(
-            f"the model: expected it to run on random inputs, to compare it with its new form; got: {reason} "
-            "Give the sizes of its inputs."
+            f"the model: expected it to run on random inputs of the sizes that were tried; got: {reason} "
+            "Give sizes that it takes, such as --size height=64 (sizes={'height': 64})."
         )
 
 

@@ -1,0 +1,76 @@
+"""What `unpool run` did, in words: a line per written file, what was taken for granted, and what was left out."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from unpool.cli.console import say, say_json
+from unpool.cli.destination import STDOUT
+from unpool.cli.exits import print_error
+from unpool.cli.model import sizes
+from unpool.cli.run import Outcome, Result
+from unpool.cli.standard_streams import plain
+from unpool.runtime.streams.progress import Progress as TileProgress
+
+NAMED_AREAS = 6
+
+
+def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
+    """One line per written file, or one JSON document; on stderr what was taken for granted, and what was left out."""
+    for line in notes(outcome.results):
+        print(f"warning: {plain(line)}", file=sys.stderr)  # noqa: T201 - plain text, one line
+    if as_json:
+        failed = {"failed": [asdict(one) for one in outcome.failed]} if outcome.failed else {}
+        say_json({"model": str(model), "results": [one.as_json() for one in outcome.results], **failed})
+    else:
+        for result in outcome.results:
+            say(describe(result), quiet, is_aside=str(result.path) == STDOUT)
+    for failure in outcome.failed:
+        print_error(str(failure))
+    if outcome.failed:
+        count = len(outcome.results) + len(outcome.failed)
+        print_error(f"{len(outcome.failed)} of {count} inputs left out, {len(outcome.results)} results written")
+
+
+def notes(results: Iterable[Result]) -> list[str]:
+    """What was taken for granted, each once for all files that it is about.
+
+    >>> one = Result("a.png", Path("m.png"), {}, 0.0, notes=("65535 is taken as white",))
+    >>> notes([one, one])
+    ['a.png and 1 more: 65535 is taken as white']
+    """
+    sources: dict[str, list[str]] = {}
+    for result in results:
+        renamed = [f"{name!r} is {member!r} in the file" for name, member in result.members.items()]
+        for note in (*result.notes, *renamed):
+            sources.setdefault(note, []).append(str(result.path) if note in renamed else result.source)
+    return [f"{first}{f' and {len(more)} more' if more else ''}: {note}" for note, (first, *more) in sources.items()]
+
+
+def describe(result: Result) -> str:
+    """One line about a written file.
+
+    >>> describe(Result("a.png", Path("m.png"), {"y": ((1, 3, 4), "uint8")}, 0.25, {"sky": 1.0}))
+    'm.png: 1x3x4 uint8; sky 100.0 % of the area (0.250 s)'
+    """
+    arrays = result.arrays
+    held = ", ".join(
+        f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip() for name, (shape, kind) in arrays.items()
+    )
+    areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
+    tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
+    place = "standard output" if str(result.path) == STDOUT else result.path
+    return f"{place}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
+
+
+def _tiles(done: TileProgress) -> str:
+    before = f", {done.resumed} of them before" if done.resumed else ""
+    return f"{done.tiles} tiles{before}, {done.peak / 2**30:.2f} GiB at most"
+
+
+def _areas(areas: Mapping[str, float]) -> str:
+    largest = sorted(areas.items(), key=lambda pair: -pair[1])
+    named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
+    rest = len(largest) - NAMED_AREAS
+    return f"{named} and {rest} more classes" if rest > 0 else named

@@ -1,0 +1,89 @@
+"""How far `unpool run` is, on stderr: bars on a terminal, else a line now and then."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from datetime import timedelta
+from typing import Any
+
+from rich import progress as rich_progress
+from rich.console import Console
+
+from unpool.cli.inputs import Item
+from unpool.cli.run import Progress
+from unpool.cli.streams import Told
+from unpool.runtime.streams.progress import Progress as TileProgress
+
+SECONDS_BETWEEN_LINES = 10
+
+
+def progress(quiet: bool) -> Progress:
+    """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
+
+    A single item has no steps that can be counted; its bar only moves, beside the time that it takes. Where stderr is
+    no terminal, a run over windows has a line now and then.
+    """
+    console = Console(stderr=True)
+    if quiet:
+        return Progress()
+    if not console.is_terminal:
+        return Progress(told=_now_and_then())
+    bar = rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
+        rich_progress.TextColumn("{task.fields[count]}"),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+    def items(given: Sequence[Item]) -> Iterator[Item]:
+        with bar:
+            yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
+
+    def tiles(given: Iterable[Any]) -> Iterator[Any]:
+        yield from _counted(bar, given, len(given) if isinstance(given, Sized) else None, lambda _: "tiles")
+
+    def told(now: TileProgress) -> None:
+        task = next((one.id for one in bar.tasks if one.fields.get("is_told")), None)
+        if task is None:
+            task = bar.add_task("tiles", total=None, count="", is_told=True)
+        bar.update(task, total=now.tiles, completed=now.done, count=pace(now))
+
+    return Progress(items, tiles, told)
+
+
+def _counted(
+    bar: rich_progress.Progress, given: Iterable[Any], total: int | None, name: Callable[[Any], str]
+) -> Iterator[Any]:
+    """Go through what is given, and show how much of it is done."""
+    task = bar.add_task("", total=total, count="")
+    for number, one in enumerate(given):
+        bar.update(task, description=name(one), count="" if total is None else f"{number}/{total}", refresh=True)
+        yield one
+        bar.advance(task)
+    bar.remove_task(task)
+
+
+def _now_and_then() -> Told:
+    """Tells in a line on stderr how far a run over windows is, but not too often."""
+    last = time.monotonic()
+
+    def tell(now: TileProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last > SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
+
+    return tell
+
+
+def pace(now: TileProgress) -> str:
+    """How fast a run over windows is.
+
+    >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
+    '2.00 tiles/s, 0:00:20 left, 1.00 GiB at most'
+    """
+    left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
+    return f"{now.rate:.2f} tiles/s, {left} left, {now.peak / 2**30:.2f} GiB at most"
