@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from unpool.execute.gpu.tensors import named, numpy_type, place, storage_of
-from unpool.kernels.gpu.conv_transpose import Growth, launch
+from unpool.kernels.gpu.conv_transpose import Growth, Packed, launch, pack
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
@@ -33,13 +33,19 @@ class GpuConvTranspose:
             call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
             **named(spec.activation),
         )  # fmt: skip
-        self._launch = launch(growth)
+        self._launch, self._groups = launch(growth), spec.group
 
     def run(
-        self, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: Sequence[torch.Tensor | None]
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        b: torch.Tensor | None,
+        targets: Sequence[torch.Tensor | None],
+        packed: Packed | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Y."""
+        """Y; `packed` is w as kernels take it, where that is known already."""
         inputs = (x, w) if b is None else (x, w, b)
         y, work = place(self.row, "Y", targets[0], self._call.large.in_layout(self.row), (x.dtype, inputs))
-        self._launch(x.contiguous(), w, None if b is None else b.contiguous(), work)
+        packed = packed or pack(w, self._groups)
+        self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), work)
         return (y if work is y else y.copy_(work),)
