@@ -82,7 +82,7 @@ def _growth(
 
 
 def _in_one_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ...]]:
-    """Whether kernels see the tensors as channels-last, which the first one says, and all without gaps in that order."""
+    """Whether the first tensor lies channels-last in memory, and all of them without gaps in its order."""
     first = tensors[0]
     last = (0, *range(2, first.dim()), 1)
     is_last = not first.is_contiguous() and first.permute(last).is_contiguous()

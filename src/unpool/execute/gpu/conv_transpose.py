@@ -1,14 +1,31 @@
 """ConvTranspose between tensors and its kernels."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from unpool.execute.gpu.tensors import named, numpy_type, place, storage_of
+from unpool.execute.gpu.tensors import named, numpy_type, place, storage_of, tensor_of
 from unpool.kernels.gpu.conv_transpose import Growth, Packed, launch, pack
+from unpool.kernels.gpu.elements import KINDS
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
+
+_PACKED = "_unpool_packed"
+"""Attribute of a tensor of our own: its weights as kernels take them."""
+
+
+def own_weights(spec: ConvTransposeSpec, w: Any) -> torch.Tensor:
+    """A copy of weights that nobody else can write to, with what kernels make of them for calls of this spec.
+
+    Raises:
+        UnpoolError: they are no tensor on a GPU.
+    """
+    own = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
+    if own.dtype in KINDS and own.dim() > 2 and own.shape[0] % spec.group == 0:  # whatever else comes is refused later
+        setattr(own, _PACKED, pack(own, spec.group))
+    return own
 
 
 class GpuConvTranspose:
@@ -26,7 +43,7 @@ class GpuConvTranspose:
         storage = storage_of(row, spec.activation, dtype)
         for name, each in (("W", w), ("B", b)):
             if each is not None:
-                same_type(row, f"X and {name}", storage.dtype, numpy_type(row, name, each[1]))
+                same_type(row, f"X and {name}", storage.dtype, numpy_type(row.label, name, each[1]))
         self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         channels, maps = w[0][:2]
         growth = Growth(
@@ -41,11 +58,10 @@ class GpuConvTranspose:
         w: torch.Tensor,
         b: torch.Tensor | None,
         targets: Sequence[torch.Tensor | None],
-        packed: Packed | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Y; `packed` is w as kernels take it, where that is known already."""
+        """Y."""
         inputs = (x, w) if b is None else (x, w, b)
         y, work = place(self.row, "Y", targets[0], self._call.large.in_layout(self.row), (x.dtype, inputs))
-        packed = packed or pack(w, self._groups)
+        packed: Packed = getattr(w, _PACKED, None) or pack(w, self._groups)
         self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), work)
         return (y if work is y else y.copy_(work),)

@@ -6,6 +6,8 @@ other two. On a GPU they have kernels of their own, whose results are the same e
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import torch
@@ -58,19 +60,19 @@ def _weight_derivatives(ctx: Any, tangent: Tensor) -> tuple[Any, ...]:
 
 
 def _tangent_of(name: str) -> Callable[..., Tensor]:
-    """The product rule for the operator of this name."""
+    """The product rule for the operator of this name: one part for each tensor that has a tangent."""
 
     def tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
-        operator, (first, second) = getattr(torch.ops.unpool, name), kept
+        first, second = kept
         pairs = (tangents[0], second), (first, tangents[1])
-        parts = [operator(*pair, ctx.sizes, *ctx.settings) for pair in pairs if None not in map(_none, pair)]
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        parts: list[Tensor] = [
+            getattr(torch.ops.unpool, name)(*pair, ctx.sizes, *ctx.settings)
+            for pair, own in zip(pairs, tangents[:2], strict=True)
+            if own is not None
+        ]
+        return reduce(add, parts)
 
     return tangent
-
-
-def _none(x: Tensor | None) -> bool | None:
-    return None if x is None else True
 
 
 def _input_rule(operator: Any) -> Rule:
