@@ -19,7 +19,7 @@ from unpool.geometry import Axis
 from unpool.kernels.gpu.conv_transpose import products, sums
 from unpool.kernels.gpu.conv_transpose.phases import Line, adjoint_line_of, line_of
 from unpool.kernels.gpu.elements import KINDS, bits_of
-from unpool.kernels.gpu.launch import LIMIT32, blocks
+from unpool.kernels.gpu.launch import LIMIT32, blocks, warps_for
 from unpool.kernels.gpu.launch import launch as start
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
@@ -145,8 +145,9 @@ def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
         may_skip = w.is_finite is not None
         tensors = x, w.w, w.w if b is None else b, bits_of(y), w.is_finite if may_skip else w.w
         for kernel, blocks_of in ways[not may_skip :]:
-            how = _how(growth, blocks_of(call, growth.kind), b is not None, may_skip, is_wide)
-            start(kernel, _programs(call, how), y.device, (*tensors, call, how))
+            how = _how(growth, blocks_of(call, growth.kind, is_wide), b is not None, may_skip, is_wide)
+            warps = warps_for(how.positions * how.maps)
+            start(kernel, _programs(call, how), y.device, (*tensors, call, how), warps)
 
     return run
 

@@ -21,10 +21,10 @@ IS_WIDENED = tl.constexpr(INTERPRETED)
 """Whether operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
 
 
-def blocks_of(call: "Call", kind: str) -> tuple[int, int, int]:
-    """Positions, maps and channels of a block."""
+def blocks_of(call: "Call", kind: str, is_wide: bool) -> tuple[int, int, int]:
+    """Positions, maps and channels of a block; places of 64 bits take registers from sums."""
     most = 64 if kind == "float32" else 128
-    positions, maps = power_of_two(call.positions, most), power_of_two(call.maps, most)
+    positions, maps = power_of_two(call.positions, 64 if is_wide else most), power_of_two(call.maps, most)
     return max(16, positions), max(16, maps), max(16, power_of_two(call.channels, 32))
 
 

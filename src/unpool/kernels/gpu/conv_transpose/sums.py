@@ -20,7 +20,7 @@ _ELEMENTS = 1024
 _MOST_MAPS = 16
 
 
-def blocks_of(call: "Call", kind: str) -> tuple[int, int, int]:
+def blocks_of(call: "Call", kind: str, is_wide: bool) -> tuple[int, int, int]:
     """Positions, maps and channels of a block; channels are taken one by one."""
     maps = power_of_two(call.maps, _MOST_MAPS)
     return power_of_two(call.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1

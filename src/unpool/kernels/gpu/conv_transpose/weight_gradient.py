@@ -19,7 +19,7 @@ import triton.language as tl
 from unpool.geometry import Axis
 from unpool.kernels.gpu.conv_transpose.grow import Growth, farthest, is_dense, precision
 from unpool.kernels.gpu.conv_transpose.products import IS_WIDENED
-from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
+from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two, warps_for
 from unpool.kernels.gpu.launch import launch as start
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
@@ -93,7 +93,7 @@ def launch(growth: Growth) -> Run:
         shape = parts, growth.groups, growth.channels, growth.maps, taps
         sums = torch.empty(shape, dtype=wide, device=x.device)
         how = How(*sizes, growth.kind, _is_dense(growth), is_wide, precision())
-        start(add_positions, parts * tiles, x.device, (x, grad, sums, call, how))
+        start(add_positions, parts * tiles, x.device, (x, grad, sums, call, how), warps_for(sizes[0] * sizes[2]))
         return sums.sum(0).to(x.dtype).view(channels, growth.maps, *window)
 
     return run
