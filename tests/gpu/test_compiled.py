@@ -27,9 +27,6 @@ def compiled(what, folder):
 def check(kernels):
     """Whatever a program keeps fits: nothing of it is in local memory, and shared memory is enough."""
     assert [each for each in kernels if each["STACK"] or each["LOCAL"] or each["shared"] > SHARED] == []
-    assert all(each["REG"] <= 255 for each in kernels)
-    dense = ("add_products", "add_positions")
-    assert all(each["has_matrix_units"] for each in kernels if each["kernel"] in dense)
 
 
 def test_a_sample_of_kernels(tmp_path):
@@ -37,14 +34,14 @@ def test_a_sample_of_kernels(tmp_path):
     kernels = compiled("sample", tmp_path)
 
     assert {each["kernel"] for each in kernels} >= {"pool_windows", "unpool_windows", "add_products", "add_positions"}
+    assert all(each["has_matrix_units"] for each in kernels if each["kernel"] in ("add_products", "add_positions"))
     check(kernels)
 
 
 @pytest.mark.gpu_interpreter
 def test_every_kernel(tmp_path):
     """Every type, rank and layout."""
-    wide = {"float32", "float64"}
-    check([each for each in compiled("all", tmp_path) if each["kind"] not in wide])
+    check(compiled("all", tmp_path))
 
 
 def test_large_tensors_have_places_of_64_bits(tmp_path):

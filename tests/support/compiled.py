@@ -143,7 +143,10 @@ def compiling(found: list[dict[str, Any]]) -> Callable[..., Any]:
         def compiled(*arguments: Any, **options: Any) -> None:
             made = kernel.warmup(*arguments, grid=(1,), **options)
             found.append({
-                "kernel": kernel.__name__, "shared": made.metadata.shared, "offsets": offsets(made.asm["ttir"]),
+                "kernel": kernel.__name__,
+                "setting": repr(arguments[-1]),
+                "shared": made.metadata.shared,
+                "offsets": offsets(made.asm["ttir"]),
                 "has_matrix_units": any(word in made.asm["ptx"] for word in ("wgmma.", "mma.sync")),
                 **used(made.asm["cubin"]),
             })  # fmt: skip

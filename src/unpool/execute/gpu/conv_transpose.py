@@ -10,18 +10,20 @@ from unpool.kernels.gpu.conv_transpose import Growth, Packed, launch, pack
 from unpool.kernels.gpu.elements import KINDS
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, same_type
 
 _PACKED = "_unpool_packed"
 """Attribute of a tensor of our own: its weights as kernels take them."""
 
 
-def own_weights(spec: ConvTransposeSpec, w: Any) -> torch.Tensor:
-    """A copy of weights that nobody else can write to, with what kernels make of them for calls of this spec.
+def own_weights(spec: Spec, w: Any) -> torch.Tensor:
+    """A copy of ConvTranspose's weights that nobody else can write to, with what kernels make of it.
 
     Raises:
         UnpoolError: they are no tensor on a GPU.
     """
+    assert isinstance(spec, ConvTransposeSpec), "no other operator has weights"
     own = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
     if own.dtype in KINDS and own.dim() > 2 and own.shape[0] % spec.group == 0:  # whatever else comes is refused later
         setattr(own, _PACKED, pack(own, spec.group))

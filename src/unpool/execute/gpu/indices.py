@@ -38,4 +38,5 @@ def renumbered(where: str, i: torch.Tensor, spatial: tuple[int, ...]) -> torch.T
 
 def _error(where: str, shape: tuple[int, ...], plane: int, verdict: list[int]) -> IndicesError | None:
     is_wrong, first, value = verdict
-    return outside_its_plane(where, plane, value, np.unravel_index(first, shape)) if is_wrong else None
+    place = map(int, np.unravel_index(first, shape))
+    return outside_its_plane(where, plane, value, place) if is_wrong else None

@@ -23,6 +23,9 @@ from unpool.kernels.gpu.launch import LIMIT32, blocks, warps_for
 from unpool.kernels.gpu.launch import launch as start
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
+_IN_FLOAT64 = ("Sigmoid", "Tanh")
+"""Activations that take two registers for each sum."""
+
 Run: TypeAlias = Callable[[torch.Tensor, "Packed", torch.Tensor | None, torch.Tensor], None]
 """Writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None."""
 
@@ -112,7 +115,7 @@ def launch(growth: Growth) -> Run:
 
 def launch_adjoint(growth: Growth) -> Run:
     """What computes the gradient of a call by x: it takes the gradient of y for x, and writes dX for y."""
-    turned = replace(growth, channels=growth.maps, maps=growth.channels)
+    turned = replace(growth, channels=growth.maps, maps=growth.channels, activation="", params=())
     return _walk(turned, tuple(map(adjoint_line_of, growth.axes)))
 
 
@@ -121,31 +124,38 @@ def is_dense(kind: str, channels: int, maps: int) -> bool:
     return kind != "float64" and min(channels, maps) >= _LEAST
 
 
-def farthest(axes: tuple[Axis, ...]) -> int:
-    """No position along an axis that a kernel computes is larger."""
-    return max(
-        axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach for axis in axes
-    )
-
-
-def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
+def call_of(growth: Growth, lines: tuple[Line, ...]) -> Call:
+    """What kernels get of a call; channels are those of what is read, maps of what is written."""
     small, large, phases, length, taps = (
         math.prod(getattr(line, name) for line in lines) for name in ("small", "large", "phases", "length", "window")
     )
     channels, maps = growth.groups * growth.channels, growth.groups * growth.maps
-    call = Call(
+    return Call(
         lines, phases, growth.batch * length, taps, growth.groups, growth.channels, growth.maps,
         strides_of(channels, small, growth.is_channels_last), strides_of(maps, large, growth.is_channels_last),
     )  # fmt: skip
-    sizes = growth.batch * channels * small, growth.batch * maps * large, channels * growth.maps * taps
-    is_wide = max(*sizes, farthest(growth.axes)) >= LIMIT32
+
+
+def farthest(growth: Growth, call: Call) -> int:
+    """No place in a tensor and no position along an axis that a kernel computes is larger."""
+    reaches = (
+        axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach for axis in growth.axes
+    )
+    weights = call.groups * call.channels * call.maps * call.taps
+    return max(growth.batch * call.x.batch, growth.batch * call.y.batch, weights, *reaches)
+
+
+def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
+    call = call_of(growth, lines)
+    is_wide = farthest(growth, call) >= LIMIT32
+    is_tight = is_wide or growth.activation in _IN_FLOAT64
     ways = (products.add_products, products.blocks_of), (sums.add_sums, sums.blocks_of)
 
     def run(x: torch.Tensor, w: Packed, b: torch.Tensor | None, y: torch.Tensor) -> None:
         may_skip = w.is_finite is not None
         tensors = x, w.w, w.w if b is None else b, bits_of(y), w.is_finite if may_skip else w.w
         for kernel, blocks_of in ways[not may_skip :]:
-            how = _how(growth, blocks_of(call, growth.kind, is_wide), b is not None, may_skip, is_wide)
+            how = _how(growth, blocks_of(call, growth.kind, is_tight), b is not None, may_skip, is_wide)
             warps = warps_for(how.positions * how.maps)
             start(kernel, _programs(call, how), y.device, (*tensors, call, how), warps)
 

@@ -10,18 +10,17 @@ many parts positions are cut depends on sizes alone, not on the device. Sums are
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 import triton
 import triton.language as tl
 
-from unpool.geometry import Axis
-from unpool.kernels.gpu.conv_transpose.grow import Growth, farthest, is_dense, precision
+from unpool.kernels.gpu.conv_transpose.grow import Growth, call_of, farthest, is_dense, precision
+from unpool.kernels.gpu.conv_transpose.phases import line_of
 from unpool.kernels.gpu.conv_transpose.products import IS_WIDENED
 from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two, warps_for
 from unpool.kernels.gpu.launch import launch as start
-from unpool.kernels.gpu.tiles import Strides, strides_of
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout."""
@@ -31,31 +30,6 @@ _PROGRAMS = 1024
 
 _LEAST_STEPS = 4
 """Blocks of positions that a part has at least."""
-
-
-class Line(NamedTuple):
-    """One spatial axis."""
-
-    small: int
-    large: int
-    window: int
-    stride: int
-    dilation: int
-    begin: int
-
-
-class Call(NamedTuple):
-    """What the kernel gets beside its tensors; `steps` are blocks of positions of a part."""
-
-    lines: tuple[Line, ...]
-    positions: int
-    steps: int
-    taps: int
-    groups: int
-    channels: int
-    maps: int
-    x: Strides
-    y: Strides
 
 
 @dataclass(frozen=True)
@@ -73,28 +47,22 @@ class How:
 
 def launch(growth: Growth) -> Run:
     """What computes the gradient of a call by its weights."""
-    small, large = (math.prod(getattr(axis, name) for axis in growth.axes) for name in ("small", "large"))
-    channels, maps = growth.groups * growth.channels, growth.groups * growth.maps
-    lines = tuple(map(_line, growth.axes))
-    taps, positions = math.prod(line.window for line in lines), growth.batch * small
+    lines = tuple(map(line_of, growth.axes))
+    positions = growth.batch * math.prod(line.small for line in lines)
+    call = call_of(growth, lines)._replace(positions=positions)
     sizes = _blocks_of(growth, positions)
-    tiles = growth.groups * taps * blocks(growth.channels, sizes[0]) * blocks(growth.maps, sizes[2])
+    tiles = growth.groups * call.taps * blocks(growth.channels, sizes[0]) * blocks(growth.maps, sizes[2])
     parts, steps = cut(blocks(positions, sizes[1]), tiles)
-    call = Call(
-        lines, positions, steps, taps, growth.groups, growth.channels, growth.maps,
-        strides_of(channels, small, growth.is_channels_last), strides_of(maps, large, growth.is_channels_last),
-    )  # fmt: skip
-    largest = max(channels * positions, growth.batch * maps * large, parts * channels * growth.maps * taps)
-    is_wide = max(largest, farthest(growth.axes)) >= LIMIT32
+    is_wide = max(farthest(growth, call), parts * growth.groups * growth.channels * growth.maps * call.taps) >= LIMIT32
     wide = torch.float64 if growth.kind == "float64" else torch.float32
     window = tuple(line.window for line in lines)
 
     def run(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-        shape = parts, growth.groups, growth.channels, growth.maps, taps
+        shape = parts, growth.groups, growth.channels, growth.maps, call.taps
         sums = torch.empty(shape, dtype=wide, device=x.device)
         how = How(*sizes, growth.kind, _is_dense(growth), is_wide, precision())
-        start(add_positions, parts * tiles, x.device, (x, grad, sums, call, how), warps_for(sizes[0] * sizes[2]))
-        return sums.sum(0).to(x.dtype).view(channels, growth.maps, *window)
+        start(add_positions, parts * tiles, x.device, (x, grad, sums, steps, call, how), warps_for(sizes[0] * sizes[2]))
+        return sums.sum(0).to(x.dtype).view(-1, growth.maps, *window)
 
     return run
 
@@ -108,11 +76,6 @@ def cut(steps: int, tiles: int) -> tuple[int, int]:
     wanted = max(1, min(blocks(_PROGRAMS, max(tiles, 1)), steps // _LEAST_STEPS))
     per_part = blocks(steps, wanted)
     return blocks(steps, per_part) if steps else 1, per_part
-
-
-def _line(axis: Axis) -> Line:
-    window = axis.window
-    return Line(axis.small, axis.large, window.size, window.stride, window.dilation, axis.begin)
 
 
 def _is_dense(growth: Growth) -> bool:
@@ -130,8 +93,8 @@ def _blocks_of(growth: Growth, positions: int) -> tuple[int, int, int]:
 
 
 @triton.jit
-def add_positions(x, grad, sums, call, how: tl.constexpr):
-    """One block of the sums of one part: (parts, groups, channels, maps, taps)."""
+def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
+    """One block of the sums of one part, of so many blocks of positions: (parts, groups, channels, maps, taps)."""
     CHANNELS: tl.constexpr = how.channels
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
@@ -153,8 +116,8 @@ def add_positions(x, grad, sums, call, how: tl.constexpr):
     x += group * call.channels * call.x.channel
     grad += group * call.maps * call.y.channel
     total = tl.zeros([CHANNELS, MAPS], wide)
-    for step in range(call.steps):
-        position = (part * call.steps + step) * POSITIONS + tl.arange(0, POSITIONS)
+    for step in range(steps):
+        position = (part * steps + step) * POSITIONS + tl.arange(0, POSITIONS)
         from_x, from_grad, is_there = sources_of(position, tap, call)
         inputs = x + (channels * call.x.channel)[:, None] + from_x[None, :]
         left = tl.load(inputs, mask=is_channel[:, None] & is_there[None, :], other=0)
