@@ -3,8 +3,8 @@
     dX[n, c, p] = sum over maps m, taps t:      w[c, m, t] * grad[n, m, p * stride + t * dilation - padding]
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
-On a GPU both have kernels of their own. On the CPU, where windows lie apart, as those of a U-Net do, or the only one of a
-GAN's first layer, every element of grad meets one tap: both are products of matrices, and grad is read once for both.
+On a GPU both have kernels of their own. On the CPU, where windows lie apart, as those of a U-Net do, or the only one of
+a GAN's first layer, every element of grad meets one tap: both are products of matrices, and grad is read once for both.
 Everything else there, and what is traced, is torch's own convolution. All of it can be differentiated again.
 """
 
