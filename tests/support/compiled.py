@@ -1,6 +1,6 @@
 """Compiles the kernels in Triton for an H100 or H200 (sm_90), which needs no GPU, and prints what became of them.
 
-`python -m tests.support.compiled sample | all | wide`: one line of JSON for each kernel. Tensors are on torch's device
+`python -m tests.support.compiled all | wide`: one line of JSON for each kernel. Tensors are on torch's device
 "meta", which has shapes and no memory: so they may be as large as one likes.
 """
 
@@ -91,13 +91,6 @@ def grown(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named: Any
     weight_gradient.launch(growth)(x, y)
 
 
-def sample() -> None:
-    """One call of each operator, in the types that are compiled most differently."""
-    pooled("float16")
-    unpooled("float32", per_plane=True)
-    grown("bfloat16", activation="Relu")
-
-
 def everything() -> None:
     """Every kernel, in every type, rank and layout."""
     for kind in BITS:
@@ -161,7 +154,7 @@ def main(what: str) -> Iterator[str]:
     found: list[dict[str, Any]] = []
     driver.set_active(Hopper())
     JITFunction.__getitem__ = compiling(found)  # type: ignore[method-assign]
-    {"sample": sample, "all": everything, "wide": wide}[what]()
+    {"all": everything, "wide": wide}[what]()
     yield from map(json.dumps, found)
 
 

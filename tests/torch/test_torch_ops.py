@@ -83,9 +83,9 @@ def test_opcheck_of_transposed_convolutions(rank):
         opcheck(OPS.conv_transpose, (x, w, None, two, one, one, channels, one))
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_opcheck_of_gradients_of_transposed_convolutions(rank):
+def test_opcheck_of_gradients_of_transposed_convolutions():
     """As above, for the two operators that a GPU's gradients are made of; here they are torch's."""
+    rank = 2
     one, two = [1] * rank, [2] * rank
     settings = two, one, one, 1, one
     x, w = tensors(rank)[-2], torch.randn(SHAPES[rank][1], 2, *[2] * rank, requires_grad=True)
