@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -118,6 +119,10 @@ def _version_of_cudnn() -> str:
     return str(torch.backends.cudnn.version())
 
 
+def _version_of_cupy() -> str:
+    return str(import_module("cupy").__version__)
+
+
 def _always(_: GpuCase) -> bool:
     return True
 
@@ -127,6 +132,6 @@ ENGINES: Mapping[str, Engine] = {
     "torch": Engine("PyTorch", _functions(_theirs), _always, _version_of("torch")),
     "compile": Engine("torch.compile", _functions(_theirs, is_compiled=True), _always, _version_of("torch")),
     "cudnn": Engine("cuDNN, searched", _functions(_theirs), _has_cudnn, _version_of_cudnn, searches=True),
-    "cupy": Engine("CuPy", _by_cupy, _has_cupy, _version_of("cupy-cuda13x")),
+    "cupy": Engine("CuPy", _by_cupy, _has_cupy, _version_of_cupy),
 }  # fmt: skip
 """By the name in results; ours comes first."""

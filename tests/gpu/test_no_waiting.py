@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import unpool
 import unpool.torch as ours
 from tests.support.gpu import DEVICE, routed
+from unpool.execute.gpu import per_plane, verdicts
 
 WAITING = {"_local_scalar_dense", "item", "equal", "nonzero", "masked_select", "unique_dim", "_unique2", "is_nonzero"}
 """Operators of torch whose result, or the size of it, the host has to wait for."""
@@ -66,3 +67,15 @@ def test_what_waits_is_seen():
     x = torch.ones(1, device=DEVICE)
     with pytest.raises(AssertionError, match="_local_scalar_dense waits"), NothingWaits():
         x.item()
+
+
+def test_no_event_is_asked_while_a_graph_is_captured(monkeypatch):
+    """CUDA ends a capture where anybody asks about an event: the verdicts of earlier calls wait until it is over."""
+    x, wrong = torch.ones(1, 1, 2, device=DEVICE), torch.tensor([[[0, 4]]], device=DEVICE)
+    unpool.raise_pending()
+    per_plane.max_unpool(x, wrong, (4,))
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        verdicts.raise_known()
+    with pytest.raises(unpool.IndicesError):
+        verdicts.raise_pending()

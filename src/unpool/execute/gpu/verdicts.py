@@ -44,7 +44,12 @@ def judge(verdict: torch.Tensor, check: str, describe: Callable[[list[int]], Ind
 
 
 def raise_known() -> None:
-    """Raise the first error among the verdicts that have come, without waiting for others."""
+    """Raise the first error among the verdicts that have come, without waiting for others.
+
+    While a CUDA graph is captured nothing is asked: a question about any event would end the capture.
+    """
+    if _pending and torch.cuda.is_current_stream_capturing():
+        return
     while _pending and (_pending[0].event is None or _pending[0].event.query()):
         _raise(_pending.popleft())
 
