@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | steady | timeline | choices | tiled | report | check`.
+"""`python -m benchmarks run | pair | rent | steady | timeline | choices | tiled | gpu | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -16,7 +16,7 @@ from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
-from benchmarks.rows import MachineRow, Record, Row, merged, read, write
+from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, Record, Row, merged, read, write
 from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
@@ -36,7 +36,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="run | pair | rent | steady | timeline | choices | tiled | report | check",
+        metavar="run | pair | rent | steady | timeline | choices | tiled | gpu | report | check",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -58,6 +58,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     tiled.add_argument("--side", type=int, metavar="N", help="of the slide (20000) or the blended image (4096)")
     tiled.add_argument("--max-memory", default="2GiB", metavar="SIZE", help="of the slide or the photograph")
     tiled.add_argument("--folder", type=Path, default=Path("build/tiled"), help="for the files, build/tiled by default")
+    gpu = commands.add_parser("gpu", help="time the operators on an NVIDIA GPU, and write the tables of docs/gpu.md")
+    gpu.add_argument("--cases", nargs="+", default=["*"], metavar="PATTERN", help="of way/operator/name/type")
+    gpu.add_argument("--page", type=Path, default=ROOT / "docs" / "gpu.md", metavar="PATH")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair, choices):
@@ -73,7 +76,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     check = commands.add_parser("check", help="hold the results against the goals")
     for command in (measure, pair, rent, steady, timeline, choices, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
-    for command in (measure, report, check):
+    for command in (measure, gpu, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -81,21 +84,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write or check."""
     given = parsed(arguments)
+    commands = {
+        "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "timeline": _timeline, "choices": _choices,
+        "tiled": _tiled, "gpu": _gpu,
+    }  # fmt: skip
     try:
-        if given.command == "run":
-            return _run(given)
-        if given.command == "pair":
-            return _pair(given)
-        if given.command == "rent":
-            return _rent(given)
-        if given.command == "steady":
-            return _steady(given)
-        if given.command == "timeline":
-            return _timeline(given)
-        if given.command == "choices":
-            return _choices(given)
-        if given.command == "tiled":
-            return _tiled(given)
+        if given.command in commands:
+            return commands[given.command](given)
         standings = standings_of(given.results or RESULTS, given.threads)
         return _report(standings, given) if given.command == "report" else _check(standings)
     except DisagreementError as error:
@@ -167,6 +162,25 @@ def _tiled(given: argparse.Namespace) -> int:
     }
     for line in lines[given.what]():
         say(line)
+    return 0
+
+
+def _gpu(given: argparse.Namespace) -> int:
+    from benchmarks.gpu.cases import matching_gpu
+    from benchmarks.gpu.device import Clock, check_device, measured
+    from benchmarks.gpu.page import page
+    from benchmarks.gpu.run import device_rows, measure
+
+    check_device()
+    chosen = matching_gpu(given.cases)
+    clock = Clock()
+    device = measured(clock)
+    rows, devices = list(measure(chosen, device, clock)), device_rows(device)
+    folder = given.results or RESULTS
+    _update(folder / "gpu.csv", GpuRow, rows)
+    _update(folder / "gpu_device.csv", GpuDeviceRow, devices)
+    write_between(given.page, page(rows, devices))
+    say(f"wrote {given.page}")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import Machine
 from unpool import files
 
-Record = TypeVar("Record", bound="Row | MachineRow")
+Record = TypeVar("Record", bound="Row | MachineRow | GpuRow | GpuDeviceRow")
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,54 @@ class MachineRow:
     def key(self) -> tuple[str | int, ...]:
         """What a later run replaces."""
         return self.cpu, self.threads
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One measurement on a GPU; shape is the call in words, way "forward" or "training", times are seconds.
+
+    Bytes and flops are what the case takes at least, see `benchmarks.gpu.cases`.
+    """
+
+    operator: str
+    case: str
+    shape: str
+    type: str
+    way: str
+    engine: str
+    version: str
+    device: str
+    median: float
+    p95: float
+    bytes: int
+    flops: int
+    date: str
+
+    @property
+    def call(self) -> tuple[str, ...]:
+        """What engines are compared on."""
+        return self.operator, self.case, self.type, self.way
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a later run of the same case replaces."""
+        return *self.call, self.device
+
+
+@dataclass(frozen=True)
+class GpuDeviceRow:
+    """What a GPU does at most: bytes per second of a copy, operations per second of a product in a type."""
+
+    device: str
+    type: str
+    copy: float
+    flops: float
+    date: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a later run replaces."""
+        return self.device, self.type
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:

@@ -18,6 +18,7 @@ from unpool.functional import (
     max_pool,
     max_unpool,
     prepare_conv_transpose,
+    raise_pending,
     to_onnx_indices,
     to_torch_indices,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "max_unpool",
     "plan",
     "prepare_conv_transpose",
+    "raise_pending",
     "report",
     "to_onnx_indices",
     "to_torch_indices",

@@ -1,10 +1,11 @@
 """The public functions: ONNX attribute names, any CPU array in, the same kind of array out."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from unpool import indices as flat_indices
-from unpool.arrays import like, to_numpy
+from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.calls import How, call, spec_of, viewed
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
@@ -20,6 +21,7 @@ __all__ = [
     "max_pool",
     "max_unpool",
     "prepare_conv_transpose",
+    "raise_pending",
     "run",
     "to_onnx_indices",
     "to_torch_indices",
@@ -238,7 +240,7 @@ def conv_transpose(
 class FixedConvTranspose:
     """`conv_transpose` with weights and attributes that stay: what it derives from the weights is derived once."""
 
-    def __init__(self, how: How, values: tuple[Any, ...], w: AnyArray) -> None:
+    def __init__(self, how: How, values: tuple[Any, ...], w: Any) -> None:
         self._how = how
         self._values = values
         self._w = w
@@ -270,8 +272,8 @@ def prepare_conv_transpose(
     All arguments are those of `conv_transpose`.
 
     Returns:
-        A function of x, b and, by name, threads and out. The first call on each shape of x brings the weights into
-        order; the last 4 shapes are remembered.
+        A function of x, b and, by name, threads and out, all on the device of w. On the CPU the first call on each
+        shape of x brings the weights into order, and the last 4 shapes are remembered; on a GPU that is done here.
 
     Raises:
         UnpoolError: a wrong argument; what depends on x is said when the function is called.
@@ -286,6 +288,10 @@ def prepare_conv_transpose(
         activation_params,
     )  # fmt: skip
     how = ("ConvTranspose", layout, compat, "auto", 1)
+    if is_on_gpu(w):
+        from unpool.execute import gpu
+
+        return FixedConvTranspose(how, values, gpu.own_weights(spec_of(how, values, (w,)), w))
     array = to_numpy(w, f"{spec_of(how, values, viewed((w,))).row.label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
     with sized("ConvTranspose", array):
@@ -339,12 +345,40 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 
 def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
     """Indices that count elsewhere, once they and the shape are known to be right."""
+    if is_on_gpu(i):
+        from unpool.execute.gpu import indices as on_gpu
+
+        found = on_gpu.tensor_of(where, "i", i)
+        spatial = _checked_indices(where, on_gpu.numpy_type(where, "i", found.dtype), tuple(found.shape), spatial_shape)
+        return like_gpu(on_gpu.renumbered(where, found, spatial), i)
     array = to_numpy(i, f"{where}: i")
-    index_type(where, "i", array.dtype)
-    if array.ndim < 3:
-        raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(array.shape)}. Reshape it.")
-    spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, array.ndim - 2)
-    element_count((*array.shape[:2], *spatial), where)
+    spatial = _checked_indices(where, array.dtype, array.shape, spatial_shape)
     check(array.shape, array.dtype, where)
     with sized(where, array):
         return like(renumber(array, spatial), i)
+
+
+def _checked_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape: Any) -> tuple[int, ...]:
+    """The sizes of the planes in which indices of this type and shape count."""
+    index_type(where, "i", dtype)
+    if len(shape) < 3:
+        raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(shape)}. Reshape it.")
+    spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, len(shape) - 2)
+    element_count((*shape[:2], *spatial), where)
+    return spatial
+
+
+def raise_pending() -> None:
+    """Wait until a GPU has looked at the indices of all calls so far, and raise the first error that it found.
+
+    On a GPU `max_unpool`, its gradients, `to_onnx_indices` and `to_torch_indices` do not wait for the device. An index
+    that is wrong is told by a later call of these, or here. On the CPU there is never anything to wait for.
+
+    Raises:
+        IndicesError: an earlier call had an index outside its tensor. Call again for the errors of other calls.
+
+    >>> raise_pending()
+    """
+    verdicts = sys.modules.get("unpool.execute.gpu.verdicts")
+    if verdicts is not None:
+        verdicts.raise_pending()

@@ -5,6 +5,7 @@ A flat index of ONNX counts elements of the whole (N, C, D1..Dk) tensor; one of 
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +123,14 @@ def out_of_range(
     )
 
 
+def outside_its_plane(where: str, plane: int, value: int, place: Iterable[int]) -> IndicesError:
+    """The error for an index that is `value`, counted from its own plane, which has `plane` elements."""
+    return IndicesError(
+        f"{where}: indices inside planes of {plane} elements expected, got {value} counted from its own plane, at "
+        f"{[int(p) for p in place]}. Check the spatial shape."
+    )
+
+
 def _plane_size(indices: Indices, spatial: tuple[int, ...]) -> int:
     if indices.ndim != len(spatial) + 2:
         raise ShapeError(
@@ -135,7 +144,4 @@ def _check_range(per_plane: Indices, plane: int, where: str) -> None:
     wrong = np.flatnonzero((per_plane < -1) | (per_plane >= plane))
     if wrong.size:
         place = np.unravel_index(wrong[0], per_plane.shape)
-        raise IndicesError(
-            f"{where}: indices inside planes of {plane} elements expected, got {int(per_plane[place])} counted from "
-            f"its own plane, at {[int(p) for p in place]}. Check the spatial shape."
-        )
+        raise outside_its_plane(where, plane, int(per_plane[place]), place)

@@ -65,7 +65,10 @@ INNER = {
         "requirements", "launch", "elements", "activation", "tiles", "max_pool", "max_unpool", "conv_transpose",
         "__init__",
     ),
-    "execute/gpu": ("verdicts", "tensors", "max_pool", "max_unpool", "conv_transpose", "per_plane", "__init__"),
+    "execute/gpu": (
+        "verdicts", "tensors", "max_pool", "max_unpool", "conv_transpose", "per_plane", "conv_gradients",
+        "indices", "__init__",
+    ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
@@ -210,6 +213,7 @@ def test_public_names_are_pinned():
         "max_unpool",
         "plan",
         "prepare_conv_transpose",
+        "raise_pending",
         "report",
         "to_onnx_indices",
         "to_torch_indices",

@@ -83,6 +83,18 @@ def test_opcheck_of_transposed_convolutions(rank):
         opcheck(OPS.conv_transpose, (x, w, None, two, one, one, channels, one))
 
 
+def test_opcheck_of_gradients_of_transposed_convolutions():
+    """As above, for the two operators that a GPU's gradients are made of; here they are torch's."""
+    rank = 2
+    one, two = [1] * rank, [2] * rank
+    settings = two, one, one, 1, one
+    x, w = tensors(rank)[-2], torch.randn(SHAPES[rank][1], 2, *[2] * rank, requires_grad=True)
+    grad = torch.randn_like(OPS.conv_transpose(x, w, None, *settings), requires_grad=True)
+
+    opcheck(OPS.conv_transpose_input_gradient, (grad, w, list(x.shape[2:]), *settings))
+    opcheck(OPS.conv_transpose_weight_gradient, (x, grad, two, *settings))
+
+
 def both_checks(function, *inputs):
     """First and second derivatives agree with finite differences, in both modes and for batches of gradients."""
     both = {"check_batched_grad": True, "check_undefined_grad": False}

@@ -3,6 +3,8 @@
 tensors.py    the caller's arrays <-> tensors, their types, and where results are written
 verdicts.py   what is wrong with indices, which only the device knows
 per_plane.py  unpooling and gradients on torch's indices
+conv_gradients.py  the gradients of ConvTranspose
+indices.py    indices from counting in planes to counting in whole tensors, and back
 one file per operator
 """
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from unpool.errors import UnpoolError
 from unpool.execute.gpu import verdicts
-from unpool.execute.gpu.conv_transpose import GpuConvTranspose
+from unpool.execute.gpu.conv_transpose import GpuConvTranspose, own_weights
 from unpool.execute.gpu.max_pool import GpuMaxPool
 from unpool.execute.gpu.max_unpool import GpuMaxUnpool
 from unpool.execute.gpu.tensors import host_shape, tensor_of
@@ -23,7 +25,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 
-__all__ = ["run", "tensor_of"]
+__all__ = ["own_weights", "run", "tensor_of"]
 
 _KEPT = 1024
 _max_pool = lru_cache(_KEPT)(GpuMaxPool)

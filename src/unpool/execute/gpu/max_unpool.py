@@ -31,7 +31,7 @@ class GpuMaxUnpool:
     ) -> None:
         self.row = row = spec.row
         storage = storage_of(row, spec.activation, dtype)
-        index_type(row.label, "I", numpy_type(row, "I", index_dtype))
+        index_type(row.label, "I", numpy_type(row.label, "I", index_dtype))
         self._call = call = max_unpool.call(spec, shape, indices, asked)
         outer = (call.small.batch, call.small.channels)
         unpool = Unpool(

@@ -60,7 +60,7 @@ def host_shape(row: Row, output_shape: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes)
 
 
-def numpy_type(row: Row, name: str, dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_type(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
     """The NumPy type of a tensor's elements.
 
     Raises:
@@ -72,12 +72,12 @@ def numpy_type(row: Row, name: str, dtype: torch.dtype) -> np.dtype[Any]:
 
         return np.dtype(getattr(ml_dtypes, word, word))
     except TypeError as cause:
-        raise UnpoolError(f"{row.label}: {name} expects one of {', '.join(row.value_types)}; got {word}.") from cause
+        raise UnpoolError(f"{where}: {name} expects a type that NumPy has, got {word}. Convert it.") from cause
 
 
 def storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
     """How elements of X are stored and computed; refuses a type that this version does not have."""
-    return checked_type(row, activation, numpy_type(row, "X", dtype))
+    return checked_type(row, activation, numpy_type(row.label, "X", dtype))
 
 
 def named(activation: Activation | None) -> dict[str, Any]:

@@ -45,8 +45,13 @@ def judge(verdict: torch.Tensor, check: str, describe: Callable[[list[int]], Ind
 
 def raise_known() -> None:
     """Raise the first error among the verdicts that have come, without waiting for others."""
-    while _pending and (_pending[0].event is None or _pending[0].event.query()):
+    while _pending and _has_come(_pending[0].event):
         _raise(_pending.popleft())
+
+
+def _has_come(event: Any) -> bool:
+    """Whether the host has a verdict; while a CUDA graph is captured nobody asks, for that would end the capture."""
+    return event is None or (not torch.cuda.is_current_stream_capturing() and event.query())
 
 
 def raise_pending() -> None:

@@ -16,6 +16,9 @@ integers, and its matrix product multiplies those; operands are widened to float
 LIMIT32 = 2**31
 """Elements from which on places have 64 bits."""
 
+_MANY = 4096
+"""Sums that four warps do not keep without spilling: see the compiler's own count in tests/gpu/test_compiled.py."""
+
 _OPTIONS = {"enable_fp_fusion": True}  # the default of all versions up to 3.9, which asks that it be named
 
 
@@ -24,6 +27,11 @@ def launch(kernel: Any, programs: int, device: torch.device, arguments: tuple[An
     if programs:
         with torch.cuda.device(device) if device.type == "cuda" else np.errstate(all="ignore"):
             kernel[(programs,)](*arguments, num_warps=warps, **_OPTIONS)
+
+
+def warps_for(elements: int) -> int:
+    """Warps of a program that keeps the sums of so many elements: twice the usual for those that fill registers."""
+    return 8 if elements >= _MANY else 4
 
 
 def blocks(count: int, size: int) -> int:

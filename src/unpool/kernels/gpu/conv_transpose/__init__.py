@@ -8,8 +8,11 @@
 Both part the output into phases, the positions that are equal modulo the stride: neighbours in a phase need
 neighbouring inputs, by the same taps (`phases.py`). Whether weights are finite is known on the device alone: where
 `products` may run, both kernels start, and one of them ends at once.
+
+The gradient by x is a convolution by the same two kernels (`launch_adjoint`); that by the weights has one of its own,
+`weight_gradient.py`.
 """
 
-from unpool.kernels.gpu.conv_transpose.grow import Growth, launch
+from unpool.kernels.gpu.conv_transpose.grow import Growth, Packed, launch, launch_adjoint, pack
 
-__all__ = ["Growth", "launch"]
+__all__ = ["Growth", "Packed", "launch", "launch_adjoint", "pack"]

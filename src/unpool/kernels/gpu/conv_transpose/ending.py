@@ -4,15 +4,16 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.activation import activate
-from unpool.kernels.gpu.conv_transpose.phases import target_of
+from unpool.kernels.gpu.conv_transpose.phases import phase_of, positions_of, target_of
 from unpool.kernels.gpu.elements import narrow
 
 
 @triton.jit
 def share(call, is_wanted, how: tl.constexpr):
-    """What this program computes: its phase and group, the numbers of its positions and maps, and which are there.
+    """What this program computes: where its positions are, and its block of them and of maps.
 
-    Programs that read the same positions are neighbours. Where the kernel is not wanted no position is there.
+    Returns (coordinates, images, phase), as `phases.py` has them, and (group, which positions are there, numbers of
+    maps). Programs that read the same positions are neighbours. Where the kernel is not wanted no position is there.
     """
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
@@ -25,15 +26,16 @@ def share(call, is_wanted, how: tl.constexpr):
     number = number // columns
     positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
     number = number // rows
-    return number // call.groups, number % call.groups, positions, positions < call.positions * is_wanted, maps
+    at, batch = positions_of(positions, call.lines)
+    spot = (at, batch, phase_of(number // call.groups, call.lines))
+    return spot, (number % call.groups, positions < call.positions * is_wanted, maps)
 
 
 @triton.jit
 def write(total, tensors, spot, block, call, how: tl.constexpr):
     """Add the bias to sums, activate them, round them once, and put them where they belong.
 
-    `tensors` are the bias, y, and the strides of y; `spot` are coordinates, images and the phase; `block` is the group,
-    which positions are there, and the numbers of the maps.
+    `tensors` are the bias and y; `spot` and `block` are what `share` returned.
     """
     kind: tl.constexpr = how.kind
     activation: tl.constexpr = how.activation
@@ -45,6 +47,6 @@ def write(total, tensors, spot, block, call, how: tl.constexpr):
     bits = narrow(activate(total, activation, params), kind)
     place, is_there = target_of(spot[0], spot[2], call.lines)
     is_there = is_there & block[1]
-    rows = spot[1] * tensors[2][0] + place * tensors[2][2]
-    columns = columns * tensors[2][1]
+    rows = spot[1] * call.y.batch + place * call.y.place
+    columns = columns * call.y.channel
     tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=is_there[:, None] & is_map[None, :])

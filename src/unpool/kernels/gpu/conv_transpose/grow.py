@@ -1,25 +1,33 @@
 """Transposed convolution: what is asked for, and the kernels in their order.
 
-y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
+    y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
+
+Its gradient by x is a convolution, which the same kernels compute: they walk the line from the small side, and
+channels and maps change places.
+
+    dX[n, c, p] = sum over maps m, taps t: w[c, m, t] * grad[n, m, p * stride + t * dilation - begin]
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import torch
 
 from unpool.geometry import Axis
 from unpool.kernels.gpu.conv_transpose import products, sums
-from unpool.kernels.gpu.conv_transpose.phases import Line, line_of
-from unpool.kernels.gpu.elements import bits_of
-from unpool.kernels.gpu.launch import LIMIT32, blocks
+from unpool.kernels.gpu.conv_transpose.phases import Line, adjoint_line_of, line_of
+from unpool.kernels.gpu.elements import KINDS, bits_of
+from unpool.kernels.gpu.launch import LIMIT32, blocks, warps_for
 from unpool.kernels.gpu.launch import launch as start
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
-Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor], None]
-"""Writes y of (x, w, b, y): x and y without gaps in one layout; w (C, M/groups, k1..kn); b (M,) or None."""
+_IN_FLOAT64 = ("Sigmoid", "Tanh")
+"""Activations that take two registers for each sum."""
+
+Run: TypeAlias = Callable[[torch.Tensor, "Packed", torch.Tensor | None, torch.Tensor], None]
+"""Writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None."""
 
 _LEAST = 8
 """Channels and maps of a group from which on blocks of products pay: matrix units take 16 of each."""
@@ -52,6 +60,16 @@ class Growth:
     params: tuple[float, ...] = ()
 
 
+class Packed(NamedTuple):
+    """Weights in the order of the kernels: (groups, taps, channels, maps), so that maps are neighbours.
+
+    `is_finite` is one int32 on the device, 1 where all of them are finite; None where the kernel does not ask.
+    """
+
+    w: torch.Tensor
+    is_finite: torch.Tensor | None
+
+
 class Call(NamedTuple):
     """What kernels get beside their tensors; `positions` are those of a phase, at most."""
 
@@ -82,45 +100,77 @@ class How:
     params: tuple[float, ...]
 
 
+def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> Packed:
+    """Weights (C, M/groups, k1..kn) for `launch`, or, where `is_adjoint`, for `launch_adjoint`."""
+    sizes = groups, w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
+    packed = w.reshape(sizes).permute(0, 3, 2, 1) if is_adjoint else w.reshape(sizes).permute(0, 3, 1, 2)
+    is_finite = torch.isfinite(w).all().to(torch.int32) if is_dense(KINDS[w.dtype], *sizes[1:3]) else None
+    return Packed(packed.contiguous(), is_finite)
+
+
 def launch(growth: Growth) -> Run:
     """What computes a call."""
-    lines = tuple(map(line_of, growth.axes))
-    small, large = (math.prod(getattr(axis, name) for axis in growth.axes) for name in ("small", "large"))
-    phases, length = (math.prod(getattr(line, name) for line in lines) for name in ("phases", "length"))
-    taps = math.prod(line.window for line in lines)
+    return _walk(growth, tuple(map(line_of, growth.axes)))
+
+
+def launch_adjoint(growth: Growth) -> Run:
+    """What computes the gradient of a call by x: it takes the gradient of y for x, and writes dX for y."""
+    turned = replace(growth, channels=growth.maps, maps=growth.channels, activation="", params=())
+    return _walk(turned, tuple(map(adjoint_line_of, growth.axes)))
+
+
+def is_dense(kind: str, channels: int, maps: int) -> bool:
+    """Whether blocks of products pay for groups of so many channels and maps."""
+    return kind != "float64" and min(channels, maps) >= _LEAST
+
+
+def call_of(growth: Growth, lines: tuple[Line, ...]) -> Call:
+    """What kernels get of a call; channels are those of what is read, maps of what is written."""
+    small, large, phases, length, taps = (
+        math.prod(getattr(line, name) for line in lines) for name in ("small", "large", "phases", "length", "window")
+    )
     channels, maps = growth.groups * growth.channels, growth.groups * growth.maps
-    call = Call(
+    return Call(
         lines, phases, growth.batch * length, taps, growth.groups, growth.channels, growth.maps,
         strides_of(channels, small, growth.is_channels_last), strides_of(maps, large, growth.is_channels_last),
     )  # fmt: skip
-    reach = max(line.large + line.begin + line.stride + line.window * line.dilation for line in lines)
-    sizes = growth.batch * channels * small, growth.batch * maps * large, channels * growth.maps * taps, reach
-    is_wide = max(sizes) >= LIMIT32
-    ways = (products.add_products, products.blocks_of), (sums.add_sums, sums.blocks_of)
-    is_dense = growth.kind != "float64" and min(growth.channels, growth.maps) >= _LEAST
 
-    def run(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, y: torch.Tensor) -> None:
-        packed, out = _packed(w, growth.groups, taps), bits_of(y)
-        skips = torch.isfinite(w).all().to(torch.int32) if is_dense else packed
-        tensors = x, packed, packed if b is None else b, out, skips
-        for kernel, blocks_of in ways[not is_dense :]:
-            how = _how(growth, blocks_of(call, growth.kind), b is not None, is_dense, is_wide)
-            start(kernel, _programs(call, how), y.device, (*tensors, call, how))
+
+def farthest(growth: Growth, call: Call) -> int:
+    """No place in a tensor and no position along an axis that a kernel computes is larger."""
+    reaches = (
+        axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach for axis in growth.axes
+    )
+    weights = call.groups * call.channels * call.maps * call.taps
+    return max(growth.batch * call.x.batch, growth.batch * call.y.batch, weights, *reaches)
+
+
+def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
+    call = call_of(growth, lines)
+    is_wide = farthest(growth, call) >= LIMIT32
+    is_tight = is_wide or growth.activation in _IN_FLOAT64
+    ways = (products.add_products, products.blocks_of), (sums.add_sums, sums.blocks_of)
+
+    def run(x: torch.Tensor, w: Packed, b: torch.Tensor | None, y: torch.Tensor) -> None:
+        may_skip = w.is_finite is not None
+        tensors = x, w.w, w.w if b is None else b, bits_of(y), w.is_finite if may_skip else w.w
+        for kernel, blocks_of in ways[not may_skip :]:
+            how = _how(growth, blocks_of(call, growth.kind, is_tight), b is not None, may_skip, is_wide)
+            warps = warps_for(how.positions * how.maps)
+            start(kernel, _programs(call, how), y.device, (*tensors, call, how), warps)
 
     return run
 
 
-def _packed(w: torch.Tensor, groups: int, taps: int) -> torch.Tensor:
-    """Weights as (groups, taps, channels, maps), so that maps are neighbours."""
-    return w.reshape(groups, w.shape[0] // groups, w.shape[1], taps).permute(0, 3, 1, 2).contiguous()
-
-
 def _how(growth: Growth, sizes: tuple[int, int, int], has_bias: bool, may_skip: bool, is_wide: bool) -> How:
-    is_exact = torch.get_float32_matmul_precision() == "highest"
     return How(
-        *sizes, growth.kind, is_wide, has_bias, may_skip, "ieee" if is_exact else "tf32", growth.activation,
-        growth.params,
+        *sizes, growth.kind, is_wide, has_bias, may_skip, precision(), growth.activation, growth.params,
     )  # fmt: skip
+
+
+def precision() -> str:
+    """How float32 is multiplied, as torch.set_float32_matmul_precision says."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def _programs(call: Call, how: How) -> int:

@@ -4,6 +4,9 @@
 
 Positions of y that are equal modulo the stride along every axis are a phase. Along an axis, all of a phase meet the
 same taps: the first of them follows from a modular inverse, the others come at equal steps.
+
+The gradient by x is a convolution, which walks the same line from small to large: there y is the small side, x the
+large one, and all positions are one phase that meets every tap.
 """
 
 import math
@@ -31,6 +34,7 @@ class Line(NamedTuple):
         tap_step: between taps that a phase meets.
         back: steps back in x from one of these taps to the next.
         inverse: of `back`, modulo `tap_step`.
+        step: steps in x from a position of a phase to the next.
     """
 
     large: int
@@ -45,17 +49,27 @@ class Line(NamedTuple):
     tap_step: int
     back: int
     inverse: int
+    step: int
 
 
 def line_of(axis: Axis) -> Line:
-    """What kernels get of an axis."""
+    """What kernels get of an axis of a transposed convolution."""
     window = axis.window
     common = math.gcd(window.stride, window.dilation)
     tap_step, back = window.stride // common, window.dilation // common
     return Line(
         axis.large, axis.small, window.size, window.stride, window.dilation, axis.begin,
         min(window.stride, axis.large), -(-axis.large // window.stride), common, tap_step, back,
-        pow(back, -1, tap_step),
+        pow(back, -1, tap_step), 1,
+    )  # fmt: skip
+
+
+def adjoint_line_of(axis: Axis) -> Line:
+    """What kernels get of an axis of the convolution that gives its gradient by x; large is y's size here, too."""
+    window = axis.window
+    return Line(
+        axis.small, axis.large, window.size, 1, window.dilation, -axis.begin,
+        1, axis.small, 1, 1, -window.dilation, 0, window.stride,
     )  # fmt: skip
 
 
@@ -121,7 +135,7 @@ def source_of(number, at, axes, lines):
         turn = number % taps
         number = number // taps
         tap += (axes[axis][1] + turn * line.tap_step) * tap_step
-        position = at[axis] + (axes[axis][3] - turn * line.back)
+        position = at[axis] * line.step + (axes[axis][3] - turn * line.back)
         is_there = is_there & (position >= 0) & (position < line.small)
         place += position * step
         tap_step *= line.window

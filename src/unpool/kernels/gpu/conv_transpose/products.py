@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.conv_transpose.ending import share, write
-from unpool.kernels.gpu.conv_transpose.phases import phase_of, positions_of, source_of, taps_of
+from unpool.kernels.gpu.conv_transpose.phases import source_of, taps_of
 from unpool.kernels.gpu.launch import INTERPRETED, power_of_two
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ IS_WIDENED = tl.constexpr(INTERPRETED)
 """Whether operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
 
 
-def blocks_of(call: "Call", kind: str) -> tuple[int, int, int]:
-    """Positions, maps and channels of a block."""
+def blocks_of(call: "Call", kind: str, is_tight: bool) -> tuple[int, int, int]:
+    """Positions, maps and channels of a block; `is_tight` says that sums have to share registers."""
     most = 64 if kind == "float32" else 128
-    positions, maps = power_of_two(call.positions, most), power_of_two(call.maps, most)
+    positions, maps = power_of_two(call.positions, 64 if is_tight else most), power_of_two(call.maps, most)
     return max(16, positions), max(16, maps), max(16, power_of_two(call.channels, 32))
 
 
@@ -36,12 +36,10 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
     CHANNELS: tl.constexpr = how.channels
     precision: tl.constexpr = how.precision
     is_wanted = tl.load(is_finite)
-    phase, group, positions, is_position, maps = share(call, is_wanted, how)
-    axes = phase_of(phase, call.lines)
-    at, batch = positions_of(positions, call.lines)
-    per_x = (call.x.batch, call.x.channel, call.x.place)
-    per_y = (call.y.batch, call.y.channel, call.y.place)
-    x += group * call.channels * per_x[1]
+    spot, block = share(call, is_wanted, how)
+    at, batch, axes = spot
+    group, is_position, maps = block
+    x += group * call.channels * call.x.channel
     w += group * call.taps * call.channels * call.maps
     columns = tl.cdiv(call.channels, CHANNELS)
     total = tl.zeros([POSITIONS, MAPS], tl.float32)
@@ -50,8 +48,8 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
         is_there = is_there & is_position
         channels = step % columns * CHANNELS + tl.arange(0, CHANNELS)
         is_channel = channels < call.channels
-        rows = batch * per_x[0] + place * per_x[2]
-        inputs = x + rows[:, None] + (channels * per_x[1])[None, :]
+        rows = batch * call.x.batch + place * call.x.place
+        inputs = x + rows[:, None] + (channels * call.x.channel)[None, :]
         left = tl.load(inputs, mask=is_there[:, None] & is_channel[None, :], other=0)
         lines = (tap * call.channels + channels) * call.maps
         weights = w + lines[:, None] + maps[None, :]
@@ -60,4 +58,4 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
             left = left.to(tl.float32)
             right = right.to(tl.float32)
         total = tl.dot(left, right, total, input_precision=precision)
-    write(total, (b, y, per_y), (at, batch, axes), (group, is_position, maps), call, how)
+    write(total, (b, y), spot, block, call, how)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.conv_transpose.ending import share, write
-from unpool.kernels.gpu.conv_transpose.phases import phase_of, positions_of, source_of, taps_of
+from unpool.kernels.gpu.conv_transpose.phases import source_of, taps_of
 from unpool.kernels.gpu.launch import power_of_two
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _ELEMENTS = 1024
 _MOST_MAPS = 16
 
 
-def blocks_of(call: "Call", kind: str) -> tuple[int, int, int]:
+def blocks_of(call: "Call", kind: str, is_tight: bool) -> tuple[int, int, int]:
     """Positions, maps and channels of a block; channels are taken one by one."""
     maps = power_of_two(call.maps, _MOST_MAPS)
     return power_of_two(call.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1
@@ -35,21 +35,19 @@ def add_sums(x, w, b, y, is_finite, call, how: tl.constexpr):
     is_wanted = 1
     if how.may_skip:
         is_wanted = 1 - tl.load(is_finite)
-    phase, group, positions, is_position, maps = share(call, is_wanted, how)
-    axes = phase_of(phase, call.lines)
-    at, batch = positions_of(positions, call.lines)
-    per_x = (call.x.batch, call.x.channel, call.x.place)
-    per_y = (call.y.batch, call.y.channel, call.y.place)
-    x += group * call.channels * per_x[1]
+    spot, block = share(call, is_wanted, how)
+    at, batch, axes = spot
+    group, is_position, maps = block
+    x += group * call.channels * call.x.channel
     w += group * call.taps * call.channels * call.maps
     total = tl.zeros([POSITIONS, MAPS], wide)
     for step in range(taps_of(axes) * call.channels * is_wanted):
         channel = step % call.channels
         tap, place, is_there = source_of(step // call.channels, at, axes, call.lines)
         is_there = is_there & is_position
-        rows = batch * per_x[0] + place * per_x[2] + channel * per_x[1]
+        rows = batch * call.x.batch + place * call.x.place + channel * call.x.channel
         left = tl.load(x + rows, mask=is_there, other=0).to(wide)
         line = (tap * call.channels + channel) * call.maps
         right = tl.load(w + line + maps, mask=maps < call.maps, other=0).to(wide)
         total = tl.where(is_there[:, None], total + left[:, None] * right[None, :], total)
-    write(total, (b, y, per_y), (at, batch, axes), (group, is_position, maps), call, how)
+    write(total, (b, y), spot, block, call, how)

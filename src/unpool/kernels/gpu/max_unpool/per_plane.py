@@ -67,7 +67,7 @@ def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, block: tl.co
     """Of each run of equal places that begins in this block the sum; grad and y are bits."""
     number = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     place = tl.load(places + number, mask=number < count, other=-1)
-    before = tl.load(places + number - 1, mask=(number > 0) & (number < count), other=-1)
+    before = tl.load(places + (number - 1), mask=(number > 0) & (number < count), other=-1)
     begins = (place >= 0) & (place != before)
     total = tl.zeros([block], tl.float64 if kind == "float64" else tl.float32)
     runs = begins

@@ -3,9 +3,9 @@
     dX[n, c, p] = sum over maps m, taps t:      w[c, m, t] * grad[n, m, p * stride + t * dilation - padding]
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
-Where windows lie apart, as those of a U-Net do, or the only one of a GAN's first layer, every element of grad meets one
-tap: both are products of matrices, and grad is read once for both. Everything else, and what is traced, is torch's own
-convolution. All of it can be differentiated again.
+On a GPU both have kernels of their own. On the CPU, where windows lie apart, as those of a U-Net do, or the only one of
+a GAN's first layer, every element of grad meets one tap: both are products of matrices, and grad is read once for both.
+Everything else there, and what is traced, is torch's own convolution. All of it can be differentiated again.
 """
 
 import math
@@ -16,11 +16,15 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from unpool.arrays import is_on_gpu
+from unpool.torch.ops.registered.conv_backward import (
+    Settings,
+    conv_transpose_input_gradient,
+    conv_transpose_weight_gradient,
+)
 from unpool.torch.ops.registered.direct import is_direct
 
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
-Settings: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int], int, Sequence[int]]
-"""stride, padding, output_padding, groups, dilation."""
 
 _MULTIPLIED = (torch.float32, torch.float64)
 """Types whose products of matrices are as fast as convolutions."""
@@ -39,6 +43,12 @@ def gradients(
         bias_sizes: [M] where there is a bias.
         wanted: which of the three.
     """
+    if is_on_gpu(grad):
+        return (
+            conv_transpose_input_gradient(grad, weight, x.shape[2:], *settings) if wanted[0] else None,
+            conv_transpose_weight_gradient(x, grad, weight.shape[2:], *settings) if wanted[1] else None,
+            _bias_gradient(grad) if wanted[2] else None,
+        )
     if is_direct(grad, x, weight) and _are_products(x, weight, settings):
         return *_products(grad, x, weight, settings, wanted), _bias_gradient(grad) if wanted[2] else None
     stride, padding, output_padding, groups, dilation = settings

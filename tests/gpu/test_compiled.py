@@ -1,0 +1,47 @@
+"""Triton's compiler turns the kernels into machine code for an H100 or H200, without a GPU: what it says of them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED = 227 * 1024
+"""Bytes of shared memory that a program may have on these devices."""
+
+DENSE = {"add_products", "add_positions"}
+
+
+def compiled(what, folder):
+    """What became of each kernel: see tests/support/compiled.py. Nothing is interpreted in that process."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.compiled", what],
+        cwd=Path(__file__).parents[2], env={**environment, "TRITON_CACHE_DIR": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(kernels):
+    """Whatever a program keeps fits: nothing of it is in local memory, and shared memory is enough."""
+    assert [each for each in kernels if each["STACK"] or each["LOCAL"] or each["shared"] > SHARED] == []
+
+
+@pytest.mark.gpu_interpreter
+def test_every_kernel(tmp_path):
+    """Every type, rank and layout."""
+    check(compiled("all", tmp_path))
+
+
+def test_large_tensors_have_places_of_64_bits(tmp_path):
+    """Beyond 2**31 elements no kernel adds a place of 32 bits to a pointer; 16-bit floats meet on matrix units."""
+    kernels = compiled("wide", tmp_path)
+
+    assert {each["kernel"] for each in kernels} >= {"pool_windows", "unpool_windows", "collect", *DENSE}
+    assert {each["kernel"]: each["offsets"] for each in kernels if each["offsets"] != ["i64"]} == {}
+    assert all(each["has_matrix_units"] for each in kernels if each["kernel"] in DENSE)
+    check(kernels)

@@ -1,0 +1,64 @@
+"""Public functions on tensors of a GPU, or in Triton's interpreter, beside the operators themselves."""
+
+import numpy as np
+import pytest
+import torch
+
+import unpool
+from tests.support.gpu import DEVICE, routed
+from unpool import IndicesError, UnpoolError
+
+
+@pytest.fixture(autouse=True)
+def on_gpu():
+    """Tensors of DEVICE go to the kernels in Triton."""
+    with routed():
+        yield
+
+
+def test_indices_are_renumbered_on_the_device():
+    """From planes to the whole tensor and back, as on the CPU; -1 stays."""
+    planes = np.array([[[0, 3, -1], [5, 2, 4]], [[1, -1, 0], [5, 5, 3]]])
+    on_device = torch.from_numpy(planes).to(DEVICE)
+    whole = unpool.to_onnx_indices(on_device, [6])
+
+    assert whole.device.type == DEVICE
+    assert np.array_equal(whole.cpu().numpy(), unpool.to_onnx_indices(planes, [6]))
+    assert torch.equal(unpool.to_torch_indices(whole, [6]), on_device)
+    assert unpool.to_onnx_indices(on_device[:0], [6]).shape == (0, 2, 3)
+    unpool.raise_pending()
+
+
+@pytest.mark.parametrize(("name", "bad"), [("to_onnx_indices", 6), ("to_torch_indices", 18)])
+def test_indices_outside_their_plane_are_told_later(name, bad):
+    """The result has -1 there, and the error is the CPU's, once somebody waits."""
+    indices = torch.tensor([[[0, bad]], [[6, 7]]] if name == "to_torch_indices" else [[[0, bad]]], device=DEVICE)
+    with pytest.raises(IndicesError) as expected:
+        getattr(unpool, name)(indices.cpu().numpy(), [6])
+
+    assert getattr(unpool, name)(indices, [6])[0, 0].tolist() == [0, -1]
+    with pytest.raises(IndicesError) as caught:
+        unpool.raise_pending()
+    assert str(caught.value) == str(expected.value)
+    unpool.raise_pending()
+
+
+def test_wrong_arguments_are_told_at_once():
+    """What is wrong with type and rank needs no look at the device's memory."""
+    with pytest.raises(UnpoolError, match="i expects int64"):
+        unpool.to_onnx_indices(torch.zeros(1, 1, 2, device=DEVICE), [2])
+    with pytest.raises(UnpoolError, match="i needs rank 3 or more"):
+        unpool.to_torch_indices(torch.zeros(2, dtype=torch.int64, device=DEVICE), [2])
+
+
+def test_prepared_weights(monkeypatch):
+    """A prepared convolution gives what the plain one gives, packs its weights once, and owns them."""
+    x, w = torch.rand(1, 8, 3, device=DEVICE), torch.rand(8, 4, 3, device=DEVICE)
+    b = torch.rand(8, device=DEVICE)
+    expected = unpool.conv_transpose(x, w, b, strides=[2], group=2)
+    prepared = unpool.prepare_conv_transpose(w, strides=2, group=2)
+    w.zero_()
+    monkeypatch.setattr("unpool.execute.gpu.conv_transpose.pack", None)  # nobody packs again
+
+    assert torch.equal(prepared(x, b), expected)
+    assert torch.equal(prepared(x[..., :1], b)[..., :2], expected[..., :2])

@@ -1,0 +1,163 @@
+"""Compiles the kernels in Triton for an H100 or H200 (sm_90), which needs no GPU, and prints what became of them.
+
+`python -m tests.support.compiled all | wide`: one line of JSON for each kernel. Tensors are on torch's device
+"meta", which has shapes and no memory: so they may be as large as one likes.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from unpool.geometry import Axis, Window
+from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
+from unpool.kernels.gpu.conv_transpose import weight_gradient
+from unpool.kernels.gpu.elements import BITS
+from unpool.kernels.gpu.max_pool import gradient
+from unpool.kernels.gpu.max_unpool import per_plane
+
+HUGE = 65536
+"""Squared, with 8 channels or more, beyond what 32 bits count."""
+
+
+class Hopper:
+    """As much of a driver as a compiler asks for."""
+
+    def get_current_target(self) -> GPUTarget:
+        """What to compile for."""
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        """The only one."""
+        return 0
+
+
+def tensor(*shape: int, kind: str = "float32") -> torch.Tensor:
+    """A tensor without memory."""
+    return torch.empty(shape, dtype=getattr(torch, kind), device="meta")
+
+
+def axes_of(small: int, large: int, window: Window, begin: int, rank: int) -> tuple[Axis, ...]:
+    """The same axis so many times."""
+    return (Axis(large, small, window, begin),) * rank
+
+
+def pooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
+    """MaxPool with indices, and its gradient."""
+    axes = axes_of(size // 2, size, Window(3, 2), 1, rank)
+    x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size, size // 2))
+    indices = tensor(*y.shape, kind="int64")
+    max_pool.launch(max_pool.Pool(axes, 1, 8, kind, 0, **named), True)(x, y, indices)
+    if kind not in ("int8", "uint8"):
+        is_last = named.get("is_channels_last", False)
+        gradient.launch(axes, 1, 8, kind, is_channels_last=is_last)(y, indices, x)
+
+
+def unpooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
+    """MaxUnpool by every kernel, and its gradients."""
+    axes = axes_of(size // 2, size, Window(2, 2), 0, rank)
+    x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size // 2, size))
+    indices = tensor(*x.shape, kind="int64")
+    unpool = max_unpool.Unpool(axes, (size,) * rank, 1, 8, kind, **named)
+    max_unpool.launch(unpool)(x, indices, y, False)
+    if named.get("per_plane"):
+        per_plane.spread(x, indices, size**rank)
+        per_plane.collect(y.flatten(2), indices)
+
+
+def grown(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named: Any) -> None:
+    """ConvTranspose by every kernel, and its gradients."""
+    channels = 8 if named.pop("is_depthwise", False) else 128
+    axes = axes_of(size // 2, size, Window(4, 2), 1, rank)
+    growth = conv_transpose.Growth(axes, 1, group, channels // group, channels // group, kind, **named)
+    x, y = (tensor(1, channels, *[each] * rank, kind=kind) for each in (size // 2, size))
+    w, b = tensor(channels, channels // group, *[4] * rank, kind=kind), tensor(channels, kind=kind)
+    conv_transpose.launch(growth)(x, conv_transpose.pack(w, group), b, y)
+    conv_transpose.launch_adjoint(growth)(y, conv_transpose.pack(w, group, is_adjoint=True), None, x)
+    weight_gradient.launch(growth)(x, y)
+
+
+def everything() -> None:
+    """Every kernel, in every type, rank and layout."""
+    for kind in BITS:
+        for rank in (1, 2, 3):
+            for is_last in (False, True):
+                pooled(kind, rank, is_channels_last=is_last, nan_last=True)
+                unpooled(kind, rank, is_channels_last=is_last, index_space="auto")
+        if kind not in ("int8", "uint8"):
+            unpooled(kind, per_plane=True)
+            for rank in (1, 2, 3):
+                grown(kind, rank, activation="Sigmoid")
+                grown(kind, rank, is_channels_last=True)
+                grown(kind, rank, group=8, is_depthwise=True)
+
+
+def wide() -> None:
+    """One call of each operator on tensors of more than 2**31 elements."""
+    pooled("float16", size=HUGE)
+    unpooled("float16", size=HUGE, per_plane=True)
+    grown("float16", size=HUGE)
+
+
+def used(cubin: bytes) -> dict[str, int]:
+    """Registers, and bytes of stack and of local memory for each thread, and of shared memory for all."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True)
+    return {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL|SHARED):(\d+)", done.stdout)}
+
+
+def offsets(ttir: str) -> list[str]:
+    """The types of what is added to pointers, each once; single offsets, as into a verdict of four, left out."""
+    lines = [line for line in ttir.splitlines() if "tt.addptr" in line]
+    return sorted({each for line in lines for each in re.findall(r"tensor<(?:\d+x)*(i\d+)>", line)})
+
+
+def compiling(found: list[dict[str, Any]]) -> Callable[..., Any]:
+    """What stands for the start of a kernel: compiles it, and notes what became of it."""
+
+    def start(kernel: Any, _: Any) -> Callable[..., None]:
+        def compiled(*arguments: Any, **options: Any) -> None:
+            made = kernel.warmup(*arguments, grid=(1,), **options)
+            found.append({
+                "kernel": kernel.__name__,
+                "setting": repr(arguments[-1]),
+                "shared": made.metadata.shared,
+                "offsets": offsets(made.asm["ttir"]),
+                "has_matrix_units": any(word in made.asm["ptx"] for word in ("wgmma.", "mma.sync")),
+                **used(made.asm["cubin"]),
+            })  # fmt: skip
+
+        return compiled
+
+    return start
+
+
+def main(what: str) -> Iterator[str]:
+    """The lines to print."""
+    found: list[dict[str, Any]] = []
+    driver.set_active(Hopper())
+    JITFunction.__getitem__ = compiling(found)  # type: ignore[method-assign]
+    {"all": everything, "wide": wide}[what]()
+    yield from map(json.dumps, found)
+
+
+if __name__ == "__main__":
+    for line in main(sys.argv[1]):
+        sys.stdout.write(f"{line}\n")
