@@ -85,10 +85,20 @@ def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool)
     >>> pooled_size(5, Window(2, 2), 1, 1, ceil=False), pooled_size(6, Window(3, 3), 1, 1, ceil=True)
     (3, 3)
     """
-    room = large + begin + end - window.reach
+    plus, by = pooled_quotient(window, begin, end, ceil=ceil)
+    return (large + plus) // by
+
+
+def pooled_quotient(window: Window, begin: int, end: int, *, ceil: bool) -> tuple[int, int]:
+    """(plus, by) such that `pooled_size` is (large + plus) // by for every size.
+
+    >>> pooled_quotient(Window(3, 2), 1, 1, ceil=False)
+    (1, 2)
+    """
+    plus = begin + end - window.reach
     if ceil:
-        return min(-(-room // window.stride), (large + begin - 1) // window.stride) + 1
-    return room // window.stride + 1
+        plus = min(plus + window.stride - 1, begin - 1)
+    return plus + window.stride, window.stride
 
 
 def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:
