@@ -95,10 +95,17 @@ def pooled_quotient(window: Window, begin: int, end: int, *, ceil: bool) -> tupl
     >>> pooled_quotient(Window(3, 2), 1, 1, ceil=False)
     (1, 2)
     """
-    plus = begin + end - window.reach
-    if ceil:
-        plus = min(plus + window.stride - 1, begin - 1)
-    return plus + window.stride, window.stride
+    end = ceil_end(window, end) if ceil else end
+    return begin + end - window.reach + window.stride, window.stride
+
+
+def ceil_end(window: Window, end: int) -> int:
+    """The padding at the end under which `pooled_size` gives without ceil what it gives with ceil, for every size.
+
+    >>> ceil_end(Window(2, 2), 0), ceil_end(Window(2, 3), 0)
+    (1, 1)
+    """
+    return min(end + window.stride - 1, window.reach - 1)
 
 
 def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:
