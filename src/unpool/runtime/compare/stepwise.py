@@ -75,7 +75,7 @@ def stepwise(source: ModelSource, meaning: Meaning) -> Stepwise:
     if is_too_large(editable.model):
         raise UnsupportedError(
             f"{place(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got more. "
-            "Split the model."
+            "Save it with its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
         )
     return Stepwise(editable.model, prune(editable.graph), editable.inference.types)
 

@@ -11,9 +11,12 @@ from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
-from unpool.runtime.graph.weight_files import folder_of
+from unpool.runtime.graph.weight_files import folder_of, size_of, with_data
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+MOST_STORED = 2**30
+"""Bytes of weights in files that become part of a model to be rewritten; it holds at most 2 GiB in all."""
+
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 
@@ -51,6 +54,20 @@ def load(
         model = _own(model, source)
         read_all(model, Path(folder, "model"), leaves_weights=leaves_weights)
     _refuse_external(model, place(source))
+    return model
+
+
+def load_to_rewrite(source: ModelSource) -> onnx.ModelProto:
+    """The model as `load` gives it, but with weights that stay in their files where they do not fit into one message.
+
+    Raises:
+        UnpoolError: as `load` does.
+    """
+    model = load(source, leaves_weights=True)
+    stored = [tensor for tensor in model.graph.initializer if folder_of(tensor) is not None]
+    if sum(map(size_of, stored)) <= MOST_STORED:
+        for tensor in stored:
+            tensor.CopyFrom(with_data(tensor))
     return model
 
 
