@@ -15,7 +15,7 @@ from unpool.runtime.graph.weight_files import folder_of, size_of, with_data
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 MOST_STORED = 2**30
-"""Bytes of weights in files that become part of a model to be rewritten; it holds at most 2 GiB in all."""
+"""Bytes of weights in files that become part of a model which a command reads; a message has at most 2 GiB in all."""
 
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
@@ -57,8 +57,10 @@ def load(
     return model
 
 
-def load_to_rewrite(source: ModelSource) -> onnx.ModelProto:
-    """The model as `load` gives it, but with weights that stay in their files where they do not fit into one message.
+def load_for_command(source: ModelSource) -> onnx.ModelProto:
+    """The model as `load` gives it, for commands: weights of more than 1 GiB stay in their files.
+
+    `model_files` writes such a model; `onnx.save` does not know where they are.
 
     Raises:
         UnpoolError: as `load` does.

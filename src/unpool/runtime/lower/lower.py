@@ -24,7 +24,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load_to_rewrite
+from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import domain, inner_nodes, is_ours, label, reads
 from unpool.runtime.graph.record import Graph
@@ -86,7 +86,7 @@ def lower(
     """
     wanted, meaning = target_of(target), Meaning(compat, index_space)
     with reading(source):
-        first = load_to_rewrite(source)
+        first = load(source)
         draft = _Draft(first, meaning, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()

@@ -18,7 +18,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.load import ModelSource, load_to_rewrite
+from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning, naming
 from unpool.runtime.rewrite.forms import Form, explicit, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
@@ -50,7 +50,7 @@ def canonicalise(
         editable = open_model(source, meaning)
         forms = [explicit_form(editable, resolved) for resolved in editable.inference.ours]
         put_forms(editable.model, forms)
-        verify(load_to_rewrite(source), editable.model, meaning, sizes or {})
+        verify(load(source), editable.model, meaning, sizes or {})
         changes = [
             change(resolved, resolved.spec.row, form)
             for resolved, form in zip(editable.inference.ours, forms, strict=True)

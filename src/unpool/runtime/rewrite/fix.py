@@ -25,7 +25,7 @@ from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load_to_rewrite
+from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
@@ -75,7 +75,7 @@ def fix(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     with reading(source):
-        work = _Work(load_to_rewrite(source), Meaning(compat, index_space), sizes or {})
+        work = _Work(load(source), Meaning(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
         work.fit_windows()

@@ -11,7 +11,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.inference import Inference, ResolvedNode, infer
-from unpool.runtime.graph.load import ModelSource, load_to_rewrite
+from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, bodies, domain, with_inner
 from unpool.runtime.graph.record import Graph, graph_of
@@ -47,7 +47,7 @@ def open_model(source: ModelSource, meaning: Meaning) -> EditableModel:
         UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
     """
     model = onnx.ModelProto()
-    model.CopyFrom(inline(shorten(load_to_rewrite(source))))
+    model.CopyFrom(inline(shorten(load(source))))
     check_model(model)
     lifted = lift_opset(model, meaning)
     return EditableModel(model, lift_constants(graph_of(model)), infer(lift_constants(graph_of(lifted)), meaning))

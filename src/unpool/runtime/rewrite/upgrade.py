@@ -24,7 +24,7 @@ from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.load import ModelSource, load_to_rewrite
+from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.node_contract import Meaning, naming
 from unpool.runtime.graph.nodes import attributes, domain, is_ours, label, since_version, with_inner
 from unpool.runtime.graph.validity import check_model
@@ -77,7 +77,7 @@ def upgrade(
         put_forms(model, forms)
         update_ir_version(model)
         check_model(model)
-        verify(load_to_rewrite(source), model, meaning, sizes or {})
+        verify(load(source), model, meaning, sizes or {})
         ours = map(change, editable.inference.ours, rows, forms)
         return Rewritten(model, (*filter(None, ours), *_other_changes(editable, opset)))
 
