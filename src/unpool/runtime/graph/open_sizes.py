@@ -24,7 +24,13 @@ ALIKE = (
 
 
 def followed(flow: "SizeFlow", node: onnx.NodeProto, rank: int) -> Sizes | None:
-    """Sizes of the outputs of a node of ONNX's own domain, each None where it is not known; None if none is."""
+    """Sizes of the outputs of a node of ONNX's own domain, each None where it is not known; None if none is.
+
+    Args:
+        flow: what is known of the sizes before the node.
+        node: of which a rule tells the sizes; of others nothing is known.
+        rank: of the outputs.
+    """
     if domain(node) != "":
         return None
     rule = _same if node.op_type in ALIKE else _RULES.get(node.op_type)
@@ -39,7 +45,7 @@ def _same(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
 def _broadcast(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
     parts = [flow.dims(name) for name in node.input]
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    if len(known) < len(parts) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
         return None
     rank = max(map(len, known))
     longer = [(Size(1),) * (rank - len(part)) + part for part in known]

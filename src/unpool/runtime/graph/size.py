@@ -6,8 +6,10 @@ from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 MOST_NAMES = 32
+MOST_LETTERS = 2000
 MOST_BITS = 128
-"""Names in a product, and bits of its factor: without a limit, a size that is squared again and again doubles both."""
+"""Names in a product, letters of these, and bits of its factor: without a limit, a size that is squared again and again
+doubles all of them."""
 
 
 class Size(NamedTuple):
@@ -64,7 +66,8 @@ def product(sizes: Sequence[Size | None]) -> Size | None:
     Size(factor=6, names=('n',), plus=0, by=1)
     """
     known = [size for size in sizes if size is not None]
-    is_long = sum(len(size.names) for size in known) > MOST_NAMES
+    names = [name for size in known for name in size.names]
+    is_long = len(names) > MOST_NAMES or sum(map(len, names)) > MOST_LETTERS
     if len(known) < len(sizes) or is_long or sum(size.factor.bit_length() for size in known) > MOST_BITS:
         return None
     return reduce(_multiplied, known, Size(1))

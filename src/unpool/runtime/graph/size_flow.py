@@ -188,11 +188,9 @@ class SizeFlow:
 
     def _moved(self, name: str, other: str, sign: int) -> Sizes | None:
         values, plus = self.values(name), self._only_number(other)
-        return (
-            None
-            if values is None or plus is None
-            else tuple(size and quotient(size, sign * plus, 1) for size in values)
-        )
+        if values is None or plus is None:
+            return None
+        return tuple(size and quotient(size, sign * plus, 1) for size in values)
 
     def _only_number(self, name: str) -> int | None:
         """The number that a value holds, if it is one known number."""
