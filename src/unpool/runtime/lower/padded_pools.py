@@ -2,7 +2,8 @@
 
 ONNX drops a last window that begins in the padding, and some runtimes keep it. With `ceil_end` elements of padding at
 the end there are as many windows without ceil_mode, whatever the size; but pads have to be shorter than the kernel,
-so where dilation makes them as long, a Pad takes their place. Indices would count in what it makes.
+so where dilation makes them as long, a Pad takes their place. Indices would count in what it makes. onnxruntime 1.31.1
+puts a Pad with the lowest integer into the pads of the MaxPool, and then refuses them; minus infinity it leaves alone.
 """
 
 from collections.abc import Iterator
