@@ -85,10 +85,27 @@ def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool)
     >>> pooled_size(5, Window(2, 2), 1, 1, ceil=False), pooled_size(6, Window(3, 3), 1, 1, ceil=True)
     (3, 3)
     """
-    room = large + begin + end - window.reach
-    if ceil:
-        return min(-(-room // window.stride), (large + begin - 1) // window.stride) + 1
-    return room // window.stride + 1
+    plus, by = pooled_quotient(window, begin, end, ceil=ceil)
+    return (large + plus) // by
+
+
+def pooled_quotient(window: Window, begin: int, end: int, *, ceil: bool) -> tuple[int, int]:
+    """(plus, by) such that `pooled_size` is (large + plus) // by for every size.
+
+    >>> pooled_quotient(Window(3, 2), 1, 1, ceil=False)
+    (1, 2)
+    """
+    end = ceil_end(window, end) if ceil else end
+    return begin + end - window.reach + window.stride, window.stride
+
+
+def ceil_end(window: Window, end: int) -> int:
+    """The padding at the end under which `pooled_size` gives without ceil what it gives with ceil, for every size.
+
+    >>> ceil_end(Window(2, 2), 0), ceil_end(Window(2, 3), 0)
+    (1, 1)
+    """
+    return min(end + window.stride - 1, window.reach - 1)
 
 
 def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:

@@ -5,9 +5,13 @@ import pickle
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from typer.testing import CliRunner
 
 import unpool
 from tests.support import models
+from unpool.cli.app import app
+from unpool.cli.exits import OK
+from unpool.runtime.graph import load as graph_load
 from unpool.runtime.graph import serialized, weight_files
 from unpool.runtime.graph.load import load
 from unpool.runtime.runners import assemble, ort_weights
@@ -141,3 +145,42 @@ def test_weights_of_refused_nodes_come_from_the_file(tmp_path):
     with pytest.warns(UserWarning, match="Conv"):
         got, expected = (unpool.InferenceSession(one).run(None, feed)[0] for one in (path, model))
     np.testing.assert_array_equal(got, expected)
+
+
+COMMANDS = (("upgrade", "--opset", "22"), ("canonicalise",), ("fix",), ("lower", "--for", "any"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_commands_leave_weights_too_large_for_a_message_in_files(path, tmp_path, monkeypatch, command):
+    """They are copied from file to file, fed to the runtimes that check the new model, and never part of a model."""
+
+    def refused(tensor):
+        raise AssertionError(tensor.name)
+
+    monkeypatch.setattr(graph_load, "MOST_STORED", 1000)
+    monkeypatch.setattr(graph_load, "with_data", refused)
+    output, feed = tmp_path / "new.onnx", {"x": models.random(1, 40, 8, 8)}
+    done = CliRunner().invoke(app, [command[0], str(path), *command[1:], "-o", str(output)])
+    assert done.exit_code == OK, done.output
+    assert output.stat().st_size < 20_000
+    assert weight_files.FOLDER.encode() not in output.read_bytes()
+    before, after = (unpool.InferenceSession(one).run(None, feed) for one in (path, output))
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-4 * np.abs(one).max())
+
+
+def test_compare_feeds_weights_too_large_for_a_message(path, monkeypatch):
+    """Runtimes that take models as bytes get them as inputs, and agree."""
+    monkeypatch.setattr(graph_load, "MOST_STORED", 1000)
+    done = unpool.compare(path, against=["onnxruntime", "reference"])
+    assert not done.departs
+    assert not any(peer.refusals for peer in done.peers)
+
+
+def test_a_file_that_became_shorter_is_noticed(path, tmp_path):
+    """Its bytes are counted while they are copied."""
+    tensor = next(one for one in load(path, leaves_weights=True).graph.initializer if weight_files.folder_of(one))
+    data = tmp_path / weight_files.ExternalDataInfo(weight_files.as_stored(tensor)).location
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(unpool.errors.FileError, match="Leave the file where it was"):
+        list(weight_files.pieces(tensor))

@@ -9,7 +9,7 @@ from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import place
 from unpool.runtime.graph.constants import prune
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import domain, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
@@ -71,11 +71,11 @@ def stepwise(source: ModelSource, meaning: Meaning) -> Stepwise:
         UnsupportedError: it is larger than 2 GiB.
         UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
     """
-    editable = open_model(source, meaning)
+    editable = open_model(load_for_command(source), meaning)
     if is_too_large(editable.model):
         raise UnsupportedError(
             f"{place(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got more. "
-            "Split the model."
+            "Save it with its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
         )
     return Stepwise(editable.model, prune(editable.graph), editable.inference.types)
 

@@ -12,9 +12,12 @@ from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
 from unpool.runtime.graph.foreign import Foreign, recognised
-from unpool.runtime.graph.weight_files import folder_of
+from unpool.runtime.graph.weight_files import folder_of, size_of, with_data
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+MOST_STORED = 2**30
+"""Bytes of weights in files that become part of a model which a command reads; a message has at most 2 GiB in all."""
+
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 
@@ -51,6 +54,22 @@ def load(
         model = _own(model, source)
         read_all(model, Path(folder, "model"), leaves_weights=leaves_weights)
     _refuse_external(model, place(source))
+    return model
+
+
+def load_for_command(source: ModelSource) -> onnx.ModelProto:
+    """The model as `load` gives it, for commands: weights of more than 1 GiB stay in their files.
+
+    `model_files` writes such a model; `onnx.save` does not know where they are.
+
+    Raises:
+        UnpoolError: as `load` does.
+    """
+    model = load(source, leaves_weights=True)
+    stored = [tensor for tensor in model.graph.initializer if folder_of(tensor) is not None]
+    if sum(map(size_of, stored)) <= MOST_STORED:
+        for tensor in stored:
+            tensor.CopyFrom(with_data(tensor))
     return model
 
 

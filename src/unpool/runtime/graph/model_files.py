@@ -14,6 +14,7 @@ from unpool.files import FileSet, is_any, is_same, place_of
 from unpool.runtime.graph.external import external_tensors
 from unpool.runtime.graph.nodes import bodies
 from unpool.runtime.graph.serialized import is_too_large, serialize
+from unpool.runtime.graph.weight_files import folder_of, pieces, size_of
 
 LARGE = 1024  # bytes; smaller tensors stay inside, as onnx leaves them
 PAGE = 4096  # bytes; runtimes map tensors that begin there
@@ -87,7 +88,9 @@ class ModelFile:
         moved: dict[str, list[onnx.TensorProto]] = {}
         for tensor in _initializers(model.graph):
             name = self._data_file(tensor, is_large)
-            if name is not None and tensor.HasField("raw_data"):
+            if folder_of(tensor) is not None:
+                moved.setdefault(name or self._name, []).append(tensor)
+            elif name is not None and tensor.HasField("raw_data"):
                 moved.setdefault(name, []).append(tensor)
         with FileSet() as files:
             for name, tensors in moved.items():
@@ -139,9 +142,14 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def move(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     """Write the data of a tensor into its data file `name`, where the tensor finds it from now on."""
-    content = tensor.raw_data
-    stream.write(bytes(-stream.tell() % (PAGE if len(content) >= PAGE else 64)))
+    is_stored = folder_of(tensor) is not None
+    size = size_of(tensor) if is_stored else len(tensor.raw_data)
+    stream.write(bytes(-stream.tell() % (PAGE if size >= PAGE else 64)))
     offset = stream.tell()
-    stream.write(content)
-    set_external_data(tensor, name, offset, len(content))
+    if is_stored:
+        stream.writelines(pieces(tensor))
+    else:
+        stream.write(tensor.raw_data)
+    tensor.raw_data = b""  # what `set_external_data` asks for
+    set_external_data(tensor, name, offset, size)
     tensor.ClearField("raw_data")

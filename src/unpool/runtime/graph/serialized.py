@@ -18,7 +18,8 @@ def serialize(model: onnx.ModelProto, where: str) -> bytes:
     content = content_of(model)
     if content is None:
         raise UnsupportedError(
-            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Split the model."
+            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Save it with "
+            "its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
         )
     return content
 

@@ -1,15 +1,14 @@
 """Follows the sizes that a graph computes: what is known of the integers in a small tensor, whatever its shape.
 
-A size is a product of an int and of sizes of which only a name is known. A name is that of the model, or stands for
-one axis of one value, so that two equal sizes are equal in every call.
+A name in a size is that of the model, or stands for one axis of one value, so that two equal sizes are equal in every
+call. Where the model leaves sizes open, they are followed through the nodes that grow and shrink them (`open_sizes`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -18,7 +17,9 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import attributes, domain
+from unpool.runtime.graph.open_sizes import followed
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.size import Size, Sizes, number, product, quotient
 from unpool.runtime.graph.symbolic import Dim
 from unpool.runtime.graph.without_weights import LARGE, is_large
 
@@ -30,51 +31,8 @@ INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MOST_OPAQUE = 8
 """Integers of a value that get names of their own, since nothing else is known of them."""
 
-MOST_NAMES = 32
-MOST_BITS = 128
-"""Names in a product, and bits of its factor: without a limit, a size that is squared again and again doubles both."""
-
 DEEPEST = 100
 """Nodes that are followed back from a value; between a size and its use exporters write fewer."""
-
-
-class Size(NamedTuple):
-    """`factor` times the product of the named sizes; names are sorted."""
-
-    factor: int
-    names: tuple[str, ...] = ()
-
-    def __mul__(self, other: object) -> "Size":
-        if not isinstance(other, Size):
-            return NotImplemented
-        return Size(self.factor * other.factor, tuple(sorted(self.names + other.names)))
-
-
-Sizes: TypeAlias = tuple[Size | None, ...]
-
-
-def product(sizes: Sequence[Size | None]) -> Size | None:
-    """All sizes multiplied; None if one is unknown.
-
-    >>> product([Size(2), Size(3, ("n",))])
-    Size(factor=6, names=('n',))
-    """
-    known = [size for size in sizes if size is not None]
-    is_long = sum(len(size.names) for size in known) > MOST_NAMES
-    if len(known) < len(sizes) or is_long or sum(size.factor.bit_length() for size in known) > MOST_BITS:
-        return None
-    return reduce(lambda one, other: one * other, known, Size(1))
-
-
-def number(size: Size | None) -> int | None:
-    """The size as an int, if it is one."""
-    return None if size is None or size.names else size.factor
-
-
-def numbers(sizes: Sequence[Size | None]) -> tuple[int, ...] | None:
-    """The sizes as ints, if all of them are."""
-    found = [number(size) for size in sizes]
-    return tuple(one for one in found if one is not None) if None not in found else None
 
 
 class SizeFlow:
@@ -85,10 +43,14 @@ class SizeFlow:
         self.types = types
         self.makers = {name: node for node in graph.nodes for name in node.output if name}
         self._values: dict[str, Sizes | None] = {}
+        self._dims: dict[str, Sizes] = {}
         self.depth = 0
+        self._follow_open_sizes()
 
     def dims(self, name: str) -> Sizes | None:
         """Sizes of a value along its axes, each unknown size under a name of its own; None if the rank is unknown."""
+        if name in self._dims:
+            return self._dims[name]
         known = shapes.dims(self.types.get(name))
         return None if known is None else tuple(_size(name, axis, dim) for axis, dim in enumerate(known))
 
@@ -138,6 +100,19 @@ class SizeFlow:
                 break
             now = node.input[0]
         return now if rank is None else name
+
+    def _follow_open_sizes(self) -> None:
+        """Find the sizes that have neither a number nor a name yet, in the order of the nodes."""
+        for node in self.graph.nodes:
+            for name in filter(None, node.output):
+                known = shapes.dims(self.types.get(name))
+                if known is None or None not in known:
+                    continue
+                found = followed(self, node, len(known)) or (None,) * len(known)
+                pairs = enumerate(zip(known, found, strict=True))
+                self._dims[name] = tuple(
+                    size if dim is None and size is not None else _size(name, axis, dim) for axis, (dim, size) in pairs
+                )
 
     def _follow(self, name: str) -> Sizes | None:
         array = self.constant(name)
@@ -196,6 +171,32 @@ class SizeFlow:
         pairs = zip(*(part * length if len(part) == 1 else part for part in (first, second)), strict=True)
         return tuple(product(pair) for pair in pairs)
 
+    def added(self, node: onnx.NodeProto) -> Sizes | None:
+        """What an Add makes of a vector and one known number."""
+        return self._moved(node.input[0], node.input[1], 1) or self._moved(node.input[1], node.input[0], 1)
+
+    def taken_away(self, node: onnx.NodeProto) -> Sizes | None:
+        """What a Sub of one known number makes of a vector."""
+        return self._moved(node.input[0], node.input[1], -1)
+
+    def divided(self, node: onnx.NodeProto) -> Sizes | None:
+        """What a Div of a vector by one known number makes."""
+        values, divisor = self.values(node.input[0]), self._only_number(node.input[1])
+        if values is None or divisor is None or divisor < 1:
+            return None
+        return tuple(size and quotient(size, 0, divisor) for size in values)
+
+    def _moved(self, name: str, other: str, sign: int) -> Sizes | None:
+        values, plus = self.values(name), self._only_number(other)
+        if values is None or plus is None:
+            return None
+        return tuple(size and quotient(size, sign * plus, 1) for size in values)
+
+    def _only_number(self, name: str) -> int | None:
+        """The number that a value holds, if it is one known number."""
+        values = self.values(name)
+        return number(values[0]) if values is not None and len(values) == 1 else None
+
     def reduced(self, node: onnx.NodeProto) -> Sizes | None:
         """What a ReduceProd of all its elements makes."""
         values = self.values(node.input[0])
@@ -209,6 +210,9 @@ _RULES: Mapping[str, Callable[[SizeFlow, onnx.NodeProto], Sizes | None]] = {
     "Slice": SizeFlow.slice_of,
     "Mul": SizeFlow.multiplied,
     "ReduceProd": SizeFlow.reduced,
+    "Add": SizeFlow.added,
+    "Sub": SizeFlow.taken_away,
+    "Div": SizeFlow.divided,
 }
 
 

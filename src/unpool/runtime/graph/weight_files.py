@@ -3,8 +3,10 @@
 Such a tensor has an entry of ours among its external data: the folder of its file. `as_stored` takes it out again.
 """
 
+import math
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.without_weights import is_large
 
 FOLDER = "unpool.folder"
+PIECE = 2**24  # bytes that are copied at a time
 _PACKED = {
     number
     for word, number in TensorProto.DataType.items()
@@ -55,16 +58,52 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
     folder = folder_of(tensor)
     if folder is None:
         return numpy_helper.to_array(tensor)
-    place = ExternalDataInfo(as_stored(tensor))
-    path = os.path.join(folder, place.location)
+    path, offset = _place(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     try:
-        mapped: AnyArray = np.memmap(path, kind, "r", place.offset or 0, tuple(tensor.dims))
+        mapped: AnyArray = np.memmap(path, kind, "r", offset, tuple(tensor.dims))
     except (OSError, ValueError) as error:
-        raise FileError(
-            f"{path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
-        ) from error
+        raise _gone(tensor, path, error) from error
     return mapped
+
+
+def _place(tensor: onnx.TensorProto) -> tuple[str, int]:
+    """The path of the file of a tensor, and how many bytes come before its data."""
+    place = ExternalDataInfo(as_stored(tensor))
+    return os.path.join(folder_of(tensor) or "", place.location), place.offset or 0
+
+
+def _gone(tensor: onnx.TensorProto, path: str, error: Exception) -> FileError:
+    return FileError(
+        f"{path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
+    )
+
+
+def size_of(tensor: onnx.TensorProto) -> int:
+    """Bytes of the elements of a tensor that can be mapped."""
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return int(math.prod(tensor.dims) * kind.itemsize)
+
+
+def pieces(tensor: onnx.TensorProto) -> Iterator[bytes]:
+    """The bytes of a tensor in a file, a piece at a time.
+
+    Raises:
+        FileError: the file is gone, or shorter than it was.
+    """
+    path, offset = _place(tensor)
+    left = size_of(tensor)
+    try:
+        with open(path, "rb") as source:
+            source.seek(offset)
+            while left:
+                piece = source.read(min(PIECE, left))
+                if not piece:
+                    raise ValueError(f"{left} bytes too few")
+                left -= len(piece)
+                yield piece
+    except (OSError, ValueError) as error:
+        raise _gone(tensor, path, error) from error
 
 
 def as_stored(tensor: onnx.TensorProto) -> onnx.TensorProto:

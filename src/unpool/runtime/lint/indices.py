@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from unpool.runtime.graph.nodes import label
-from unpool.runtime.graph.size_flow import Size, SizeFlow, numbers
+from unpool.runtime.graph.size import Size, numbers
+from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lint.finding import Finding
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, offset_obstacle
 

@@ -18,7 +18,7 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import label
 from unpool.runtime.graph.scopes import scopes
@@ -45,7 +45,7 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Find
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
     """
     with reading(source):
-        editable, meaning = _open(_with_sizes(load(source), sizes or {}))
+        editable, meaning = _open(_with_sizes(load_for_command(source), sizes or {}))
         return Findings(_findings(editable, meaning))
 
 

@@ -35,6 +35,7 @@ from unpool.runtime.lower.channels_first import channels_first_edits
 from unpool.runtime.lower.checks import checked
 from unpool.runtime.lower.left import left_over
 from unpool.runtime.lower.lowered import Lowered, Part
+from unpool.runtime.lower.padded_pools import padded_pools
 from unpool.runtime.lower.probes import probe
 from unpool.runtime.lower.target import Target
 from unpool.runtime.lower.targets import target_of
@@ -92,6 +93,7 @@ def lower(
         draft.raise_nodes()
         parts = draft.lower_unpoolings(wanted)
         draft.drop_indices()
+        draft.pad_pools(wanted)
         check_model(draft.model)
         opset = next(one.version for one in draft.model.opset_import if one.domain == "")
         probes = [probe(part, opset, draft.model.ir_version) for part in parts]
@@ -167,6 +169,14 @@ class _Draft:
         del self.model.graph.value_info[:]
         self.model.graph.value_info.extend(known)
 
+    def pad_pools(self, target: Target) -> None:
+        """Write every ceil_mode that is left as padding, where nobody reads indices."""
+        opened = self._open()
+        names, of_integers = names_beside(opened.graph), not target.drops_windows
+        edits = list(padded_pools(opened.graph, opened.inference.types, names, of_integers=of_integers))
+        into_model(self.model, edits)
+        self.changes += [edit.change for edit in edits]
+
     def _open(self) -> EditableModel:
         opened = open_model(self.model, self._meaning)
         self.model = opened.model
@@ -188,7 +198,8 @@ class _Draft:
 def _form_or_none(opened: EditableModel, place: int) -> Form | None:
     """The new form of a node of ours; None if it stays, as it must where its pads depend on a size that is open.
 
-    A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops.
+    A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops. Where they
+    would be as long as the kernel, `pad_pools` writes them.
     """
     resolved = opened.inference.ours[place]
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpool.geometry import Window
+from unpool.geometry import Window, ceil_end
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Pooling:
         """How many elements the windows at most reach beyond the end of x, per axis: exactly so, if sizes are known."""
         if self.large is None or self.small is None:
             return tuple(
-                min(window.reach - 1, end + (window.stride - 1) * self.ceil)
+                ceil_end(window, end) if self.ceil else min(window.reach - 1, end)
                 for window, end in zip(self.windows, self.ends, strict=True)
             )
         spans = self.spans(self.small)

@@ -13,7 +13,7 @@ from unpool.dtypes import AnyArray
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.nodes import attributes, label
-from unpool.runtime.graph.size_flow import numbers
+from unpool.runtime.graph.size import numbers
 from unpool.runtime.lower.lowered import Part
 from unpool.runtime.lower.pooling import Pooling
 

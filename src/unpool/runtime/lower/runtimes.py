@@ -12,6 +12,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
+from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.runners import openvino_device
 from unpool.runtime.runners.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
@@ -54,7 +55,9 @@ def runtimes() -> Iterator[Runtime]:
 def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
-    content = serialize(model, "the model")
+    bare, weights = with_fed_weights(model)
+    feed = {**feed, **weights}
+    content = serialize(bare, "the model")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     if not any(value.type in NUMPY_LACKS for value in (*session.get_inputs(), *session.get_outputs())):
         return lambda: list(session.run(None, dict(feed)))
@@ -63,13 +66,16 @@ def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
 
 
 def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
-    evaluator = ReferenceEvaluator(model)
-    return lambda: list(evaluator.run(None, dict(feed)))
+    bare, weights = with_fed_weights(model)
+    evaluator = ReferenceEvaluator(bare)
+    return lambda: list(evaluator.run(None, {**feed, **weights}))
 
 
 def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
-    fixed = openvino_device.core().read_model(serialize(model, "the model"))
+    bare, weights = with_fed_weights(model)
+    feed = {**feed, **weights}
+    fixed = openvino_device.core().read_model(serialize(bare, "the model"))
     read = {name for value in fixed.inputs for name in value.names}
     fed = {name: array for name, array in feed.items() if name in read}
     fixed.reshape({name: list(array.shape) for name, array in fed.items()})

@@ -15,7 +15,8 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import attributes, label
-from unpool.runtime.graph.size_flow import SizeFlow, numbers
+from unpool.runtime.graph.size import numbers
+from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lower.chosen import chosen_taps
 from unpool.runtime.lower.lowered import Part
 from unpool.runtime.lower.placed import placed

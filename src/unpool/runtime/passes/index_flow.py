@@ -18,7 +18,8 @@ from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import attributes, domain, is_ours
-from unpool.runtime.graph.size_flow import Size, SizeFlow, number, product, slice_bounds
+from unpool.runtime.graph.size import Size, number, product
+from unpool.runtime.graph.size_flow import SizeFlow, slice_bounds
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from onnx import helper
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, label
-from unpool.runtime.graph.size_flow import SizeFlow, number
+from unpool.runtime.graph.size import number
+from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace

@@ -21,7 +21,8 @@ from unpool.operators import contract
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, label
-from unpool.runtime.graph.size_flow import Size, SizeFlow, Sizes, number, numbers, product
+from unpool.runtime.graph.size import Size, Sizes, number, numbers, product
+from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit

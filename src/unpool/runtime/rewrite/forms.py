@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.geometry import Axis, grown_size
+from unpool.geometry import Axis, ceil_end, grown_size
 from unpool.operators import resolve
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec, axis_rules
@@ -140,12 +140,19 @@ def _explicit_pool(node: WindowedNode) -> Form:
     if spec.compat == "ort" and spec.padding == "VALID" and spec.ceil:
         return Form(kept)
     kept.pop("ceil_mode", None)
-    pads = [_settled(node, number, axis_of, _pool_pads) for number, axis_of in enumerate(axes_of(spec, ()))]
+    pads = [_pool_pads(node, spec, number, axis_of) for number, axis_of in enumerate(axes_of(spec, ()))]
     return Form(kept | _filled("pads", [begin for begin, _ in pads] + [end for _, end in pads]))
 
 
-def _pool_pads(axis: Axis) -> tuple[int, int]:
-    """Pads under which as many windows fit, starting at the same place."""
+def _pool_pads(node: WindowedNode, spec: MaxPoolSpec, number: int, axis_of: AxisOf) -> tuple[int, int]:
+    """Pads of an axis under which as many windows fit without ceil_mode, starting at the same place."""
+    if spec.ceil and spec.padding == "NOTSET" and not isinstance(node.sizes[number], int):
+        begin, end = spec.pads[number]
+        return begin, ceil_end(spec.windows[number], end)
+    return _settled(node, number, axis_of, _least_pads)
+
+
+def _least_pads(axis: Axis) -> tuple[int, int]:
     needed = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.large - axis.begin
     return axis.begin, max(0, needed)
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from unpool.errors import UnsupportedError
 from unpool.operators.contract import Row
@@ -18,6 +17,7 @@ from unpool.runtime.graph.nodes import attributes, bodies, domain, with_inner
 from unpool.runtime.graph.record import Graph, graph_of
 from unpool.runtime.graph.symbolic import Dims
 from unpool.runtime.graph.validity import check_model
+from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
@@ -88,4 +88,4 @@ def _is_finite_constant(editable: EditableModel, name: str) -> bool:
             if domain(node) != "" or node.op_type != "Constant" or "value" not in attributes(node):
                 return False
             found.append(attributes(node)["value"])
-    return bool(found) and all(np.isfinite(numpy_helper.to_array(one).astype(np.float64)).all() for one in found)
+    return bool(found) and all(np.isfinite(array_of(one).astype(np.float64)).all() for one in found)

@@ -17,7 +17,8 @@ from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_ours, label
-from unpool.runtime.graph.size_flow import SizeFlow, Sizes, number, numbers, product
+from unpool.runtime.graph.size import Sizes, number, numbers, product
+from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, trace

@@ -15,7 +15,9 @@ from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.session.loaded import LoadedModel, load_as_session
 
 RUNS = 2
-SIZES = (32, 48, 96, 224, 13, 5, 2, 1)  # tried in turn for axes of unknown size
+SIZES = (32, 48, 96, 224, 36, 40, 34, 33, 13, 5, 2, 1)
+"""Tried in turn for axes of unknown size; some models only take what leaves one remainder when it is halved often."""
+
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Feed: TypeAlias = Mapping[str, AnyArray]
@@ -69,13 +71,13 @@ def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, 
             try:
                 made = loaded.run(None, feed)
             except UnpoolError as error:
-                reason = str(error)
+                reason = reason or f"with {size} for the sizes that it leaves open: {error}"
                 break
             left -= 1
             yield feed, made
     if left == RUNS:
         raise UnsupportedError(
-            f"the model: expected it to run on random inputs of the sizes that were tried; got: {reason} "
+            f"the model: expected it to run on random inputs, to compare it with its new form; got: {reason} "
             "Give sizes that it takes, such as --size height=64 (sizes={'height': 64})."
         )
 

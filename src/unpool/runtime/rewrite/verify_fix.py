@@ -14,6 +14,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import to_onnx
 from unpool.operators import resolve
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, domain, label
 from unpool.runtime.graph.serialized import serialize
@@ -79,11 +80,11 @@ def verify_in_onnxruntime(
         UnsupportedError: onnxruntime runs only the first one, or they differ there.
     """
     try:
-        first = _whole(before)
+        first, weights = _whole(before)
     except RefusedError:
         return
     try:
-        second = _whole(after)
+        second, others = _whole(after)
     except RefusedError as error:
         raise UnsupportedError(
             f"the new model: expected onnxruntime to run it as it runs the first one, got: {error}. "
@@ -92,10 +93,10 @@ def verify_in_onnxruntime(
     for feed, _ in runs(load_as_written(before, Meaning(exact=True)), sizes):
         values = list(feed.values())
         try:
-            expected = first.run(values, None)
+            expected = first.run([*values, *weights], None)
         except UnpoolError:
             continue
-        got = second.run(values, None)
+        got = second.run([*values, *others], None)
         for name, one, other in zip(first.output_types, expected, got, strict=True):
             if keeps_results:
                 compare(name, one, other, is_exact=False)
@@ -131,7 +132,10 @@ def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning
     return load_as_session(probe, replace(meaning, exact=True))
 
 
-def _whole(model: onnx.ModelProto) -> OrtPiece:
+def _whole(model: onnx.ModelProto) -> tuple[OrtPiece, list[AnyArray]]:
+    """The model in onnxruntime, and what it reads beside the feed of the model."""
+    bare, weights = with_fed_weights(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
-    return OrtPiece(serialize(model, "the model"), "the model", PieceOptions(options), providers_of(None, None))
+    piece = OrtPiece(serialize(bare, "the model"), "the model", PieceOptions(options), providers_of(None, None))
+    return piece, list(weights.values())
