@@ -61,6 +61,7 @@ def put_files() -> None:
         onnx.save(segnet, name)
     Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
     onnx.save(_unet3d(), "unet3d.onnx")
+    onnx.save(_many(), "many.onnx")
     Path("nets.py").write_text(textwrap.dedent(NETS))
     _save_weights()
 
@@ -70,6 +71,8 @@ def put_files() -> None:
         picture.save(name)
     tifffile.imwrite("photo.tif", random.integers(0, 256, (40, 48, 3), np.uint8))
     _save_pyramid("slide.tif", random.integers(0, 256, (256, 192), np.uint8))
+    for name, size in (("slide.npy", (96, 64)), ("marks.npy", (48, 32))):
+        np.save(name, random.random((1, 1, *size), np.float32))
     scan = nibabel.Nifti1Image(random.integers(-1000, 1000, (20, 18, 16), np.int16), np.diag([0.7, 0.7, 1.5, 1]))
     for name in ("scan.nii", "ct.nii.gz"):
         nibabel.save(scan, name)
@@ -84,6 +87,18 @@ def _unet3d() -> onnx.ModelProto:
             scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
         }}""",
         w1=models.random(2, 1, 3, 3, 3),
+    )
+
+
+def _many() -> onnx.ModelProto:
+    """Two inputs, one half the size of the other, and an output of each size."""
+    return models.model(
+        f"""many (float[1, 1, height, width] x, float[1, 1, rows, columns] mask)
+            => (float[1, 1, r, c] half, float[1, 1, h, w] full) {{
+            y, i = MaxPool <{models.POOL}> (x)
+            half = Mul (y, mask)
+            full = MaxUnpool <{models.POOL}> (half, i)
+        }}"""
     )
 
 
