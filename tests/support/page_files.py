@@ -61,6 +61,9 @@ def put_files() -> None:
         onnx.save(segnet, name)
     Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
     onnx.save(_unet3d(), "unet3d.onnx")
+    onnx.save(_many(), "many.onnx")
+    for name, sizes in (("slide.npy", (40, 36)), ("marks.npy", (20, 18))):
+        np.save(name, random.random((1, 1, *sizes), np.float32))
     Path("nets.py").write_text(textwrap.dedent(NETS))
     _save_weights()
 
@@ -84,6 +87,17 @@ def _unet3d() -> onnx.ModelProto:
             scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
         }}""",
         w1=models.random(2, 1, 3, 3, 3),
+    )
+
+
+def _many() -> onnx.ModelProto:
+    """An image and a mask at half its size in, a result at each of the two sizes out."""
+    return models.model(
+        """many (float[1, 1, h, w] x, float[1, 1, hh, hw] mask) => (float[1, 1, hh, hw] half, float[1, 1, h, w] full) {
+            small = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+            half = Add (small, mask)
+            full = Abs (x)
+        }"""
     )
 
 
