@@ -25,7 +25,6 @@ from unpool.cli import main
 main()
 """
 RNG = np.random.default_rng(2)
-PAGE = (Path(__file__).parents[2] / "docs" / "tiling.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -195,31 +194,6 @@ def test_ended_by_ctrl_c_and_by_sigkill(here):
     assert done["resumed"] >= 8  # of ten lines one is no tile, and the last one may be torn
     run("-i", "x.npy", "-o", "whole.npy")
     assert (here / "y.npy").read_bytes() == (here / "whole.npy").read_bytes()
-
-
-def test_commands_of_the_page_run(here):
-    """Every `unpool run` of the page on tiling does what it is asked for, on small files of the names that it uses."""
-    channels = "n (float[1, 1, h, w] x) => (float[1, 2, h, w] y) { m = Abs (x)  y = Concat <axis = 1> (x, m) }"
-    for name in ("segnet.onnx", "coins.onnx"):
-        onnx.save(models.model(channels), name)
-    onnx.save(models.model(channels.replace("h, w", "d, h, w")), "unet3d.onnx")
-    onnx.save(models.model("n (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { y = Sub (x, x) }"), "unet.onnx")
-    pixels = RNG.integers(0, 256, (96, 128), np.uint8)
-    with tifffile.TiffWriter("slide.tif") as file:
-        file.write(pixels.repeat(2, 0).repeat(2, 1), tile=(64, 64), subifds=2)
-        for step in (1, 2):
-            file.write(pixels[::step, ::step], tile=(64, 64), subfiletype=1)
-    tifffile.imwrite("photo.tif", pixels)
-    nibabel.save(nibabel.Nifti1Image(pixels.reshape(16, 24, 32).astype(np.int16), np.eye(4)), "scan.nii")
-    onnx.save(models.model(MANY.replace("z) =>", "mask) =>").replace("(x, z)", "(x, mask)").replace("low", "half")
-                           .replace("sum", "full")), "many.onnx")  # fmt: skip
-    for name in ("slide.npy", "marks.npy"):
-        np.save(name, RNG.random((1, 1, 30, 26), np.float32))
-    commands = [line.split("#")[0].split()[1:] for line in PAGE.splitlines() if line.startswith("unpool ")]
-    assert len(commands) == 10
-    for words in commands:
-        done = invoke(*words)
-        assert done.exit_code == 0, (words, done.output, done.stderr)
 
 
 def lines(folder):

@@ -62,6 +62,8 @@ def put_files() -> None:
     Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
     onnx.save(_unet3d(), "unet3d.onnx")
     onnx.save(_many(), "many.onnx")
+    for name, sizes in (("slide.npy", (40, 36)), ("marks.npy", (20, 18))):
+        np.save(name, random.random((1, 1, *sizes), np.float32))
     Path("nets.py").write_text(textwrap.dedent(NETS))
     _save_weights()
 

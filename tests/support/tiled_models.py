@@ -23,11 +23,12 @@ class Builder:
         self.nodes, self.weights, self.outputs = [], [], []
         self._random = np.random.default_rng(draw(st.integers(0, 999)))
         sizes = [draw(st.integers(*((40, 90), (26, 44), (18, 24))[rank - 1])) for _ in range(rank)]
+        self.batch = draw(st.sampled_from([1, 1, 1, 2]))
         self.feed = {"x": self.image(sizes)}
 
     def image(self, sizes):
-        """Small whole numbers; a batch of one."""
-        return self._random.integers(-9, 10, (1, CHANNELS, *sizes)).astype(np.float32)
+        """Small whole numbers for all channels of a batch."""
+        return self._random.integers(-9, 10, (self.batch, CHANNELS, *sizes)).astype(np.float32)
 
     def sizes(self, x):
         """The spatial sizes of a value, as a session makes it."""
@@ -36,11 +37,11 @@ class Builder:
 
     def model(self, outputs):
         """What was built so far, with outputs of these types; all spatial sizes are free."""
-        free = [None] * self.rank
+        free, read = [None] * self.rank, [self.batch, CHANNELS]
         graph = helper.make_graph(
             self.nodes,
             "tiled",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, *free]) for name in self.feed],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [*read, *free]) for name in self.feed],
             [helper.make_tensor_value_info(name, kind, [None, None, *free]) for name, kind in outputs.items()],
             self.weights,
         )
