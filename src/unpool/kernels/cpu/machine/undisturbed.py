@@ -4,7 +4,7 @@ Compiling calls functions in functions, and makes objects, by the million.
 
 - Python keeps the frames of calls in pieces of 16 KiB, and returns a piece to the system as soon as nothing is in it.
   Where a loop calls a function that happens to begin a piece, every turn asks the system for memory that has to be
-  zeroed: compiling took 5 to 12 % longer, by how deep the caller's calls were. One function that needs a large frame
+  zeroed: compiling took up to 12 % longer, by how deep the caller's calls were. One function that needs a large frame
   gets a piece of its own, which has room for all frames behind it.
 - Every so many new objects Python looks for cycles of dead ones. What a compiler makes stays alive until it is done:
   8 % of the time were spent on finding nothing.
