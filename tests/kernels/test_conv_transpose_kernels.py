@@ -88,6 +88,19 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     np.testing.assert_array_equal(cut, y)
 
 
+@pytest.mark.parametrize(("channels", "maps", "window"), [(13, 37, 4), (200, 5, 5), (7, 16, 2)])
+def test_many_weights_are_packed_as_few(monkeypatch, channels, maps, window):
+    """Compiled code reads the weights alone, and gives what NumPy gives: parts of sums, unfilled tiles, groups."""
+    w = np.random.default_rng(channels).standard_normal((2 * channels, maps, window, window)).astype(np.float32)
+    axes = (Axis(30, 15, Window(window, 2), 1), Axis(30, 15, Window(window, 2), 0))
+    cut = replace(phases_blocking.blocking(axes, channels, maps, 4), tile=0)
+    expected = phases_pack.pack(w, cut, 2)
+    monkeypatch.setattr(phases_pack, "MANY_ONCE", 0)
+    for at_end in (False, True):
+        with eager_threads():
+            np.testing.assert_array_equal(phases_pack.pack(beside_guard(w, at_end=at_end), cut, 2, 2), expected)
+
+
 @pytest.mark.parametrize(("begin", "large"), [(0, 4), (1, 2), (2, 9), (5, 3), (0, 0)])
 def test_points_are_cut_like_rows(begin, large):
     """One element per channel: the window of weights starts at `begin` and is extended by the bias alone."""

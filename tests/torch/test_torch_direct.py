@@ -19,6 +19,7 @@ GRADIENTS = [
     {"stride": 2},
     {"stride": 3, "groups": 2, "output_padding": 1},
     {"stride": 1, "size": 1},
+    {"stride": 2, "size": 1, "window": 4, "padding": 1, "groups": 2},
     {"stride": 2, "padding": 1},
     {"stride": 2, "dilation": 2, "groups": 2},
     {"stride": 1, "window": 3, "padding": 1},
