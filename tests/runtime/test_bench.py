@@ -113,10 +113,7 @@ def test_bench_command_asks_for_open_sizes(tmp_path):
     done = CliRunner().invoke(app, ["bench", str(path)])
 
     assert done.exit_code == 3
-    assert (
-        "expected sizes for h, w, got none. Give the input itself, or numbers such as --size h=64 --size w=64"
-        in done.stderr
-    )
+    assert "expected sizes for h, got none. Give the input itself, or numbers such as --size h=64 (" in done.stderr
 
 
 def test_random_feed_has_the_types_of_the_inputs():
