@@ -8,6 +8,7 @@ the next call that finds it there, or by `raise_pending`, which waits.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -15,7 +16,10 @@ import torch
 from unpool.errors import IndicesError
 
 _MOST = 1024
-_pending: deque["_Pending"] = deque(maxlen=_MOST)
+"""Verdicts on their way; a further one waits for the oldest, so that none is lost."""
+
+_pending: deque["_Pending"] = deque()
+_lock = Lock()
 
 
 @dataclass(frozen=True)
@@ -34,19 +38,19 @@ def judge(verdict: torch.Tensor, check: str, describe: Callable[[list[int]], Ind
         if error:
             raise error
     elif not verdict.is_cuda:
-        _pending.append(_Pending(verdict, None, describe))
+        _keep(_Pending(verdict, None, describe))
     elif not torch.cuda.is_current_stream_capturing():
         host = torch.empty(verdict.shape, dtype=verdict.dtype, pin_memory=True)
         host.copy_(verdict, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(verdict.device))
-        _pending.append(_Pending(host, event, describe))
+        _keep(_Pending(host, event, describe))
 
 
 def raise_known() -> None:
     """Raise the first error among the verdicts that have come, without waiting for others."""
-    while _pending and _has_come(_pending[0].event):
-        _raise(_pending.popleft())
+    while (first := _first_if(_has_come)) is not None:
+        _raise(first)
 
 
 def _has_come(event: Any) -> bool:
@@ -60,10 +64,29 @@ def raise_pending() -> None:
     Raises:
         IndicesError: an earlier call had an index outside its tensor.
     """
-    while _pending:
-        if _pending[0].event is not None:
-            _pending[0].event.synchronize()
-        _raise(_pending.popleft())
+    while (first := _first_if(lambda _: True)) is not None:
+        _wait_and_raise(first)
+
+
+def _keep(pending: _Pending) -> None:
+    """Put a verdict behind the others."""
+    with _lock:
+        oldest = _pending.popleft() if len(_pending) >= _MOST else None
+        _pending.append(pending)
+    if oldest is not None:
+        _wait_and_raise(oldest)
+
+
+def _first_if(is_due: Callable[[Any], bool]) -> _Pending | None:
+    """Take the oldest verdict, if there is one and its event is due; no other thread gets the same."""
+    with _lock:
+        return _pending.popleft() if _pending and is_due(_pending[0].event) else None
+
+
+def _wait_and_raise(pending: _Pending) -> None:
+    if pending.event is not None:
+        pending.event.synchronize()
+    _raise(pending)
 
 
 def _raise(pending: _Pending) -> None:

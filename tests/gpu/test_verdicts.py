@@ -1,0 +1,66 @@
+"""Errors that come late: none is lost, and none is raised twice."""
+
+import threading
+
+import pytest
+import torch
+
+from unpool.errors import IndicesError
+from unpool.execute.gpu import verdicts
+
+
+@pytest.fixture(autouse=True)
+def _none_pending():
+    verdicts._pending.clear()
+    yield
+    verdicts._pending.clear()
+
+
+def put(number):
+    """Judge a call later; its error says the number, and 0 is no error."""
+    verdicts.judge(torch.tensor([number]), "later", lambda found: IndicesError(str(found[0])) if found[0] else None)
+
+
+def test_errors_come_in_the_order_of_the_calls():
+    """Each is raised once, the first one first, and what was right is passed over."""
+    for number in (0, 1, 0, 2):
+        put(number)
+
+    for number in (1, 2):
+        with pytest.raises(IndicesError, match=rf"^{number}$"):
+            verdicts.raise_pending()
+    verdicts.raise_pending()
+
+
+def test_an_error_that_many_calls_follow_is_not_lost(monkeypatch):
+    """With as many verdicts on their way as are kept, the next call raises what the oldest says."""
+    monkeypatch.setattr(verdicts, "_MOST", 3)
+    for number in (7, 0, 0):
+        put(number)
+
+    with pytest.raises(IndicesError, match=r"^7$"):
+        put(0)
+    assert len(verdicts._pending) == 3
+
+
+def test_threads_share_the_errors():
+    """Threads that ask at the same time raise every error once."""
+    count, raised, lock = 400, [], threading.Lock()
+    for number in range(1, count + 1):
+        put(number)
+
+    def ask():
+        while verdicts._pending:
+            try:
+                verdicts.raise_known()
+            except IndicesError as error:
+                with lock:
+                    raised.append(int(str(error)))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(raised) == list(range(1, count + 1))
