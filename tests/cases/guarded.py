@@ -28,6 +28,7 @@ from unpool.execute import max_pool as pooling
 from unpool.execute import outputs
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose import phases_blocking, phases_pack
 from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
 from unpool.kernels.cpu.max_unpool import windows
 
@@ -81,7 +82,10 @@ def cases(count: int) -> list[tuple[str, Case]]:
     ]
     for number in range(few):
         found += [(f"{way} {number}", partial(grown, number, way)) for way in WAYS]
-        found += [(f"{work.__name__} {number}", partial(work, number)) for work in (judged, unpooled, in_planes, empty)]
+        found += [
+            (f"{work.__name__} {number}", partial(work, number))
+            for work in (judged, packed, unpooled, in_planes, empty)
+        ]
     return found
 
 
@@ -119,6 +123,20 @@ def judged(number: int) -> str | None:
     bounds = thresholds_of(w, axes, 1)
     found = [find_uneven(each, bounds, axes, 1, 1 + number % 2) for each in (kernel_cases.given(x, 0), x)]
     return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
+
+
+def packed(number: int) -> str | None:
+    """What is wrong with weights that compiled code brings into the order of tiles."""
+    rng = np.random.default_rng(number)
+    kind, group, channels, maps = FLOATS[number % 2 * 2], 1 + number % 3, *map(int, rng.integers(1, 20, 2))
+    axes = tuple(Axis(9 * 2 + size - 2, 9, Window(size, 2, 1), 0) for size in map(int, rng.integers(2, 6, 2)))
+    w = rng.standard_normal((group * channels, maps, *[axis.window.size for axis in axes])).astype(kind)
+    cut = phases_blocking.blocking(axes, channels, maps, w.itemsize)
+    right = phases_pack.pack(w, cut, group)
+    out, _ = kernel_cases.placed(np.full_like(right, 77), 0)
+    with eager_threads():
+        phases_pack.fill(out, kernel_cases.given(w, 0), cut, group, 1 + number % 2)
+    return None if out.tobytes() == right.tobytes() else f"packed {number}: {axes} {w.shape}"
 
 
 def drawn(number: int) -> tuple[np.ndarray, np.ndarray, int]:

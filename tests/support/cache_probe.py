@@ -17,7 +17,7 @@ from numba.core.dispatcher import Dispatcher
 import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu.conv_transpose import growth, rows
+from unpool.kernels.cpu.conv_transpose import growth, phases_pack, rows
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.max_unpool import per_plane
 from unpool.warmup import steps
@@ -51,7 +51,7 @@ def unpool_again() -> None:
 def deconvolve() -> None:
     """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
-    with patch.object(growth, "ways", lambda _: ("phases",)):
+    with patch.object(growth, "ways", lambda _: ("phases",)), patch.object(phases_pack, "MANY", 0):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     with patch.object(growth, "ways", lambda _: ("winograd",)):

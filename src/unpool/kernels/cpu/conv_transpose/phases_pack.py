@@ -75,13 +75,19 @@ def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_kept:
     """
     if w.size < (MANY_ONCE if is_kept else MANY):
         return _packed_by_numpy(w, cut, group)
+    about = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]
+    packed = np.empty(group * int(about["whole"]), w.dtype)
+    fill(packed, w, cut, group, threads)
+    return packed
+
+
+def fill(packed: Any, w: Any, cut: Blocking, group: int, threads: int | None) -> None:
+    """Write the packed weights in compiled code; the arguments are those of `pack`."""
     given, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
     about = given[0]
-    packed = np.empty(group * int(about["whole"]), w.dtype)
     jobs = group * -(-int(about["channels"]) // CHANNELS)
     launch = _launch(w.dtype, TILES[cut.tile][0], jobs, packed.size)
     launch.on((w, packed), threads, given, tiles, taps)
-    return packed
 
 
 @lru_cache(maxsize=64)
