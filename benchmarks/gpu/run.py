@@ -1,6 +1,7 @@
 """Every case by every engine that has it, on the GPU at hand; nothing is timed that has not been compared."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
@@ -42,18 +43,25 @@ def measure(cases: Iterable[GpuCase], device: Device, clock: Clock, place: str =
         DisagreementError: unpool's result is not that of PyTorch.
     """
     rng = np.random.default_rng(0)
-    torch.backends.cudnn.allow_tf32 = False  # float32 stays float32 for everyone
     for case in cases:
         given = tensors_of(case, rng, place)
-        for name, step in _agreeing(case, given).items():
-            torch.backends.cudnn.benchmark = ENGINES[name].searches
-            found = timed(step, clock)
+        with _cudnn(searches=False):
+            steps = _agreeing(case, given)
+        for name, step in steps.items():
+            with _cudnn(searches=ENGINES[name].searches):
+                found = timed(step, clock)
             call, engine = case.call, ENGINES[name]
             say(f"{case.path} {name}: {found.median * 1e6:.1f} µs")
             yield GpuRow(
                 call.operator, call.name, call.title, call.dtype, case.way, name, engine.release(), device.name,
                 found.median, found.p95, case.bytes, case.flops, datetime.now(UTC).date().isoformat(),
             )  # fmt: skip
+
+
+def _cudnn(*, searches: bool) -> AbstractContextManager[None]:
+    """Let cuDNN search for its best algorithm, or not; float32 stays float32 for everyone."""
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=searches, allow_tf32=False)
+    return flags
 
 
 def device_rows(device: Device) -> Sequence[GpuDeviceRow]:

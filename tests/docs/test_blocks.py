@@ -25,7 +25,7 @@ NOT_RUN = {
     "CONTRIBUTING.md": 4,
     "benchmarks/README.md": 1,
     "docs/clusters.md": 1,
-    "docs/gpu.md": 2,
+    "docs/gpu.md": 3,
     "docs/onnxruntime.md": 1,
     "docs/reliability.md": 1,
     "examples/coins/README.md": 1,
