@@ -537,10 +537,13 @@ def run_without(module: str, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("module", ["typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile"])
 def test_missing_run_extra_exits_4(here, module):
     """Without the run extra the command says what to install, on stderr, and exits 4."""
-    done = run_without(module, "--version")
+    done = run_without(module, "check", "model.onnx")
+    package = "pillow" if module == "PIL" else module
     assert done.returncode == UNSUPPORTED
     assert done.stdout == ""
-    assert done.stderr == f"error: the command unpool needs {module}. Run: pip install 'unpool[run]'\n"
+    assert done.stderr == (
+        f"error: the command unpool needs {package}. Run: pip install 'unpool[run]'. See unpool doctor\n"
+    )
 
 
 def test_missing_demo_extra_exits_4(here):

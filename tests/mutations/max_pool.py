@@ -9,8 +9,8 @@ SIZES = (
     Mutation(
         "3.1",
         "geometry.py",
-        "return room // window.stride + 1",
-        "return max(0, room // window.stride + 1)",
+        "return (large + plus) // by",
+        "return max(0, (large + plus) // by)",
         "a negative size becomes an empty output",
     ),
     Mutation(
@@ -31,15 +31,15 @@ SIZES = (
     Mutation(
         "3.2",
         "geometry.py",
-        "(large + begin - 1) // window.stride",
-        "(large + begin) // window.stride",
+        "return min(end + window.stride - 1, window.reach - 1)",
+        "return min(end + window.stride - 1, window.reach)",
         "a window may start at the first cell of the padding at the end",
     ),
     Mutation(
         "3.2",
         "geometry.py",
-        "min(-(-room // window.stride), (large + begin - 1) // window.stride)",
-        "-(-room // window.stride)",
+        "return min(end + window.stride - 1, window.reach - 1)",
+        "return end + window.stride - 1",
         "windows in the padding at the end stay",
     ),
     Mutation(

@@ -131,7 +131,7 @@ def test_random_feed_has_the_types_of_the_inputs():
         "c": ((), "bool"),
     }
     assert set(feed["b"]) <= {0, 1}
-    with pytest.raises(UnpoolError, match="axis 0, which has no name"):
+    with pytest.raises(UnpoolError, match="expected sizes with names or numbers, got one without"):
         random_feed([ValueInfo("a", [None], "tensor(float)")], {})
 
 
