@@ -134,6 +134,22 @@ def test_sizes_that_a_model_does_not_run(here, shape, says):
     fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
 
 
+def test_a_size_that_runs_is_found_beside_global_pooling(here):
+    """Where the geometry is not known, larger images are tried; a fault of the numbers is not put down to the size."""
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["g"]),
+        helper.make_node("Mul", ["x", "g"], ["m"]),
+        helper.make_node("AveragePool", ["m"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
+        helper.make_node("Resize", ["p", "", "scales"], ["u"], mode="nearest"),
+        helper.make_node("Concat", ["x", "u"], ["y"], axis=1),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, [1, 1, "H", "W"])], [("y", TensorProto.FLOAT, [1, 2, "h", "w"])]
+    model = save_model(here / "m.onnx", nodes, inputs, outputs, [("scales", np.float32([1, 1, 4, 4]))])
+    Image.fromarray(RNG.integers(0, 256, (7, 9), np.uint8)).save("a.png")
+    says = "a.png: the model runs on 8x12, got 7x9. Pad or enlarge it to that, nothing is resized here."
+    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
+
+
 def test_other_faults_keep_their_words(here):
     """A run that fails for another reason than the size says that reason."""
     nodes = [helper.make_node("Gather", ["x", "i"], ["y"], axis=1)]

@@ -1,21 +1,30 @@
 """Why a model cannot run on an image of some size: it is too small, or no multiple of what the model needs."""
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.model import sizes
+from unpool.errors import UnpoolError
 from unpool.runtime.tiles.overview import overview
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
+STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""Multiples of these are tried, in elements, where the geometry of a model is not known."""
+SECONDS = 10.0
+"""In all; a run that has begun is not broken off."""
+
 
 def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
     """What is wrong with the size of an image on which a run has failed.
 
-    This is read from the geometry of the graph, nothing runs.
+    This is read from the geometry of the graph. Where that is not known, as beside global pooling, somewhat larger
+    images of zeros are tried.
 
     Args:
         session: of the model.
@@ -23,11 +32,11 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
         layout: nchw or nhwc.
 
     Returns:
-        None where the size is not to blame, or where the geometry is not known.
+        None where the size is not to blame, or where no size is found that runs.
     """
     found = overview(session, {}, layout.upper())
     if found.smallest is None:
-        return None
+        return _tried(session, arrays, layout)
     rank = len(found.smallest) + 2
     image = next(arrays[name].shape for name, shape in found.shapes.items() if len(shape) == rank)
     given = image[2:] if layout == "nchw" else image[1:-1]
@@ -42,3 +51,42 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
         f"the model runs on {sizes(least)} and in steps of {sizes(steps)} above, got {sizes(given)}. "
         f"Pad it to {sizes(larger)} or cut it, nothing is resized here."
     )
+
+
+def _tried(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+    """A larger size that runs, where the given one does not run on zeros either."""
+    axes = slice(2, None) if layout == "nchw" else slice(1, -1)
+    given = next((array.shape[axes] for array in arrays.values() if array.ndim > 2), ())
+    if not given or _runs(session, _resized(arrays, axes, given, given)):
+        return None
+    end = time.monotonic() + SECONDS
+    for larger in dict.fromkeys(tuple(size + -size % step for size in given) for step in STEPS):
+        if time.monotonic() > end:
+            return None
+        if larger != given and _runs(session, _resized(arrays, axes, given, larger)):
+            return (
+                f"the model runs on {sizes(larger)}, got {sizes(given)}. Pad or enlarge it to that, "
+                "nothing is resized here."
+            )
+    return None
+
+
+def _resized(
+    arrays: Mapping[str, NDArray[Any]], axes: slice, given: tuple[int, ...], size: tuple[int, ...]
+) -> dict[str, NDArray[Any]]:
+    """The inputs with zeros of another size in place of those of the given one."""
+    made = dict(arrays)
+    for name, array in arrays.items():
+        if array.ndim > 2 and array.shape[axes] == given:
+            shape = list(array.shape)
+            shape[axes] = size
+            made[name] = np.zeros(shape, array.dtype)
+    return made
+
+
+def _runs(session: "InferenceSession", feed: dict[str, NDArray[Any]]) -> bool:
+    try:
+        session.run(None, feed)
+    except UnpoolError:
+        return False
+    return True
