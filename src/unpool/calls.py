@@ -55,13 +55,13 @@ def call(
     """
     try:
         try:
-            prepared = _known[how, dumps(values, 2), *map(_signature, inputs)]
+            prepared, arrays = _known[how, dumps(values, 2), *map(_signature, inputs)], inputs
         except (KeyError, ValueError, AttributeError, TypeError):
+            prepared = None  # and go on outside, so that an error does not show this one above it
+        if prepared is None:
             if inputs and is_on_gpu(inputs[0]):
                 return _call_on_gpu(how, values, inputs, threads, out, check)
             arrays, prepared = _prepare(how, values, inputs)
-        else:
-            arrays = inputs
         if threads is not None and (type(threads) is not int or threads < 1):
             check_threads(prepared.row, threads)
         if out is not None:

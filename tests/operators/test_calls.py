@@ -95,6 +95,13 @@ def test_failures_are_not_kept() -> None:
     assert not calls._known
 
 
+def test_an_error_stands_alone() -> None:
+    """A traceback shows what was wrong, not that the call was looked for among prepared ones."""
+    with pytest.raises(unpool.ShapeError) as caught:
+        unpool.max_pool(ramp(1, 1, 4, 4), kernel_shape=[6, 6])
+    assert caught.value.__context__ is None
+
+
 def test_few_are_kept() -> None:
     """What is remembered does not grow without end."""
     for size in range(calls.KEPT + 10):
