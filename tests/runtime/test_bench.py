@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -11,7 +12,8 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.bench import report
 from unpool.errors import UnpoolError
-from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
+from unpool.runtime.graph import load
+from unpool.runtime.measure.bench import ModelTimes, StepTime, _named, bench
 from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Effort, Timing, measure, summarize
 from unpool.runtime.session.session import FallbackWarning
@@ -133,6 +135,17 @@ def test_random_feed_has_the_types_of_the_inputs():
     assert set(feed["b"]) <= {0, 1}
     with pytest.raises(UnpoolError, match="expected sizes with names or numbers, got one without"):
         random_feed([ValueInfo("a", [None], "tensor(float)")], {})
+
+
+def test_a_model_too_large_for_a_message_is_timed_by_its_path(tmp_path, monkeypatch):
+    """Onnxruntime opens the file itself where weights of more than a message would have to become part of the model."""
+    path = tmp_path / "m.onnx"
+    model = models.model("m (float[64, 256] x) => (float[64, 256] y) {y = Add (x, w)}", w=models.random(64, 256))
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert isinstance(_named(str(path)), bytes)
+    monkeypatch.setattr(load, "MOST_STORED", 1000)
+
+    assert _named(str(path)) == str(path)
 
 
 def test_losses_and_differences_are_printed():

@@ -17,13 +17,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
-from unpool.runtime.graph.load import load
+from unpool.runtime.graph.load import load_for_command
 from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.serialized import is_too_large
+from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.runners.ort_options import OURS
 from unpool.runtime.runners.ort_piece import short
@@ -204,11 +205,11 @@ def _node_times(source: str | bytes, feed: Feed, runs: int, threads: int) -> dic
 
 def _named(path: str) -> str | bytes:
     """The model with our names for nodes that have none; its path where it is too large for bytes."""
-    model = load(path)
+    model = load_for_command(path)
+    if is_too_large(model) or any(folder_of(tensor) is not None for tensor in model.graph.initializer):
+        return path
     for node in model.graph.node:
         node.name = label(node)
-    if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
-        return path
     content: bytes = model.SerializeToString()
     return content
 
