@@ -1,6 +1,10 @@
 """Runs over files: the results of the whole, and after any end the bytes of a run that was never ended."""
 
+import os
 import shutil
+import signal
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +116,25 @@ def test_another_run_does_not_go_on(session, tmp_path):
         streams.run(session, feed, target, TILE, resume=True)
     journal.close()
     assert (part / "journal").read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_forked_process_keeps_no_run_from_going_on(session, tmp_path):
+    """A child that was forked while a journal was open has its file; once closed here, it is free."""
+    part = unfinished(session, tmp_path)
+    journal = Journal(part / "journal")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        journal.close()
+        Journal(part / "journal").close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_best_channels_are_written(session, tmp_path):

@@ -41,7 +41,7 @@ class Journal:
             if not is_settings(self.settings):
                 raise TypeError("no settings")
         except (ValueError, KeyError, TypeError) as error:
-            self._file.close()
+            self.close()
             raise FileError(
                 f"{path}: expected the journal of a run, could not read it. Remove {path.parent} to begin anew."
             ) from error
@@ -54,7 +54,8 @@ class Journal:
         self.finished[tile] = content
 
     def close(self) -> None:
-        """Let others open it."""
+        """Let others open it, also while a process that was forked meanwhile still has the file."""
+        _unlock(self._file)
         self._file.close()
 
 
@@ -91,3 +92,13 @@ def _lock(file: BinaryIO, path: Path) -> None:
         raise FileError(
             f"{path.parent}: expected a run that has ended, another process goes on with it. Wait."
         ) from error
+
+
+def _unlock(file: BinaryIO) -> None:
+    """Give the lock back; a copy of the file in another process would keep it beyond the end of this one."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return
+    if not file.closed:
+        fcntl.flock(file, fcntl.LOCK_UN)
