@@ -47,7 +47,7 @@ def _nothing(*_: object, **__: object) -> None:
     return None
 
 
-def _without_turning(graph: Any, _: object) -> Any:
+def _without_turning(graph: Any, *_: object) -> Any:
     return graph
 
 

@@ -25,7 +25,7 @@ def model(case: Case, given: Arrays) -> onnx.ModelProto:
     return layers.model(NETWORKS[case.name](layers, spatial))
 
 
-def by_unpool(case: Case, given: Arrays, threads: int) -> Callable[[], Any]:
+def by_unpool(case: Case, given: Arrays, threads: int, *, tune: bool = False) -> Callable[[], Any]:
     """A run of our session."""
-    session = unpool.InferenceSession(model(case, given).SerializeToString(), threads=threads)
+    session = unpool.InferenceSession(model(case, given).SerializeToString(), threads=threads, tune=tune)
     return lambda: session.run(None, dict(given))

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import worker
 from benchmarks.case import Case
-from benchmarks.engines import BY_NAME, UNPOOL
+from benchmarks.engines import BY_NAME, TUNED, UNPOOL
 from benchmarks.measure import SETTLE, say
 from benchmarks.pair import Side, process
 from benchmarks.tables import milliseconds
@@ -58,7 +58,7 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
         load: other processes that keep a core busy meanwhile.
     """
     sides = {UNPOOL: (UNPOOL, Side()), **{f"unpool without {one}": (UNPOOL, Side(without=one)) for one in without}}
-    sides |= {BY_NAME[name].title: (name, Side()) for name in ("onnxruntime", "openvino")}
+    sides |= {BY_NAME[name].title: (name, Side()) for name in (TUNED.name, "onnxruntime", "openvino")}
     found = []
     with ExitStack() as stack:
         pools = {who: stack.enter_context(process(side, threads, name)) for who, (name, side) in sides.items()}
@@ -77,12 +77,15 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
 
 
 def report(found: Sequence[Runs]) -> str:
-    """A table, network by network, and how much faster unpool is than the fastest peer."""
-    rows, gains = [], []
+    """A table, network by network, and how much faster unpool is than the fastest peer, untuned and tuned."""
+    rows: list[tuple[str, ...]] = []
+    gains: dict[str, list[float]] = {}
     for case in {one.case.path: one.case for one in found}.values():
         some = [one for one in found if one.case is case]
         best = min(one.median for one in some if not one.who.startswith(UNPOOL))
-        gains += [best / one.median for one in some if one.who == UNPOOL]
+        for one in some:
+            if one.who in (UNPOOL, TUNED.title):
+                gains.setdefault(one.who, []).append(best / one.median)
         rows += [
             (
                 f"{case.name} {case.title}",
@@ -96,7 +99,8 @@ def report(found: Sequence[Runs]) -> str:
             for one in some
         ]
     heads = ("network", "engine", "fastest, ms", "median, ms", "p95, ms", "p95 / median", "times the best peer")
-    return f"{table(heads, rows)}\nunpool against the best peer, geometric mean: {geometric_mean(gains):.2f}"
+    means = [f"{who} against the best peer, geometric mean: {geometric_mean(each):.2f}" for who, each in gains.items()]
+    return "\n".join([table(heads, rows), *means])
 
 
 def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[float]]:

@@ -42,7 +42,10 @@ ENGINES = (
     Engine("torch", "PyTorch", "benchmarks.engines.pytorch"),
     Engine("openvino", "OpenVINO", "benchmarks.engines.openvino_cpu"),
 )
-BY_NAME = {engine.name: engine for engine in ENGINES}
+TUNED = Engine("unpool_tuned", f"{UNPOOL}, tuned", "benchmarks.engines.unpool_tuned")
+"""Whole networks alone."""
+
+BY_NAME = {engine.name: engine for engine in (*ENGINES, TUNED)}
 
 
 @dataclass(frozen=True)

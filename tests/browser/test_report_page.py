@@ -4,8 +4,8 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.report.report import Wanted, report
+from unpool.runtime.session.random_inputs import random_feed
 
 WIDTHS = (390, 1280)
 

@@ -460,7 +460,8 @@ def test_steadiness_is_told():
     (dcgan,) = (case for case in STEADY if case.name == "DCGAN generator")
     found = steady([dcgan], ["workers wait awake"], threads=1, runs=1, load=1)
 
-    assert [one.who for one in found] == ["unpool", "unpool without workers wait awake", "onnxruntime", "OpenVINO"]
+    who = ["unpool", "unpool without workers wait awake", "unpool, tuned", "onnxruntime", "OpenVINO"]
+    assert [one.who for one in found] == who
     assert all(len(one.seconds) == TURN and 0 < one.median <= one.p95 for one in found)
     assert not multiprocessing.active_children()
 

@@ -14,8 +14,8 @@ from unpool.cli.bench import report
 from unpool.errors import UnpoolError
 from unpool.runtime.graph import load
 from unpool.runtime.measure.bench import ModelTimes, StepTime, _named, bench
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Effort, Timing, measure, summarize
+from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning
 from unpool.runtime.session.signature import ValueInfo
 

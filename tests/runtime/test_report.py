@@ -19,7 +19,6 @@ from unpool.cli.exits import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.measure.bench import ModelTimes, StepTime
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Timing
 from unpool.runtime.report import report as reporting
 from unpool.runtime.report.accuracy import Judge
@@ -27,6 +26,7 @@ from unpool.runtime.report.double import evaluate
 from unpool.runtime.report.pictures import CELL, MARK
 from unpool.runtime.report.report import Wanted
 from unpool.runtime.session.prepared import prepared
+from unpool.runtime.session.random_inputs import random_feed
 
 QUICK = Wanted(effort=None, accuracy=False)
 

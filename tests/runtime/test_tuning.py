@@ -12,6 +12,7 @@ from unpool.errors import UnpoolError
 from unpool.execute import tuning
 from unpool.kernels.cpu.machine import kept_results
 from unpool.kernels.cpu.machine.cache import _Files
+from unpool.runtime.session import fastest
 
 SHAPE, WINDOW, STRIDES = (1, 32, 7, 7), (32, 3, 4, 4), (2, 2)
 WAYS = ("direct", "winograd", "phases")
@@ -38,6 +39,7 @@ def clock(monkeypatch, tmp_path):
         return {way: times[way] for way in calls}
 
     monkeypatch.setattr(tuning, "timed", timed)
+    monkeypatch.setattr(fastest, "is_installed", lambda: False)  # only ways are to be chosen here
     monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
     return times, asked
 
@@ -98,11 +100,25 @@ def test_other_values_are_refused(tune):
 def test_slow_ways_get_one_turn(monkeypatch):
     """A way that takes twice as long is not timed again, so that a session is not held up by it."""
     seconds = {"near": iter([1.0, *[0.9] * 9]), "far": iter([2.5]), "best": iter([1.1, *[0.8] * 9])}
-    monkeypatch.setattr(tuning, "_seconds", lambda call: next(seconds[call()]))
+    monkeypatch.setattr(tuning, "_seconds", lambda call, settle: next(seconds[call()]))
 
     found = tuning.timed({name: lambda name=name: name for name in seconds})
 
     assert found == {"near": 0.9, "far": 2.5, "best": 0.8}
+
+
+def test_turns_end_when_the_time_is_up(monkeypatch):
+    """Every call has its first turn, and no other begins after so many seconds."""
+    counts = dict.fromkeys("ab", 0)
+
+    def turn(call, settle):
+        counts[call()] += 1
+        return 1.0
+
+    monkeypatch.setattr(tuning, "_seconds", turn)
+    tuning.timed({name: lambda name=name: name for name in counts}, seconds=0)
+
+    assert counts == {"a": 1, "b": 1}
 
 
 def test_results_of_another_machine_are_not_found(monkeypatch, tmp_path):

@@ -10,8 +10,8 @@ from unpool.cli.feeds import one_feed
 from unpool.cli.model import SessionOptions, open_session, slots
 from unpool.cli.upgrade import sizes_of
 from unpool.runtime.measure.bench import ModelTimes, StepTime, bench
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Effort, Timing
+from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.table import table
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")

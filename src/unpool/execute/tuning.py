@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -81,14 +82,12 @@ class Tuner:
         Raises:
             UnpoolError: shapes or types do not fit.
         """
-        from unpool.kernels.cpu.machine import kept_results
-
         cheapest = trial.prepared()
         ways = cheapest.possible_ways
         if len(ways) == 1:
             return trial.spec
         key = repr((trial.spec, trial.x_shape, trial.w.shape, trial.w.dtype.name, trial.threads))
-        found = kept_results.find(key)
+        found = known(key)
         if found is None:
             if self._left <= 0:
                 _log.info("tuning: %s goes by %s, untimed: the time is up.", name, cheapest.way)
@@ -97,36 +96,65 @@ class Tuner:
             times = timed({way: trial.call(way) for way in ways})
             self._left -= time.perf_counter() - start
             found = fastest(times, cheapest.way)
-            _log.info("tuning: %s goes by %s: %s.", name, found, _text(times))
-            kept_results.keep(key, found)
+            _log.info("tuning: %s goes by %s: %s.", name, found, text(times))
+            keep(key, found)
         return replace(trial.spec, way=found)
 
 
-def timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of each call at its fastest; they take turns, so that a slow moment of the machine hits all."""
+def known(key: str) -> Any:
+    """What was kept under a key on this machine; None where there is nothing."""
+    from unpool.kernels.cpu.machine import kept_results
+
+    return kept_results.find(key)
+
+
+def keep(key: str, found: object) -> None:
+    """Keep what was found beside the machine code, if that is possible."""
+    from unpool.kernels.cpu.machine import kept_results
+
+    kept_results.keep(key, found)
+
+
+def timed(
+    calls: Mapping[str, Callable[[], object]], seconds: float = math.inf, settle: float = 0.0
+) -> dict[str, float]:
+    """Seconds of each call at its fastest; they take turns, so that a slow moment of the machine hits all.
+
+    Args:
+        calls: by name; each is made once before, and has a turn, whatever time that takes.
+        seconds: after which no other turn begins.
+        settle: seconds before each turn, and a call in it that does not count: so threads of another call fall asleep,
+            and memory that it took from the caches comes back.
+    """
+    end = time.perf_counter() + seconds
     for call in calls.values():
         call()  # compiles, packs weights, takes memory
-    times = {name: _seconds(call) for name, call in calls.items()}
+    times = {name: _seconds(call, settle) for name, call in calls.items()}
     least = min(times.values())
     near = [name for name, each in times.items() if each <= FAR * least]
     for _ in range(TURNS - 1 if len(near) > 1 else 0):
+        if time.perf_counter() > end:
+            break
         for name in near:
-            times[name] = min(times[name], _seconds(calls[name]))
+            times[name] = min(times[name], _seconds(calls[name], settle))
     return times
 
 
-def fastest(times: Mapping[str, float], usual: str) -> str:
-    """The name of the least time; the usual one unless that is less by MARGIN.
+def fastest(times: Mapping[str, float], usual: str, margin: float = MARGIN) -> str:
+    """The name of the least time; the usual one unless that is less by a margin.
 
     >>> fastest({"phases": 1.0, "winograd": 0.99}, "phases"), fastest({"phases": 1.0, "winograd": 0.9}, "phases")
     ('phases', 'winograd')
     """
     best = min(times, key=lambda name: times[name])
-    return best if times[best] < times[usual] * (1 - MARGIN) else usual
+    return best if times[best] < times[usual] * (1 - margin) else usual
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def _seconds(call: Callable[[], object], settle: float) -> float:
     """Of the fastest call in a turn."""
+    if settle:
+        time.sleep(settle)
+        call()
     least, begin = math.inf, time.perf_counter()
     end = begin
     while end - begin < TURN:
@@ -137,5 +165,6 @@ def _seconds(call: Callable[[], object]) -> float:
     return least
 
 
-def _text(times: Mapping[str, float]) -> str:
+def text(times: Mapping[str, float]) -> str:
+    """The times for people, the shortest first."""
     return ", ".join(f"{name} {each * 1e3:.3g} ms" for name, each in sorted(times.items(), key=lambda one: one[1]))

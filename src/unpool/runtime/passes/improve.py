@@ -15,7 +15,7 @@ from unpool.runtime.passes.raising import raise_all
 
 
 def improve(
-    graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns: Collection[int]
+    graph: Graph, types: Types, meaning: Meaning, *, raises: bool, turns: Collection[int], fuses: bool = True
 ) -> tuple[Graph, Types]:
     """The graph after all passes, pruned, and what is known of its values.
 
@@ -25,6 +25,7 @@ def improve(
         meaning: how the three operators are read.
         raises: whether decomposed unpoolings become MaxUnpool again.
         turns: over how many spatial axes a Conv may become a ConvTranspose.
+        fuses: whether activations become part of the ConvTranspose before them.
 
     Raises:
         UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
@@ -34,5 +35,6 @@ def improve(
     node_contract.check_types(graph, types, meaning)
     if turns:
         graph = as_conv_transpose(graph, types, turns)
-    graph = prune(fuse(fold(graph), types))
+    folded = fold(graph)
+    graph = prune(fuse(folded, types) if fuses else folded)
     return graph, types | stated_types(graph)

@@ -35,11 +35,16 @@ def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str])
         UnfitError: it says why.
     """
     for position in step.nodes:
-        _require_operator(graph.nodes[position], graph, counted)
-        _require_types(graph.nodes[position], types, counted)
+        require_node(graph.nodes[position], graph, types, counted)
     made = {name for position in step.nodes for name in writes(graph.nodes[position])}
     if made <= counted:
         raise UnfitError("it computes sizes only")
+
+
+def require_node(node: onnx.NodeProto, graph: Graph, types: Types, counted: frozenset[str]) -> None:
+    """Refuse a node that OpenVINO may compute otherwise than it is written; arguments and error as of `require_fit`."""
+    _require_operator(node, graph, counted)
+    _require_types(node, types, counted)
 
 
 def _require_operator(node: onnx.NodeProto, graph: Graph, counted: frozenset[str]) -> None:
@@ -112,6 +117,18 @@ def _windows(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001  as eve
     return ""
 
 
+def _grown(node: onnx.NodeProto, graph: Graph) -> str:
+    """OpenVINO reads some attributes otherwise, and takes weights that change with every run."""
+    given = attributes(node)
+    if given.get("auto_pad", b"NOTSET") != b"NOTSET" or given.get("output_shape"):
+        return "pads are computed otherwise with auto_pad and output_shape"
+    if any(size > 1 for size in given.get("dilations", ())):
+        return "its windows are dilated"
+    if not graph.constants.keys() >= set(filter(None, node.input[1:])):
+        return "its weights are fed"
+    return "it has more than three spatial axes" if len(graph.constants[node.input[1]].dims) > _MOST_AXES else ""
+
+
 def _resize(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
     """OpenVINO ignores some attributes, and rounds ties of computed scales in its own way."""
     given = attributes(node)
@@ -144,6 +161,7 @@ _READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _COUNTS = tuple(map(np.dtype, ("int32", "int64")))
 _LIMIT = 2**31
 _MOST_ELEMENTS = 64
+_MOST_AXES = 5
 _COUNT = {"Shape", "Size", "ArgMax", "ArgMin"}
 _MOVES = {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Flatten", "Transpose", "Expand"}
 _COMBINE = {"Add", "Sub", "Mul", "Div", "Concat", "Cast", "Floor", "Ceil", "Max", "Min", "ConstantOfShape", "Where"}
@@ -153,9 +171,10 @@ _SOFTMAX_OF_SEVERAL_AXES = 11
 OPERATORS = frozenset(
     (
         "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu",
-        "Clip", "Concat", "ConstantOfShape", "Conv", "Cos", "DepthToSpace", "Div", "Dropout", "Elu", "Equal", "Erf",
-        "Exp", "Expand", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
-        "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+        "Clip", "Concat", "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "DepthToSpace", "Div", "Dropout", "Elu",
+        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "GlobalAveragePool",
+        "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax",
+        "Identity",
         "InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log",
         "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max", "MaxPool", "Mean", "MeanVarianceNormalization",
         "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal",
@@ -169,6 +188,7 @@ OPERATORS = frozenset(
 
 _RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _windows),
+    "ConvTranspose": _grown,
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax),
     "Pad": _pad,
     "Resize": _resize,

@@ -20,12 +20,12 @@ from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.bench import ModelTimes, bench
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.measure.timing import Effort
 from unpool.runtime.report.contents import Contents
 from unpool.runtime.report.page import page
 from unpool.runtime.report.summary import opsets, summary
 from unpool.runtime.report.watching import Feed, Seen
+from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 USUAL_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)

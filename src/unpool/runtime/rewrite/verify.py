@@ -11,8 +11,8 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import is_ours, with_inner
-from unpool.runtime.measure.random_inputs import random_feed
 from unpool.runtime.session.loaded import LoadedModel, load_as_session
+from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
 SIZES = (32, 48, 96, 224, 36, 40, 34, 33, 13, 5, 2, 1)

@@ -1,18 +1,16 @@
 """Loads every step of a plan, and gives the nodes that onnxruntime refuses to onnx's ReferenceEvaluator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ModelError, UnpoolError
 from unpool.execute import own_weights
-from unpool.execute.tuning import Trial, Tuner
+from unpool.execute.tuning import Trial
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import type_names
@@ -23,7 +21,7 @@ from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types, dtype, sizes
 from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
 from unpool.runtime.graph.without_weights import without_weights
-from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
+from unpool.runtime.passes.conv_as_transpose import before_choices
 from unpool.runtime.passes.improve import improve
 from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
 from unpool.runtime.plan.certain_sizes import certain
@@ -35,62 +33,19 @@ from unpool.runtime.runners.loaded_plan import LoadedPlan, LoadedStep
 from unpool.runtime.runners.openvino_loader import OpenVinoLoader
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.runners.ort_given import FOLDER
-from unpool.runtime.runners.ort_options import PieceOptions, Providers
+from unpool.runtime.runners.ort_options import PieceOptions
 from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError
 from unpool.runtime.runners.ort_weights import are_too_many, ort_values, without_data
 from unpool.runtime.runners.reference_piece import ReferencePiece
+from unpool.runtime.runners.settings import Settings
 from unpool.runtime.runners.unpool_step import UnpoolStep
-
-if TYPE_CHECKING:
-    from unpool.runtime.runners.cuda_memory import CudaMemory
 
 MOST_POOLS = 64
 """Pieces with threads of their own; further ones run in the caller's, for threads are no endless supply."""
 
 SLOW_BODIES = "unpool does not run the bodies of this operator"
 
-RANKS_BESIDE_OPENVINO = (2,)
-
 AS_RAISED = Meaning("spec", "output")  # a ScatterND counts in its output, however the model is read
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What every step is loaded with.
-
-    Attributes:
-        meaning: of the operators of ours.
-        threads: at most so many; None for all cores.
-        options: of pieces of onnxruntime.
-        one_thread: of further ones.
-        providers: of either.
-        openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
-        raises: whether decomposed unpoolings become MaxUnpool again.
-        tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
-        cuda: the memory in which values stay; None where they are arrays of the host.
-    """
-
-    meaning: Meaning
-    threads: int | None
-    options: PieceOptions
-    one_thread: PieceOptions
-    providers: Providers
-    openvino: Mapping[str, str] | None = None
-    raises: bool = True
-    tuner: Tuner | None = None
-    cuda: "CudaMemory | None" = None
-
-    @property
-    def turns(self) -> tuple[int, ...]:
-        """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
-
-        Not over three beside OpenVINO, which does not copy its input for every tap as onnxruntime does; and not where
-        onnxruntime has CUDA, whose convolutions are fast.
-        """
-        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if self.options.graph_optimization_level != highest or self.meaning.exact or self.providers.cuda is not None:
-            return ()
-        return RANKS if self.openvino is None else RANKS_BESIDE_OPENVINO
 
 
 class Shared:
@@ -142,15 +97,30 @@ class _Assembly:
         self._types = types
         self._settings = settings
         self._shared = shared
-        self._constants = _our_constants(graph, shared)
-        self._specs = {position: self._spec(node) for position, node in enumerate(graph.nodes) if is_ours(node)}
         self._known = certain(graph, types)
-        self._loaded: dict[Step, LoadedStep] = {}
-        self._refused: dict[int, str] = {}
         asked = settings.openvino
         self._openvino = None if asked is None else OpenVinoLoader(graph, asked, settings.options, settings.providers)
+        self._constants: dict[str, AnyArray] = {}
+        self._specs: dict[int, Spec] = {}
+        self._take(position for position in range(len(graph.nodes)) if not self._is_delegated(position))
+        self._loaded: dict[Step, LoadedStep] = {}
+        self._refused: dict[int, str] = {}
         self._inner: dict[int, dict[str, LoadedPlan]] = {}
         self._choosing = before_choices(graph) if any(map(has_our_bodies, graph.nodes)) else set()
+
+    def _is_delegated(self, position: int) -> bool:
+        """Whether OpenVINO is asked to compute a node of ours."""
+        node = self._graph.nodes[position]
+        if self._openvino is None or not self._settings.delegates or node.op_type != "ConvTranspose":
+            return False
+        return is_ours(node) and self._openvino.takes(position, self._known)
+
+    def _take(self, positions: Iterable[int]) -> None:
+        """Have unpool compute the nodes of ours among these."""
+        nodes = {position: self._graph.nodes[position] for position in positions}
+        ours = {position: node for position, node in nodes.items() if is_ours(node)}
+        self._constants |= _our_constants(self._graph, ours.values(), self._shared)
+        self._specs |= {position: self._spec(node) for position, node in ours.items()}
 
     def _spec(self, node: onnx.NodeProto) -> Spec:
         """The spec of a node of ours; with the fastest way, where that is asked for and shapes are known."""
@@ -243,9 +213,8 @@ class _Assembly:
         loaded: dict[str, LoadedBody] = {}
         self._inner[position] = {}
         for body in bodies_of(self._graph, node, self._known, meaning, is_chosen_from=is_chosen_from):
-            graph, types = improve(
-                body.graph, body.types, meaning, raises=self._settings.raises, turns=self._settings.turns
-            )
+            how = self._settings
+            graph, types = improve(body.graph, body.types, meaning, raises=how.raises, turns=how.turns, fuses=how.fuses)
             plan = _Assembly(graph, types, replace(self._settings, cuda=None), self._shared).loaded_plan()
             self._inner[position][body.name] = plan
             loaded[body.name] = LoadedBody(body, graph, plan)
@@ -280,6 +249,10 @@ class _Assembly:
             return
         is_early = self._shared.pools < MOST_POOLS
         if self._load_openvino(step, is_early=is_early):
+            return
+        delegated = [one for one in step.nodes if is_ours(self._graph.nodes[one]) and one not in self._specs]
+        if delegated:
+            self._take(delegated)
             return
         try:
             piece = self._onnxruntime(step, self._settings.options if is_early else self._settings.one_thread)
@@ -368,9 +341,8 @@ def _spec(graph: Graph, node: onnx.NodeProto, meaning: Meaning) -> Spec:
     return replace(spec, activation=graph.activations[name]) if name in graph.activations else spec
 
 
-def _our_constants(graph: Graph, shared: Shared) -> dict[str, AnyArray]:
+def _our_constants(graph: Graph, ours: Collection[onnx.NodeProto], shared: Shared) -> dict[str, AnyArray]:
     """The constants that our nodes read, as arrays that cannot change; those of weights keep their packed forms."""
-    ours = [node for node in graph.nodes if is_ours(node)]
     weights = {node.input[1] for node in ours if node.op_type == "ConvTranspose"}
     names = {name for node in ours for name in node.input}
     found = {

@@ -10,7 +10,7 @@ from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import with_data
-from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit
+from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
 from unpool.runtime.plan.pieces import at_oldest_opset, cut
 from unpool.runtime.plan.plan import Step
 from unpool.runtime.runners.openvino_device import properties
@@ -42,6 +42,14 @@ class OpenVinoLoader:
         self._optimises = options.graph_optimization_level != _LOWEST
         self._counts = counts(graph)
         self.unfit: dict[Step, str] = {}
+
+    def takes(self, position: int, types: Types) -> bool:
+        """Whether OpenVINO computes a node as it is written, as far as is known before a piece is cut."""
+        try:
+            require_node(self._graph.nodes[position], self._graph, types, self._counts)
+        except UnfitError:
+            return False
+        return bool(self._optimises)
 
     def load(self, step: Step, types: Types, where: str, *, has_threads: bool) -> OpenVinoPiece | None:
         """The piece; None where onnxruntime is to run it.

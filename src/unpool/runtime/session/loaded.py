@@ -28,13 +28,14 @@ from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.plan.lines import HOST
 from unpool.runtime.plan.plan import Plan, Step
-from unpool.runtime.runners.assemble import Settings, assemble
+from unpool.runtime.runners.assemble import assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.runners.ort_options import piece_options
 from unpool.runtime.runners.ort_piece import OrtPiece
 from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.schedule import ScheduledStep, Schedules
+from unpool.runtime.runners.settings import Settings
 from unpool.runtime.runners.stopping import require_run_options
 from unpool.runtime.runners.unpool_step import UnpoolStep
 from unpool.runtime.session.metadata import metadata_of
@@ -252,7 +253,7 @@ def prepare(model: onnx.ModelProto, settings: Settings) -> tuple[Graph, Types]:
     graph = lift_constants(graph_of(lift_opset(inline(model), meaning)))
     node_contract.check_nodes(graph.nodes, graph.opsets, meaning)
     types = infer(graph, meaning).types
-    return improve(graph, types, meaning, raises=settings.raises, turns=settings.turns)
+    return improve(graph, types, meaning, raises=settings.raises, turns=settings.turns, fuses=settings.fuses)
 
 
 def _constant_outputs(graph: Graph) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_inner
 from unpool.runtime.graph.weight_files import folder_of, with_data
-from unpool.runtime.runners.assemble import Settings
 from unpool.runtime.runners.cuda_choice import cuda_memory
 from unpool.runtime.runners.ort_config import VARIABLE, configured, is_asked_for
 from unpool.runtime.runners.ort_copies import copied, entry
@@ -23,6 +22,7 @@ from unpool.runtime.runners.ort_format import in_onnx
 from unpool.runtime.runners.ort_given import FOLDER, Given, given, put
 from unpool.runtime.runners.ort_options import PieceOptions, piece_options, thread_budget
 from unpool.runtime.runners.ort_traces import PieceTraces
+from unpool.runtime.runners.settings import Settings
 from unpool.runtime.session.told import Told
 
 _BUILT_IN = (
@@ -83,6 +83,7 @@ def brought(told: Told) -> Brought:
         providers.of_onnxruntime,
         openvino=providers.openvino,
         tuner=Tuner(told.tuning) if told.tuning and cuda is None else None,
+        delegates=bool(told.delegates),
         cuda=cuda,
     )
     return Brought(model, options, settings)

@@ -49,8 +49,10 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
 
         tune: whether the ways to compute each ConvTranspose are timed and the fastest one is taken, rather than the one
-            that should be: for 30 seconds at most, or as many as are given. What was found is kept beside the
-            machine code, for later sessions with `tune`. Other ways round differently; nodes with open sizes stay.
+            that should be; and, where OpenVINO is installed and no options are given, whether the pieces, or the pieces
+            and every ConvTranspose, are faster there. For 30 seconds at most, or as many as are given, and some more
+            for what has begun. What was found is kept beside the machine code, for later sessions with `tune`. Other
+            ways round differently. Nodes with open sizes stay, and so does a model with open inputs.
 
     Raises:
         MissingFileError: no such file.
@@ -119,7 +121,9 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         Raises:
             UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
         """
-        self._open(replace(self._told, providers=_providers(providers, provider_options, falls_back=False)))
+        self._open(
+            replace(self._told, providers=_providers(providers, provider_options, falls_back=False), delegates=None)
+        )
 
     def enable_fallback(self) -> None:
         """Let pieces whose provider fails in a run change to the CPU."""
@@ -241,7 +245,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
     def _open(self, told: Told) -> None:
         """Load the model; the session stays as it was if that fails."""
         try:
-            model, options, profile = opened(told)
+            told, model, options, profile = opened(told)
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
         source = lasting(told.source)

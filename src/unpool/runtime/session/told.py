@@ -28,7 +28,9 @@ class Told:
         threads: at most so many; None for all cores.
         reads_config: whether options in the model count; None where the environment decides.
         disabled_optimizers: names of onnxruntime's.
-        tuning: seconds for which ways are timed at most; 0 for not at all.
+        tuning: seconds for which runners and ways are timed at most; 0 for not at all.
+        delegates: whether OpenVINO computes ConvTranspose too, where it gets pieces; None where tuning may decide who
+            runs the model.
     """
 
     source: ModelSource
@@ -39,6 +41,7 @@ class Told:
     reads_config: bool | None
     disabled_optimizers: frozenset[str]
     tuning: float = 0.0
+    delegates: bool | None = None
 
     @property
     def all_providers(self) -> Providers:
@@ -50,7 +53,8 @@ class Told:
         """Whether unpool may compute a Conv."""
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         level = highest if self.options is None else self.options.graph_optimization_level
-        return bool(level == highest) and not self.meaning.exact and self.all_providers.cuda is None
+        others = self.all_providers.cuda is not None or self.all_providers.openvino is not None
+        return bool(level == highest) and not self.meaning.exact and not others
 
 
 def lasting(source: ModelSource) -> ModelSource:

@@ -1,0 +1,288 @@
+"""A session that is tuned takes the runners that were the fastest in a trial: onnxruntime's pieces, or OpenVINO's."""
+
+import logging
+import pickle
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests import oracle
+from tests.support import models
+from unpool.execute import tuning
+from unpool.kernels.cpu.machine import kept_results
+from unpool.kernels.cpu.machine.cache import _Files
+from unpool.runtime.runners.openvino_piece import OpenVinoPiece
+from unpool.runtime.session import fastest
+from unpool.runtime.session.fastest import PIECES, USUAL, WHOLE
+
+CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
+X = models.random(1, 3, 8, 8)
+W, V = models.random(3, 4, 3, 3, seed=1), models.random(4, 5, 4, 4, seed=2)
+EXPECTED = {
+    USUAL: {"Conv": "onnxruntime", "Relu": "onnxruntime", "ConvTranspose": "unpool", "Abs": "onnxruntime"},
+    PIECES: {"Conv": "openvino", "Relu": "openvino", "ConvTranspose": "unpool", "Abs": "openvino"},
+    WHOLE: dict.fromkeys(("Conv", "Relu", "ConvTranspose", "Abs"), "openvino"),
+}
+
+
+def network(size="1, 3, 8, 8", grow="strides = [2, 2], pads = [1, 1, 1, 1]", w="w"):
+    """A Conv, and a ConvTranspose between activations."""
+    return models.model(
+        f"""net (float[{size}] x{", float[4, 5, 4, 4] fed" if w == "fed" else ""}) => (float y) {{
+            a = Conv (x, k) b = Relu (a) c = ConvTranspose <{grow}> (b, {w}) y = Abs (c) }}""",
+        k=W.transpose(1, 0, 2, 3).copy(),
+        w=V,
+    )
+
+
+def runners(session):
+    """Who runs each node, by the operator; what has no other place than between others is left out."""
+    return {record.operator: record.runner for record in session.plan if record.operator in EXPECTED[WHOLE]}
+
+
+@pytest.fixture
+def clock(monkeypatch, tmp_path):
+    """Says which runners are fast, whatever the machine does, and counts trials; nothing is kept yet."""
+    times = dict.fromkeys((USUAL, PIECES, WHOLE), 1.0)
+    asked: list[tuple[str, ...]] = []
+
+    def timed(calls, *_):
+        if USUAL in calls:
+            asked.append(tuple(calls))
+        return {name: times.get(name, 1.0) for name in calls}
+
+    monkeypatch.setattr(tuning, "timed", timed)
+    monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
+    return times, asked
+
+
+@pytest.mark.parametrize("name", [USUAL, PIECES, WHOLE])
+def test_the_fastest_runners_are_taken(clock, name):
+    """The plan and the providers say which ones, and results are those of the usual ones but for rounding."""
+    times, asked = clock
+    times[name] = 0.9
+
+    session = unpool.InferenceSession(network(), tune=True)
+
+    assert asked == [(USUAL, PIECES, WHOLE)]
+    assert runners(session) == EXPECTED[name]
+    assert (OPENVINO in session.get_providers()) == (name != USUAL)
+    usual = unpool.InferenceSession(network()).run(None, {"x": X})[0]
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], usual, rtol=0, atol=2e-5)
+
+
+def test_little_is_not_worth_a_change(clock):
+    """Runners that are faster by 2 % are not taken."""
+    clock[0][WHOLE] = 0.98
+
+    assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[USUAL]
+
+
+def test_later_sessions_find_what_was_found(clock, tmp_path):
+    """It is kept for the same file, for other threads it is found out anew, and untuned sessions have no part in it."""
+    clock[0][WHOLE] = 0.5
+    path = tmp_path / "net.onnx"
+    path.write_bytes(network().SerializeToString())
+    unpool.InferenceSession(path, tune=True)
+
+    assert runners(unpool.InferenceSession(path, tune=1e-9)) == EXPECTED[WHOLE]
+    assert runners(unpool.InferenceSession(path)) == EXPECTED[USUAL]
+    assert len(clock[1]) == 1
+    unpool.InferenceSession(path, tune=True, threads=1)
+    assert len(clock[1]) == 2
+
+
+def test_a_tuned_session_can_be_pickled(clock):
+    """In another process it has the same runners, without a trial."""
+    clock[0][WHOLE] = 0.5
+    session = pickle.loads(pickle.dumps(unpool.InferenceSession(network(), tune=True)))
+
+    assert runners(session) == EXPECTED[WHOLE]
+    assert len(clock[1]) == 1
+
+
+def test_providers_that_are_set_later_count(clock):
+    """`set_providers` ends what a trial chose."""
+    clock[0][WHOLE] = 0.5
+    session = unpool.InferenceSession(network(), tune=True)
+    session.set_providers([CPU])
+
+    assert runners(session) == EXPECTED[USUAL]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"tune": 0},
+        {"tune": True, "exact": True},
+        {"tune": True, "providers": [CPU]},
+        {"tune": True, "sess_options": onnxruntime.SessionOptions()},
+    ],
+    ids=["untuned", "no time", "exact", "other providers", "options"],
+)
+def test_nothing_is_timed_that_is_not_asked_for(clock, words):
+    """Untuned, exact, for other providers or with options, the usual runners stay."""
+    session = unpool.InferenceSession(network(), **words)
+
+    assert "openvino" not in {record.runner for record in session.plan}
+    assert clock[1] == []
+
+
+def test_pieces_that_a_caller_gave_to_openvino_stay_there(clock):
+    """Then the trial is only about ConvTranspose."""
+    clock[0][WHOLE] = 0.5
+    session = unpool.InferenceSession(network(), tune=True, providers=[OPENVINO, CPU])
+
+    assert clock[1] == [(USUAL, WHOLE)]
+    assert runners(session) == EXPECTED[WHOLE]
+
+
+def test_without_openvino_nothing_is_timed(clock, monkeypatch):
+    """The package may be missing."""
+    monkeypatch.setattr(fastest, "is_installed", lambda: False)
+
+    assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[USUAL]
+    assert clock[1] == []
+
+
+@pytest.mark.parametrize("size", ["1, 3, h, w", "n, 3, 8, 8"])
+def test_a_model_with_open_inputs_stays(clock, caplog, size):
+    """There are no inputs to time it on, and the log says so."""
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        session = unpool.InferenceSession(network(size), tune=True)
+
+    assert runners(session) == EXPECTED[USUAL]
+    assert clock[1] == []
+    assert "the usual runners stay, untimed" in caplog.text
+
+
+def test_other_results_are_left_out(clock, monkeypatch, caplog):
+    """Runners that compute something else are not taken, however fast they are."""
+    clock[0].update({PIECES: 0.5, WHOLE: 0.5})
+    run = OpenVinoPiece.run
+    monkeypatch.setattr(OpenVinoPiece, "run", lambda *given: [made + 1 for made in run(*given)])
+
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        session = unpool.InferenceSession(network(), tune=True)
+
+    assert runners(session) == EXPECTED[USUAL]
+    assert "gives other results" in caplog.text
+
+
+def test_runners_that_fail_are_left_out(clock, monkeypatch, caplog):
+    """An error while another one loads or runs is no error of the session."""
+    clock[0].update({PIECES: 0.5, WHOLE: 0.5})
+
+    def fail(*_):
+        raise unpool.UnpoolError("no")
+
+    monkeypatch.setattr(OpenVinoPiece, "run", fail)
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        session = unpool.InferenceSession(network(), tune=True)
+
+    assert runners(session) == EXPECTED[USUAL]
+    assert "fails: no" in caplog.text
+
+
+def test_a_run_that_takes_too_long_is_not_repeated(clock, monkeypatch, caplog):
+    """Where a trial does not fit into the time that is left, the usual runners stay after one run."""
+    monkeypatch.setattr(fastest, "RUNS", 10**9)
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        session = unpool.InferenceSession(network(), tune=True)
+
+    assert runners(session) == EXPECTED[USUAL]
+    assert clock[1] == []
+    assert "a run takes too long" in caplog.text
+
+
+ATTRIBUTES = [
+    {"strides": [2, 2]},
+    {"strides": [2, 3], "pads": [1, 0, 2, 1]},
+    {"strides": [3, 3], "output_padding": [2, 1]},
+    {"strides": [2, 2], "pads": [3, 3, 3, 3]},
+    {"kernel_shape": [4, 4]},
+    {"strides": [2, 2], "group": 2},
+]
+
+
+@pytest.mark.parametrize("given", ATTRIBUTES, ids=str)
+def test_openvino_grows_as_the_standard_says(clock, given):
+    """Strides, pads, output_padding and groups: the result is the oracle's."""
+    clock[0][WHOLE] = 0.5
+    w, b = models.random(4, 6 // given.get("group", 1), 4, 4, seed=3), models.random(6, seed=4)
+    text = ", ".join(f"{name} = {value}" for name, value in given.items())
+    body = f"r = Relu (x) y = ConvTranspose <{text}> (r, w, b)"
+    x = models.random(2, 4, 5, 6, seed=5)
+
+    session = unpool.InferenceSession(
+        models.model(f"net (float[2, 4, 5, 6] x) => (float y) {{ {body} }}", w=w, b=b), tune=True
+    )
+
+    assert {record.runner for record in session.plan} == {"openvino"}
+    expected = oracle.conv_transpose(np.maximum(x, 0), w, b, **given)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", [(9,), (4, 5, 3)], ids=["one axis", "three axes"])
+def test_openvino_grows_over_any_axes(clock, size):
+    """Over one axis and over three, too."""
+    clock[0][WHOLE] = 0.5
+    x, w = models.random(1, 4, *size), models.random(4, 3, *[3] * len(size), seed=3)
+    body = f"r = Relu (x) y = ConvTranspose <strides = {[2] * len(size)}> (r, w)"
+    shape = ", ".join(map(str, x.shape))
+
+    session = unpool.InferenceSession(models.model(f"net (float[{shape}] x) => (float y) {{ {body} }}", w=w), tune=True)
+
+    assert {record.runner for record in session.plan} == {"openvino"}
+    expected = oracle.conv_transpose(np.maximum(x, 0), w, strides=[2] * len(size))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"grow": 'strides = [2, 2], auto_pad = "SAME_UPPER"'},
+        {"grow": "strides = [2, 2], output_shape = [18, 18]"},
+        {"grow": "strides = [2, 2], dilations = [2, 2]"},
+        {"w": "fed"},
+    ],
+    ids=str,
+)
+def test_what_openvino_may_read_otherwise_stays(clock, words):
+    """A ConvTranspose with computed pads, gaps in its windows or weights that are fed is unpool's, beside OpenVINO."""
+    clock[0][WHOLE] = 0.5
+    fed = {"fed": V} if "w" in words else {}
+
+    session = unpool.InferenceSession(network(**words), tune=True)
+
+    assert runners(session) == EXPECTED[PIECES]
+    usual = unpool.InferenceSession(network(**words)).run(None, {"x": X, **fed})[0]
+    np.testing.assert_allclose(session.run(None, {"x": X, **fed})[0], usual, rtol=0, atol=2e-5)
+
+
+def test_what_openvino_refuses_with_its_neighbours_comes_back(clock):
+    """A ConvTranspose in a piece that OpenVINO does not take is unpool's again, and never onnxruntime's."""
+    clock[0][WHOLE] = 0.5
+    made = models.model(
+        """net (float[1, 3, 8, 8] x) => (float y) {
+            a = Conv (x, k) b = Relu (a) c = ConvTranspose (b, w) d = Trilu (c) y = Abs (d) }""",
+        k=W.transpose(1, 0, 2, 3).copy(),
+        w=V,
+    )
+
+    session = unpool.InferenceSession(made, tune=True)
+
+    assert runners(session) == {**EXPECTED[USUAL], "Conv": "openvino", "Relu": "openvino"}
+    usual = unpool.InferenceSession(made).run(None, {"x": X})[0]
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], usual, rtol=0, atol=2e-5)
+
+
+def test_a_trial_in_fact():
+    """With the real clock some runners are taken, and the second session has the same ones."""
+    first, second = (unpool.InferenceSession(network(), tune=5) for _ in range(2))
+
+    assert runners(first) in EXPECTED.values()
+    np.testing.assert_allclose(first.run(None, {"x": X})[0], second.run(None, {"x": X})[0], rtol=0, atol=2e-5)
