@@ -16,7 +16,7 @@ from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
-from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, Record, Row, merged, read, write
+from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, Record, Row, SteadyRow, merged, read, write
 from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
@@ -76,7 +76,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     check = commands.add_parser("check", help="hold the results against the goals")
     for command in (measure, pair, rent, steady, timeline, choices, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
-    for command in (measure, gpu, report, check):
+    for command in (measure, steady, gpu, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -129,9 +129,11 @@ def _rent(given: argparse.Namespace) -> int:
 
 
 def _steady(given: argparse.Namespace) -> int:
-    from benchmarks.steady import report, steady
+    from benchmarks.steady import report, rows_of, steady
 
-    print(report(steady(STEADY, given.without, given.threads, given.runs, given.load)))
+    found = steady(STEADY, given.without, given.threads, given.runs, given.load)
+    print(report(found))
+    _update((given.results or RESULTS) / "steady.csv", SteadyRow, rows_of(found, given.threads, given.load))
     return 0
 
 
@@ -193,11 +195,13 @@ def _cases(given: argparse.Namespace) -> Sequence[Case]:
 
 def _report(standings: Standings, given: argparse.Namespace) -> int:
     from benchmarks.pictures import draw
+    from benchmarks.steady import kept_runs
 
     rows = readme_section(standings, Path(os.path.relpath(given.page, given.readme.parent)))
     for path in draw(standings, given.page.parent):
         say(f"wrote {path}")
-    write_file(given.page, speed_page(standings, given.page).encode())
+    steady = kept_runs(given.results or RESULTS, standings.machine)
+    write_file(given.page, speed_page(standings, given.page, steady).encode())
     say(f"wrote {given.page}")
     write_between(given.readme, rows)
     say(f"wrote {given.readme}")

@@ -1,11 +1,14 @@
 """The pages that show the results: docs/speed.md, which is written whole, and a few rows of it in the README."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
 from benchmarks.pictures import drawn
+from benchmarks.rows import SteadyRow
 from benchmarks.standings import Standing, Standings
+from benchmarks.steady import markdown as markdown_of_runs
 from benchmarks.tables import BEST, conditions, label, markdown, source, times
 from unpool.files import write
 
@@ -34,6 +37,12 @@ README_ROWS = (
 )
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
 
+STEADY = (
+    "Milliseconds, median and 95th percentile, 20 runs at a time in turn. *tuned* is a session with `tune=True`: the "
+    'runners and ways that were the fastest in a trial. *busy* is beside another process that kept a core busy; "–" '
+    "is refused."
+)
+
 ELSEWHERE = (
     "Beside these tables: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
     "Intel processor, [training and small calls](decisions/0009-torch-operators-without-the-dispatcher.md) beside "
@@ -43,12 +52,13 @@ ELSEWHERE = (
 """What was measured on other machines, or could not be measured."""
 
 
-def speed_page(standings: Standings, page: Path) -> str:
+def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = ()) -> str:
     """The whole of docs/speed.md: the conditions, a table for each suite, and the pictures, which lie beside the page.
 
     Args:
         standings: of one machine.
         page: the file that the text is for.
+        steady: hundreds of runs of networks on the same machine.
     """
     results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
     parts = [
@@ -61,10 +71,17 @@ def speed_page(standings: Standings, page: Path) -> str:
         found = standings.of(suite)
         if found:
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
+    if steady:
+        parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
     parts.append(ELSEWHERE)
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"
+
+
+def _runs(steady: Sequence[SteadyRow]) -> str:
+    least, most = min(row.runs for row in steady), max(row.runs for row in steady)
+    return f"{least} runs of each" if least == most else f"{least} to {most} runs of each"
 
 
 def readme_section(standings: Standings, page: Path) -> str:

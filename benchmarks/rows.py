@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import Machine
 from unpool import files
 
-Record = TypeVar("Record", bound="Row | MachineRow | GpuRow | GpuDeviceRow")
+Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow")
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,28 @@ class MachineRow:
     def key(self) -> tuple[str | int, ...]:
         """What a later run replaces."""
         return self.cpu, self.threads
+
+
+@dataclass(frozen=True)
+class SteadyRow:
+    """What many runs of a whole network took on one engine, in seconds; `load` cores were kept busy by others."""
+
+    case: str
+    engine: str
+    version: str
+    load: int
+    cpu: str
+    threads: int
+    runs: int
+    fastest: float
+    median: float
+    p95: float
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a later run of the same network replaces."""
+        return self.case, self.load, self.cpu, self.threads
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,29 @@
 """How steady whole networks run: hundreds of runs of each engine, in short turns, on a quiet and on a busy machine."""
 
+import datetime
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import geometric_mean
 
 import numpy as np
 
 from benchmarks import worker
 from benchmarks.case import Case
-from benchmarks.engines import BY_NAME, TUNED, UNPOOL
+from benchmarks.engines import EVERY, TUNED, UNPOOL
+from benchmarks.machine import Machine, cpu_name
 from benchmarks.measure import SETTLE, say
 from benchmarks.pair import Side, process
-from benchmarks.tables import milliseconds
+from benchmarks.rows import SteadyRow, read
+from benchmarks.tables import in_markdown, milliseconds, times
 from unpool.runtime.table import table
+
+PEERS = ("onnxruntime", "openvino")
 
 TURN = 20
 """Runs of an engine, one after the other."""
@@ -58,7 +65,7 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
         load: other processes that keep a core busy meanwhile.
     """
     sides = {UNPOOL: (UNPOOL, Side()), **{f"unpool without {one}": (UNPOOL, Side(without=one)) for one in without}}
-    sides |= {BY_NAME[name].title: (name, Side()) for name in (TUNED.name, "onnxruntime", "openvino")}
+    sides |= {EVERY[name].title: (name, Side()) for name in (TUNED.name, *PEERS)}
     found = []
     with ExitStack() as stack:
         pools = {who: stack.enter_context(process(side, threads, name)) for who, (name, side) in sides.items()}
@@ -74,6 +81,48 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
                 say(f"{case.name}: {one.who} {milliseconds(one.median)} ms, 95th percentile {milliseconds(one.p95)}")
             found += some
     return found
+
+
+def rows_of(found: Sequence[Runs], threads: int, load: int) -> list[SteadyRow]:
+    """What is kept: the engines themselves, without those that did without a mechanism."""
+    cpu, date = cpu_name(), datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    names = {engine.title: name for name, engine in EVERY.items()}
+    asked = [EVERY[name].title for name in (UNPOOL, TUNED.name, *PEERS)]
+    versions = {who: import_module(EVERY[names[who]].module).version() for who in asked}
+    return [
+        SteadyRow(
+            f"{one.case.name} {one.case.title}", names[one.who], versions[one.who], load, cpu, threads,
+            len(one.seconds), min(one.seconds), one.median, one.p95, date,
+        )
+        for one in found if one.who in versions
+    ]  # fmt: skip
+
+
+def kept_runs(folder: Path, machine: Machine) -> list[SteadyRow]:
+    """Those of a machine, from the results in a folder."""
+    rows = read(folder / "steady.csv", SteadyRow)
+    return [row for row in rows if (row.cpu, row.threads) == (machine.cpu, machine.threads)]
+
+
+def markdown(rows: Sequence[SteadyRow]) -> str:
+    """A table of what was kept: median and 95th percentile of each engine, and the best peer's median over ours."""
+    ours = (UNPOOL, TUNED.name)
+    engines = (*ours, *PEERS)
+    lines: list[list[str]] = []
+    gains: dict[tuple[str, int], list[float]] = {(name, row.load): [] for row in rows for name in ours}
+    for case, load in dict.fromkeys((row.case, row.load) for row in rows):
+        some = {row.engine: row for row in rows if (row.case, row.load) == (case, load)}
+        best = min(row.median for name, row in some.items() if name not in ours)
+        for name in ours:
+            gains[name, load].append(best / some[name].median)
+        cells = [f"{milliseconds(some[name].median)} / {milliseconds(some[name].p95)}" if name in some else "–"
+                 for name in engines]  # fmt: skip
+        lines.append([f"{'busy: ' * (load > 0)}{case}", *cells, *(times(gains[name, load][-1]) for name in ours)])
+    for load in dict.fromkeys(row.load for row in rows):
+        means = [times(geometric_mean(gains[name, load])) for name in ours]
+        lines.append([f"{'busy: ' * (load > 0)}geometric mean", *[""] * len(engines), *means])
+    titles = ["network", *(EVERY[name].title for name in engines), *(f"{EVERY[name].title}, × best" for name in ours)]
+    return in_markdown(titles, 1, lines)
 
 
 def report(found: Sequence[Runs]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import OWN, POOLED, Case
-from benchmarks.engines import BY_NAME, UNPOOL, operator
+from benchmarks.engines import EVERY, UNPOOL, operator
 from benchmarks.mechanisms import MECHANISMS
 from unpool.runtime.measure.timing import Effort, Timing, measure, samples_of, summarize, uncollected
 
@@ -33,12 +33,12 @@ def start(engine: str, threads: int, without: str | None = None) -> None:
     """Import the engine; called once in its process, which does without a mechanism of unpool if one is named."""
     if without is not None:
         MECHANISMS[without].take_out()
-    import_module(BY_NAME[engine].module).start(threads)
+    import_module(EVERY[engine].module).start(threads)
 
 
 def version(engine: str) -> str:
     """The engine's version."""
-    return str(import_module(BY_NAME[engine].module).version())
+    return str(import_module(EVERY[engine].module).version())
 
 
 def home() -> Path:
@@ -51,7 +51,7 @@ def answer(engine: str, case: Case, threads: int) -> tuple[np.ndarray, ...] | Re
     seed = zlib.crc32(case.path.encode())
     arrays = operator(case).arrays(case, np.random.default_rng(seed))
     try:
-        ready = import_module(BY_NAME[engine].module).prepare(case, arrays, _default(engine), threads)
+        ready = import_module(EVERY[engine].module).prepare(case, arrays, _default(engine), threads)
         return tuple(np.ascontiguousarray(array) for array in ready.read(ready.call()))
     except Exception as error:
         return _refused(engine, error)
@@ -62,7 +62,7 @@ def timed(engine: str, case: Case, outputs: str, threads: int, effort: Effort) -
     arrays = operator(case).arrays(case, np.random.default_rng())
     begin = time.perf_counter()
     try:
-        ready = import_module(BY_NAME[engine].module).prepare(case, arrays, outputs, threads)
+        ready = import_module(EVERY[engine].module).prepare(case, arrays, outputs, threads)
         prepared = time.perf_counter() - begin
         timing = measure(ready.call, effort)
     except Exception as error:
@@ -74,7 +74,7 @@ def keep(engine: str, case: Case, threads: int) -> Refused | None:
     """Make one call of the engine ready for `turn` and `several`, on inputs of this process's own, and warm it up."""
     arrays = operator(case).arrays(case, np.random.default_rng())
     try:
-        ready = import_module(BY_NAME[engine].module).prepare(case, arrays, _default(engine), threads)
+        ready = import_module(EVERY[engine].module).prepare(case, arrays, _default(engine), threads)
         _kept[:] = [ready.call, measure(ready.call, WARM)]
     except Exception as error:
         return _refused(engine, error)

@@ -45,7 +45,8 @@ ENGINES = (
 TUNED = Engine("unpool_tuned", f"{UNPOOL}, tuned", "benchmarks.engines.unpool_tuned")
 """Whole networks alone."""
 
-BY_NAME = {engine.name: engine for engine in (*ENGINES, TUNED)}
+BY_NAME = {engine.name: engine for engine in ENGINES}
+EVERY = {**BY_NAME, TUNED.name: TUNED}
 
 
 @dataclass(frozen=True)

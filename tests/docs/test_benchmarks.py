@@ -28,7 +28,7 @@ from benchmarks.pictures import draw, drawn
 from benchmarks.rows import MachineRow, Row, best_machine, merged, read, write
 from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
-from benchmarks.steady import TURN, Runs, steady
+from benchmarks.steady import TURN, Runs, kept_runs, rows_of, steady
 from benchmarks.steady import report as told
 from benchmarks.tables import goal_table, markdown
 from tests.support import models
@@ -238,7 +238,7 @@ def test_pages_are_those_of_the_results():
     page = ROOT / "docs" / "speed.md"
     _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
 
-    assert page.read_text(encoding="utf-8") == speed_page(standings, page)
+    assert page.read_text(encoding="utf-8") == speed_page(standings, page, kept_runs(RESULTS, standings.machine))
     assert rest.partition(END)[0] == f"\n{readme_section(standings, Path('docs/speed.md'))}\n"
 
 
@@ -483,6 +483,31 @@ def test_unpool_is_held_against_the_best_peer():
 
     assert table.endswith("geometric mean: 1.50")
     assert "1.90" in table.splitlines()[2]
+
+
+def test_runs_are_kept_and_shown(tmp_path):
+    """Quiet and busy runs come back from the file, and the page holds them; without a mechanism they are not kept."""
+    case, busy = STEADY[:2]
+    runs = [
+        Runs(case, "unpool", (0.02, 0.02)),
+        Runs(case, "unpool, tuned", (0.01, 0.01)),
+        Runs(case, "onnxruntime", (0.03, 0.03)),
+        Runs(case, "unpool without sleep", (0.1,)),
+    ]
+    slow = [Runs(busy, each.who, each.seconds) for each in runs]
+    rows = [*rows_of(runs, 2, load=0), *rows_of(slow, 2, load=1)]
+    rows = [replace(row, cpu=MACHINE.cpu) for row in rows]
+    write(tmp_path / "steady.csv", rows)
+
+    found = kept_runs(tmp_path, MACHINE)
+    assert found == rows
+    assert [row.engine for row in found] == ["unpool", "unpool_tuned", "onnxruntime"] * 2
+    assert kept_runs(tmp_path, replace(MACHINE, threads=3)) == []
+    standings = stand(ENET, row(ENET, "unpool", 1.0, POOLED), row(ENET, "torch", 2.0))
+    page = speed_page(standings, tmp_path / "speed.md", found)
+    assert "## Whole networks, 2 runs of each" in page
+    assert f"| {case.name} {case.title} | 20.0 / 20.0 | 10.0 / 10.0 | 30.0 / 30.0 | – | 1.50× | 3.0× |" in page
+    assert "| busy: geometric mean |" in page
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):

@@ -10,6 +10,7 @@ from tests.cases import kernel_conv_transpose as growth_cases
 from tests.cases.kernel_conv_transpose import by_rows, winograd_case, work_of
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import growth as router
 from unpool.kernels.cpu.conv_transpose import winograd
 from unpool.kernels.cpu.conv_transpose.winograd_even import Thresholds, find_uneven, thresholds_of, thresholds_record
@@ -150,6 +151,35 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
     elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
     assert elements * cut.block * 4 < 28 << 20
     assert cut.block % (vector_bytes() // 4) == 0
+
+
+@pytest.mark.parametrize("channels", [1, 64, 256, 1024])
+def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
+    """Where that cache has 2 MiB a block of many positions stays in it, unless two vectors alone do not."""
+    work = Work(square(3, 64, stride=1), 1, 1, channels, 64, np.dtype(np.float32), is_plain=True, is_kept=True)
+    panels = []
+    for size in (1 << 20, 1 << 21):
+        monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
+        panels.append(winograd.cut_of(work, 1).block * 16 * channels * 4)
+
+    far, near = panels
+    assert near <= max(winograd.NEAR_BYTES, 2 * vector_bytes() * 16 * channels)
+    assert near <= far <= max(winograd.PANEL_BYTES, 2 * vector_bytes() * 16 * channels)
+    assert near < far or channels == 1024
+
+
+def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks differ, bits do not."""
+    x, w, b = drawn(5, square(3, 40, stride=1), 1, 32, 16)
+    made = []
+    for size in (0, 1 << 21):
+        monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
+        router_result = empty(square(3, 40, stride=1), 1, 16)
+        work = Work(square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_kept=True)
+        assert router._by_winograd(work, x.dtype, PLAIN)(x, own_weights(w), b, router_result, 1)
+        made.append(router_result)
+
+    np.testing.assert_array_equal(*made)
 
 
 def test_packed_weights_serve_every_size() -> None:

@@ -38,7 +38,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kern
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, packing_kernel
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
-from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
 from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, Launches
 from unpool.kernels.cpu.vector import Activation
@@ -50,6 +50,16 @@ PANEL_BYTES = 1 << 22
 
 MOST_VECTORS = 16
 """Of positions in a block: more of them meet each weight, but their products leave the second cache."""
+
+LARGE_CACHE = 1 << 21
+"""Bytes of a second cache in which a panel fits: then the third one is far, and reading it again and again costs more
+than reading the weights more often."""
+
+NEAR_BYTES = 3 << 19
+"""What PANEL_BYTES is there: most of that cache."""
+
+NEAR_VECTORS = 6
+"""And MOST_VECTORS."""
 
 PRODUCT_BYTES = 1 << 19
 """Products of one block with a chunk of output channels stay in the second cache."""
@@ -90,7 +100,7 @@ def cut_of(work: Work, threads: int) -> Blocks:
     tiling, size, rows = tiling_of(work.axes), work.dtype.itemsize, tile_rows()
     lanes, found = vector_bytes() // size, []
     vectors, tiles = -(-work.batch * math.prod(tiling.tiles) // lanes), -(-work.maps // rows)
-    for wide in even_parts(vectors, _most_vectors(work.channels // work.group)):
+    for wide in even_parts(vectors, _fitting_vectors(work.channels // work.group)):
         block = max(2, wide) * lanes
         highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
         found += [_blocks(work, block, high * rows) for high in even_parts(tiles, highest)]
@@ -98,8 +108,16 @@ def cut_of(work: Work, threads: int) -> Blocks:
     return next(each for each in found if each.jobs is chosen)
 
 
+def _fitting_vectors(channels: int) -> int:
+    """Of positions in a block, for the caches of this processor."""
+    most = _most_vectors(channels)
+    if second_cache_bytes() < LARGE_CACHE:
+        return most
+    return max(2, min(NEAR_VECTORS, most, NEAR_BYTES // (16 * channels * vector_bytes())))
+
+
 def _most_vectors(channels: int) -> int:
-    """Of positions in a block."""
+    """The same for any processor, by which ways are compared: so they are the same ones everywhere."""
     return max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
 
 

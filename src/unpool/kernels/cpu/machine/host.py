@@ -1,10 +1,11 @@
-"""What compiled kernels depend on: the vector width of the CPU, and the sources of all kernels."""
+"""What kernels depend on: the vector width and the second cache of the CPU, and the sources of all kernels."""
 
 import hashlib
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from llvmlite import binding
 from numba import config
@@ -34,6 +35,22 @@ def vector_registers() -> int:
     """How many vectors registers hold: 16 on x86 without AVX-512, otherwise 32."""
     is_x86 = binding.get_process_triple().startswith(("x86_64", "i386", "i686"))
     return 16 if is_x86 and vector_bytes() < 64 else 32
+
+
+@cache
+def second_cache_bytes() -> int:
+    """Bytes of the second cache of a core, by what Linux says of the first one; 0 where nobody says it."""
+    try:
+        for index in sorted(_CACHES.glob("index*")):
+            level, size = ((index / name).read_text().strip() for name in ("level", "size"))
+            if level == "2":
+                return int(size.removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @cache
