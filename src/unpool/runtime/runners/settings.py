@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import onnxruntime
@@ -13,6 +14,18 @@ from unpool.runtime.runners.ort_options import PieceOptions, Providers
 
 if TYPE_CHECKING:
     from unpool.runtime.runners.cuda_memory import CudaMemory
+
+
+RANKS_BESIDE_OPENVINO = (2,)
+"""Over three axes its Conv is the faster one."""
+
+
+class Share(Enum):
+    """What unpool computes where OpenVINO runs the pieces."""
+
+    OWN = "its operators"
+    MORE = "its operators, and a Conv where Winograd's tiles save time"
+    LESS = "its operators but for ConvTranspose, where OpenVINO computes that as it is written"
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,7 @@ class Settings:
         openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
         raises: whether decomposed unpoolings become MaxUnpool again.
         tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
-        delegates: whether OpenVINO gets every ConvTranspose that it computes as it is written.
+        share: what is unpool's beside OpenVINO.
         cuda: the memory in which values stay; None where they are arrays of the host.
     """
 
@@ -40,20 +53,26 @@ class Settings:
     openvino: Mapping[str, str] | None = None
     raises: bool = True
     tuner: Tuner | None = None
-    delegates: bool = False
+    share: Share = Share.OWN
     cuda: "CudaMemory | None" = None
 
     @property
     def turns(self) -> tuple[int, ...]:
         """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
 
-        Not beside OpenVINO, nor where onnxruntime has CUDA: their convolutions are fast.
+        Not where onnxruntime has CUDA, whose convolutions are fast, and beside OpenVINO only where that is asked for.
         """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        is_beside = self.openvino is not None or self.providers.cuda is not None
-        if self.options.graph_optimization_level != highest or self.meaning.exact or is_beside:
+        if self.options.graph_optimization_level != highest or self.meaning.exact or self.providers.cuda is not None:
             return ()
-        return RANKS
+        if self.openvino is None:
+            return RANKS
+        return RANKS_BESIDE_OPENVINO if self.share is Share.MORE else ()
+
+    @property
+    def delegates(self) -> bool:
+        """Whether OpenVINO gets every ConvTranspose that it computes as it is written."""
+        return self.openvino is not None and self.share is Share.LESS
 
     @property
     def fuses(self) -> bool:
