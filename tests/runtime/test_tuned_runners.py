@@ -13,20 +13,16 @@ from tests.support import models
 from unpool.execute import tuning
 from unpool.kernels.cpu.machine import kept_results
 from unpool.kernels.cpu.machine.cache import _Files
-from unpool.runtime.passes import conv_as_transpose
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.session import fastest
-from unpool.runtime.session.fastest import PIECES, SHARES, USUAL
+from unpool.runtime.session.fastest import PIECES, USUAL, WHOLE
 
-FEWER, WHOLE = SHARES
-ALL = (USUAL, PIECES, FEWER, WHOLE)
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
 X = models.random(1, 3, 8, 8)
 W, V = models.random(3, 4, 3, 3, seed=1), models.random(4, 5, 4, 4, seed=2)
 EXPECTED = {
     USUAL: {"Conv": "onnxruntime", "Relu": "onnxruntime", "ConvTranspose": "unpool", "Abs": "onnxruntime"},
     PIECES: {"Conv": "openvino", "Relu": "openvino", "ConvTranspose": "unpool", "Abs": "openvino"},
-    FEWER: {"Conv": "openvino", "Relu": "openvino", "ConvTranspose": "unpool", "Abs": "openvino"},
     WHOLE: dict.fromkeys(("Conv", "Relu", "ConvTranspose", "Abs"), "openvino"),
 }
 
@@ -49,7 +45,7 @@ def runners(session):
 @pytest.fixture
 def clock(monkeypatch, tmp_path):
     """Says which runners are fast, whatever the machine does, and counts trials; nothing is kept yet."""
-    times = dict.fromkeys(ALL, 1.0)
+    times = dict.fromkeys((USUAL, PIECES, WHOLE), 1.0)
     asked: list[tuple[str, ...]] = []
 
     def timed(calls, *_):
@@ -62,7 +58,7 @@ def clock(monkeypatch, tmp_path):
     return times, asked
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [USUAL, PIECES, WHOLE])
 def test_the_fastest_runners_are_taken(clock, name):
     """The plan and the providers say which ones, and results are those of the usual ones but for rounding."""
     times, asked = clock
@@ -70,21 +66,11 @@ def test_the_fastest_runners_are_taken(clock, name):
 
     session = unpool.InferenceSession(network(), tune=True)
 
-    assert asked == [ALL]
+    assert asked == [(USUAL, PIECES, WHOLE)]
     assert runners(session) == EXPECTED[name]
     assert (OPENVINO in session.get_providers()) == (name != USUAL)
     usual = unpool.InferenceSession(network()).run(None, {"x": X})[0]
     np.testing.assert_allclose(session.run(None, {"x": X})[0], usual, rtol=0, atol=2e-5)
-
-
-def test_a_conv_may_be_unpools_beside_openvino(clock, monkeypatch):
-    """Where Winograd's tiles save time, among the runners that are asked for that alone."""
-    monkeypatch.setattr(conv_as_transpose, "STEP_COST", -(10**9))
-    for name, expected in ((PIECES, "openvino"), (FEWER, "unpool")):
-        clock[0].update(dict.fromkeys(ALL, 1.0) | {name: 0.5})
-        session = unpool.InferenceSession(network(), tune=True, threads=len(clock[1]) + 1)
-
-        assert {record.runner for record in session.plan if record.node == "Conv->a"} == {expected}, name
 
 
 def test_little_is_not_worth_a_change(clock):
@@ -150,7 +136,7 @@ def test_pieces_that_a_caller_gave_to_openvino_stay_there(clock):
     clock[0][WHOLE] = 0.5
     session = unpool.InferenceSession(network(), tune=True, providers=[OPENVINO, CPU])
 
-    assert clock[1] == [(USUAL, FEWER, WHOLE)]
+    assert clock[1] == [(USUAL, WHOLE)]
     assert runners(session) == EXPECTED[WHOLE]
 
 

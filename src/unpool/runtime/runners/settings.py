@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import onnxruntime
@@ -14,18 +13,6 @@ from unpool.runtime.runners.ort_options import PieceOptions, Providers
 
 if TYPE_CHECKING:
     from unpool.runtime.runners.cuda_memory import CudaMemory
-
-
-RANKS_BESIDE_OPENVINO = (2,)
-"""Over three axes its Conv is the faster one."""
-
-
-class Share(Enum):
-    """What unpool computes where OpenVINO runs the pieces."""
-
-    OWN = "its operators"
-    MORE = "its operators, and a Conv where Winograd's tiles save time"
-    LESS = "its operators but for ConvTranspose, where OpenVINO computes that as it is written"
 
 
 @dataclass(frozen=True)
@@ -41,7 +28,7 @@ class Settings:
         openvino: what a caller tells OpenVINO, which is asked for every piece then; None where it gets none.
         raises: whether decomposed unpoolings become MaxUnpool again.
         tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
-        share: what is unpool's beside OpenVINO.
+        delegates: whether OpenVINO gets every ConvTranspose that it computes as it is written.
         cuda: the memory in which values stay; None where they are arrays of the host.
     """
 
@@ -53,26 +40,20 @@ class Settings:
     openvino: Mapping[str, str] | None = None
     raises: bool = True
     tuner: Tuner | None = None
-    share: Share = Share.OWN
+    delegates: bool = False
     cuda: "CudaMemory | None" = None
 
     @property
     def turns(self) -> tuple[int, ...]:
         """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
 
-        Not where onnxruntime has CUDA, whose convolutions are fast, and beside OpenVINO only where that is asked for.
+        Not beside OpenVINO, nor where onnxruntime has CUDA: their convolutions are fast.
         """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if self.options.graph_optimization_level != highest or self.meaning.exact or self.providers.cuda is not None:
+        is_beside = self.openvino is not None or self.providers.cuda is not None
+        if self.options.graph_optimization_level != highest or self.meaning.exact or is_beside:
             return ()
-        if self.openvino is None:
-            return RANKS
-        return RANKS_BESIDE_OPENVINO if self.share is Share.MORE else ()
-
-    @property
-    def delegates(self) -> bool:
-        """Whether OpenVINO gets every ConvTranspose that it computes as it is written."""
-        return self.openvino is not None and self.share is Share.LESS
+        return RANKS
 
     @property
     def fuses(self) -> bool:

@@ -4,12 +4,11 @@
 |---|---|---|
 | usual | unpool | onnxruntime |
 | openvino | unpool | OpenVINO |
-| openvino, less Conv | unpool, and a Conv where Winograd's tiles save time | OpenVINO |
-| openvino, more ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
+| openvino with ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
 
-A caller who names providers has chosen the pieces; who computes Conv and ConvTranspose beside OpenVINO is still open.
-What was found is kept for later sessions of the same file. Others than the usual runners are taken only if they give
-the same results, but for rounding, and are faster by a margin.
+A caller who names providers has chosen the pieces; OpenVINO's may still get every ConvTranspose. What was found is kept
+for later sessions of the same file. Others than the usual runners are taken only if they give the same results, but for
+rounding, and are faster by a margin.
 """
 
 import hashlib
@@ -31,12 +30,10 @@ from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.serialized import content_of
 from unpool.runtime.runners.openvino_device import is_installed, package
 from unpool.runtime.runners.ort_options import CPU, OPENVINO, Providers
-from unpool.runtime.runners.settings import Share
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.told import Told
 
-USUAL, PIECES = "usual", "openvino"
-SHARES = {"openvino, less Conv": Share.MORE, "openvino, more ConvTranspose": Share.LESS}
+USUAL, PIECES, WHOLE = "usual", "openvino", "openvino with ConvTranspose"
 
 TOLERANCE = 1e-3
 """Relative to the largest element of an output."""
@@ -63,15 +60,14 @@ def candidates(told: Told) -> dict[str, Told]:
     there another with options of the caller, which may ask for anything.
     """
     usual = {USUAL: told}
-    if not told.tuning or told.share is not None or told.options is not None or told.meaning.exact:
+    if not told.tuning or told.delegates is not None or told.options is not None or told.meaning.exact:
         return usual
     if not is_installed():
         return usual
-    if told.providers is not None:
-        shares = {} if told.providers.openvino is None else SHARES
-        return usual | {name: replace(told, share=share) for name, share in shares.items()}
-    there = replace(told, providers=Providers((OPENVINO, CPU), ({}, {})))
-    return usual | {name: replace(there, share=share) for name, share in {PIECES: Share.OWN, **SHARES}.items()}
+    if told.providers is None:
+        there = replace(told, providers=Providers((OPENVINO, CPU), ({}, {})))
+        return usual | {PIECES: replace(there, delegates=False), WHOLE: replace(there, delegates=True)}
+    return usual if told.providers.openvino is None else usual | {WHOLE: replace(told, delegates=True)}
 
 
 def known(told: Told) -> str | None:

@@ -22,7 +22,7 @@ from unpool.runtime.runners.ort_format import in_onnx
 from unpool.runtime.runners.ort_given import FOLDER, Given, given, put
 from unpool.runtime.runners.ort_options import PieceOptions, piece_options, thread_budget
 from unpool.runtime.runners.ort_traces import PieceTraces
-from unpool.runtime.runners.settings import Settings, Share
+from unpool.runtime.runners.settings import Settings
 from unpool.runtime.session.told import Told
 
 _BUILT_IN = (
@@ -83,7 +83,7 @@ def brought(told: Told) -> Brought:
         providers.of_onnxruntime,
         openvino=providers.openvino,
         tuner=Tuner(told.tuning) if told.tuning and cuda is None else None,
-        share=told.share or Share.OWN,
+        delegates=bool(told.delegates),
         cuda=cuda,
     )
     return Brought(model, options, settings)

@@ -121,7 +121,9 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         Raises:
             UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
         """
-        self._open(replace(self._told, providers=_providers(providers, provider_options, falls_back=False), share=None))
+        self._open(
+            replace(self._told, providers=_providers(providers, provider_options, falls_back=False), delegates=None)
+        )
 
     def enable_fallback(self) -> None:
         """Let pieces whose provider fails in a run change to the CPU."""

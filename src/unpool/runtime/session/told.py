@@ -14,7 +14,6 @@ from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.serialized import content_of
 from unpool.runtime.runners.ort_options import CPU, Providers
-from unpool.runtime.runners.settings import Share
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class Told:
         reads_config: whether options in the model count; None where the environment decides.
         disabled_optimizers: names of onnxruntime's.
         tuning: seconds for which runners and ways are timed at most; 0 for not at all.
-        share: what unpool computes where OpenVINO runs the pieces; None where tuning may decide who runs the model.
+        delegates: whether OpenVINO computes ConvTranspose too, where it gets pieces; None where tuning may decide who
+            runs the model.
     """
 
     source: ModelSource
@@ -41,7 +41,7 @@ class Told:
     reads_config: bool | None
     disabled_optimizers: frozenset[str]
     tuning: float = 0.0
-    share: Share | None = None
+    delegates: bool | None = None
 
     @property
     def all_providers(self) -> Providers:
