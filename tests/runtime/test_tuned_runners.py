@@ -94,6 +94,17 @@ def test_later_sessions_find_what_was_found(clock, tmp_path):
     assert len(clock[1]) == 2
 
 
+def test_what_another_release_found_is_found_out_anew(clock):
+    """Runners that this one does not have are no result."""
+    clock[0][WHOLE] = 0.5
+    unpool.InferenceSession(network(), tune=True)
+    with pytest.MonkeyPatch.context() as another:
+        another.setattr(tuning, "known", lambda key: "on the moon")
+        assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[WHOLE]
+
+    assert len(clock[1]) == 2
+
+
 def test_a_tuned_session_can_be_pickled(clock):
     """In another process it has the same runners, without a trial."""
     clock[0][WHOLE] = 0.5

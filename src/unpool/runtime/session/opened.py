@@ -43,9 +43,7 @@ def opened(told: Told) -> Opened:
     if len(choices) == 1:
         return _opened(told)
     name = known(told)
-    if name is None:
-        return _tuned(told, choices)
-    return _opened(choices.get(name, told))
+    return _opened(choices[name]) if name in choices else _tuned(told, choices)
 
 
 def _tuned(told: Told, choices: Mapping[str, Told]) -> Opened:
