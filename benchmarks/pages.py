@@ -51,6 +51,24 @@ ELSEWHERE = (
 )
 """What was measured on other machines, or could not be measured."""
 
+STOPS = """\
+What stops rows that miss their goals, on an Intel Emerald Rapids, two threads, 2026-11-23. Its memory reads 20 GB/s and
+writes 11; it multiplies 333 GFLOP/s, at about 2.6 GHz. It was noisy: in DCGAN up 1024 the very same operator of PyTorch
+took 32 ms in one round and 78 in another.
+
+- Pools of one image or small maps move their bytes at the speed of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s, 4.8
+  cycles of a thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only, 12.8 MB
+  at 30 GB/s, 1.4 cycles.
+- CenterNet's depthwise growth reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times as
+  fast as PyTorch, would be 45 GB/s.
+- A GAN's head multiplies each of its 8.4 MB of weights once, and reads them at 30 GB/s, as OpenVINO does.
+- pix2pix up 512 has 33.5 MB of transformed weights, which come from memory for every block of tiles.
+- Fresh outputs are first written by the system, page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
+- U-Net up 256 multiplies 172 GFLOP/s; what keeps it from more was not found.
+- Most training of ConvTranspose is PyTorch's own operator on both sides: what those rows differ by is noise.
+- Whole networks: the peers' Conv. With `tune=True`, unpool takes it where it is faster."""
+"""Written by hand, for the results of one machine."""
+
 
 def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = ()) -> str:
     """The whole of docs/speed.md: the conditions, a table for each suite, and the pictures, which lie beside the page.
@@ -73,7 +91,7 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
     if steady:
         parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
-    parts.append(ELSEWHERE)
+    parts += ["## What stops it", STOPS, ELSEWHERE]
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"
