@@ -56,11 +56,11 @@ What stops rows that miss their goals, on an Intel Emerald Rapids, two threads, 
 writes 11; it multiplies 333 GFLOP/s, at about 2.6 GHz. It was noisy: in DCGAN up 1024 the very same operator of PyTorch
 took 32 ms in one round and 78 in another.
 
-- Pools of one image or small maps move their bytes at the speed of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s, 4.8
-  cycles of a thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only, 12.8 MB
-  at 30 GB/s, 1.4 cycles.
-- CenterNet's depthwise growth reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times as
-  fast as PyTorch, would be 45 GB/s.
+- Pools of one image or small maps move their bytes at the speed of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
+  4.8 cycles of a thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only,
+  12.8 MB at 30 GB/s, 1.4 cycles.
+- CenterNet's depthwise growth reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times
+  as fast as PyTorch, would be 45 GB/s.
 - A GAN's head multiplies each of its 8.4 MB of weights once, and reads them at 30 GB/s, as OpenVINO does.
 - pix2pix up 512 has 33.5 MB of transformed weights, which come from memory for every block of tiles.
 - Fresh outputs are first written by the system, page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
