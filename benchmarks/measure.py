@@ -137,7 +137,7 @@ def _rows(request: Request, pools: Pools, versions: Mapping[str, str], case: Cas
                 continue
             yield Row(
                 case.operator, case.name, case.dtype, name, versions[name], outputs, machine.cpu_name(),
-                request.threads, number, timing.median, timing.p20, timing.p80, timing.first, _today(),
+                request.threads, number, timing.median, timing.p20, timing.p80, timing.first, today(),
             )  # fmt: skip
 
 
@@ -148,10 +148,11 @@ def _machine_row(threads: int, number: int) -> MachineRow:
         f"round {number + 1}: {found.cpu}, {threads} threads: reads {found.read / 1e9:.1f} GB/s, "
         f"writes {found.written / 1e9:.1f} GB/s, {found.flops / 1e9:.0f} GFLOP/s"
     )
-    return MachineRow(found.cpu, threads, number, found.read, found.written, found.flops, _today())
+    return MachineRow(found.cpu, threads, number, found.read, found.written, found.flops, today())
 
 
-def _today() -> str:
+def today() -> str:
+    """The date of a result, ISO 8601."""
     return date.today().isoformat()
 
 

@@ -1,6 +1,5 @@
 """How steady whole networks run: hundreds of runs of each engine, in short turns, on a quiet and on a busy machine."""
 
-import datetime
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +16,7 @@ from benchmarks import worker
 from benchmarks.case import Case
 from benchmarks.engines import EVERY, TUNED, UNPOOL
 from benchmarks.machine import Machine, cpu_name
-from benchmarks.measure import SETTLE, say
+from benchmarks.measure import SETTLE, say, today
 from benchmarks.pair import Side, process
 from benchmarks.rows import SteadyRow, read
 from benchmarks.tables import in_markdown, milliseconds, times
@@ -85,7 +84,7 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
 
 def rows_of(found: Sequence[Runs], threads: int, load: int) -> list[SteadyRow]:
     """What is kept: the engines themselves, without those that did without a mechanism."""
-    cpu, date = cpu_name(), datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    cpu, date = cpu_name(), today()
     names = {engine.title: name for name, engine in EVERY.items()}
     asked = [EVERY[name].title for name in (UNPOOL, TUNED.name, *PEERS)]
     versions = {who: import_module(EVERY[names[who]].module).version() for who in asked}
