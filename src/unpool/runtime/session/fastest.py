@@ -76,16 +76,16 @@ def known(told: Told) -> str | None:
     return None if key is None else tuning.known(key)
 
 
-def fastest(told: Told, models: Mapping[str, Any], seconds: float) -> str:
+def fastest(told: Told, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
     """The name of the model that runs the fastest; the usual one unless another is faster by a margin.
 
     Args:
         told: what the usual one is made of.
         models: by name, those that could be loaded, the usual one among them.
+        feed: what they are run on.
         seconds: that are left; none is timed if they would not do.
     """
-    feed = _feed(models[USUAL])
-    if feed is None or len(models) == 1:
+    if len(models) == 1:
         return USUAL
     calls = _equal({name: partial(one.run, None, feed) for name, one in models.items()}, seconds)
     if len(calls) == 1:
@@ -99,8 +99,8 @@ def fastest(told: Told, models: Mapping[str, Any], seconds: float) -> str:
     return found
 
 
-def _feed(model: Any) -> dict[str, Any] | None:
-    """Random inputs; None where sizes are open or an input is no tensor of numbers."""
+def trial_feed(model: Any) -> dict[str, Any] | None:
+    """Random inputs of a loaded model; None where sizes are open or an input is no tensor of numbers."""
     inputs = model.signature.inputs
     try:
         return random_feed(inputs, {})

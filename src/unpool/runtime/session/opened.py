@@ -10,7 +10,7 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.boundary import reading
-from unpool.runtime.session.fastest import USUAL, candidates, fastest, known
+from unpool.runtime.session.fastest import USUAL, candidates, fastest, known, trial_feed
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.opening import brought
 from unpool.runtime.session.optimised import write_optimised
@@ -49,7 +49,11 @@ def opened(told: Told) -> Opened:
 def _tuned(told: Told, choices: Mapping[str, Told]) -> Opened:
     """Load the model with all runners, and keep the one that is the fastest; others than the usual may fail to load."""
     end = time.perf_counter() + told.tuning
-    found = {USUAL: _opened(told)}
+    usual = _opened(told)
+    feed = trial_feed(usual.model)
+    if feed is None:
+        return usual
+    found = {USUAL: usual}
     for name, one in choices.items():
         left = end - time.perf_counter()
         if name != USUAL and left > 0:
@@ -57,7 +61,8 @@ def _tuned(told: Told, choices: Mapping[str, Told]) -> Opened:
                 found[name] = _opened(replace(one, tuning=max(left, LEAST)))
             except UnpoolError as error:
                 _log.info("tuning: %s does not load: %s", name, error)
-    name = fastest(told, {name: one.model for name, one in found.items()}, end - time.perf_counter())
+    models = {name: one.model for name, one in found.items()}
+    name = fastest(told, models, feed, end - time.perf_counter())
     return found[name]._replace(told=choices[name])
 
 
