@@ -43,9 +43,6 @@ from unpool.kernels.cpu.vector.named import Fixed, record
 VECTORS = 3
 """Vectors of positions in a tile of the product; two where three do not divide them."""
 
-AHEAD = 2048
-"""Bytes between the weights that are read and those that are asked for."""
-
 CHANNELS_AT_ONCE = 64
 """Channels that are summed before they are added to others: errors grow with the length of a sum."""
 
@@ -163,7 +160,9 @@ def _make(fixed, digest):
         reach = outputs * (min(block, about.tiles_across) + 2 * lanes) + 2 * lanes
         strip_memory = np.zeros(4 * reach, element)
         jump = odd_vectors(phases * chunk * block, lanes)
-        product_memory = np.zeros(16 * jump + lanes, element)
+        product_memory = np.empty(16 * jump + lanes, element)
+        if entries.shape[0] < 16 * phases:
+            product_memory[:] = 0  # those that are left out
         pitch = odd_vectors(outputs * block, lanes)
         line_memory = np.empty(phases * outputs * pitch + lanes, element)
         runs = np.empty(block, RUN)
@@ -235,8 +234,11 @@ def next_map(products):
 def multiply_block(weights, panel, products, entries, used, count, fixed):
     """Products of a block and a chunk of maps.
 
-    Every tile of weights stays in the first cache while it meets all positions; it is read from memory once. A last
-    vector that is not used beyond its half is computed as such.
+    for every point and phase
+        for every few positions, for every few channels: their inputs stay in the first cache
+            for every tile of maps
+
+    A last vector that is not used beyond its half is computed as such.
 
     Args:
         weights: address of the first map's.
@@ -254,55 +256,63 @@ def multiply_block(weights, panel, products, entries, used, count, fixed):
         vectors = vectors_of(used, lanes)
         is_half = vectors > 2 and used <= vectors * lanes - half
         vectors -= is_half
+        tiles, apart = -(-count // rows), entries.shape[0] * rows * panel.channels * size
         for number in range(entries.shape[0]):
             entry = entries[number]
             source = panel.address + entry.point * panel.point_bytes
             target = products.address + entry.point * products.point_bytes + entry.phase * products.phase_bytes
-            for tile in range(0, count, rows):
-                weight = weights + (tile * entries.shape[0] + number * rows) * panel.channels * size
-                done = 0
-                while done < vectors:
-                    at = done * lanes * size
-                    if vectors - done == wide or vectors - done > wide + 1:
-                        sum_tile(weight, source + at, target + at, panel, three)
-                        done += wide
-                    else:
-                        sum_tile(weight, source + at, target + at, panel, two)
-                        done += 2
-                if is_half:
-                    at = vectors * lanes * size
-                    sum_tile(weight, source + at, target + at, panel, one)
-                target += rows * products.map_bytes
+            weight = weights + number * rows * panel.channels * size
+            done = 0
+            while done < vectors:
+                at = done * lanes * size
+                if vectors - done == wide or vectors - done > wide + 1:
+                    sum_tiles(weight, source + at, target + at, panel, products, tiles, apart, three)
+                    done += wide
+                else:
+                    sum_tiles(weight, source + at, target + at, panel, products, tiles, apart, two)
+                    done += 2
+            if is_half:
+                at = vectors * lanes * size
+                sum_tiles(weight, source + at, target + at, panel, products, tiles, apart, one)
 
     return multiply
 
 
 @by_type()
-def sum_tile(weight, source, target, panel, fixed):
-    """One tile of products, `fixed.rows` maps and `fixed.vectors` of positions, summed over all channels in registers.
+def sum_tiles(weight, source, target, panel, products, tiles, apart, fixed):
+    """Products of `fixed.vectors` of positions with all maps: every tile of `fixed.rows` maps is summed in registers.
 
     Args:
         weight: address of the first channel's.
         source: address of the positions in the first channel.
         target: address of the positions in the first map.
         panel: where channels are as far apart as maps are.
+        products: the maps.
+        tiles: how many.
+        apart: bytes between the weights of tiles.
         fixed: the kernel, with the number of vectors.
     """
     element, lanes, size, rows, vectors = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE
 
-    def tile(weight, source, target, panel, fixed):
-        channels, apart = panel.channels, panel.channel_bytes
+    def sum_all(weight, source, target, panel, products, tiles, apart, fixed):
+        channels, channel_bytes = panel.channels, panel.channel_bytes
         for first in range(0, channels, piece):
-            total = tile_zero(element, lanes, registers)
-            for _ in range(min(piece, channels - first)):
-                prefetch(weight + AHEAD)
-                total = tile_add_product(total, weight, source, element, lanes, rows, vectors)
-                weight += rows * size
-                source += apart
-            if first == 0:
-                tile_store(total, target, apart, rows, vectors)
-            else:
-                tile_add_to(total, target, apart, rows, vectors)
+            some = min(piece, channels - first)
+            for tile in range(tiles):
+                at, place = weight + tile * apart, source
+                total = tile_zero(element, lanes, registers)
+                for _ in range(some):
+                    prefetch(at + apart)
+                    total = tile_add_product(total, at, place, element, lanes, rows, vectors)
+                    at += rows * size
+                    place += channel_bytes
+                to = target + tile * rows * products.map_bytes
+                if first == 0:
+                    tile_store(total, to, products.map_bytes, rows, vectors)
+                else:
+                    tile_add_to(total, to, products.map_bytes, rows, vectors)
+            weight += some * rows * size
+            source += some * channel_bytes
 
-    return tile
+    return sum_all
