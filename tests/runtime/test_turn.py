@@ -94,6 +94,17 @@ def test_a_large_convolution_over_three_axes_is_turned():
     assert record.runner == "onnxruntime"
 
 
+def test_the_last_convolution_of_a_generator_is_turned():
+    """By phases: onnxruntime computes three channels as slowly as a whole vector of them."""
+    body = "y = Conv <pads = [3, 3, 3, 3]> (x, w)"
+    few, many = (convolution(body, "1, 32, 64, 64", (maps, 32, 7, 7)) for maps in (3, 16))
+    (record,) = unpool.InferenceSession(few).plan
+    assert record.reason == "unpool runs every ConvTranspose, by phases; turned from Conv 'Conv->y': faster so"
+    assert_same(few, models.random(1, 32, 64, 64))
+    (record,) = unpool.InferenceSession(many).plan
+    assert record.runner == "onnxruntime"
+
+
 def test_numbers_that_tiles_would_spread_stay_where_they_are():
     """NaN, infinity and what is far larger than its neighbours reach the same outputs as in the convolution."""
     x = models.random(1, 64, 40, 40)

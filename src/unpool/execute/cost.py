@@ -34,3 +34,11 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     if way == "phases":
         return work.group * work.batch * phases_blocking.blocking(work.axes, channels, work.maps, size).cost
     return math.inf
+
+
+def in_whole_vectors(count: int, dtype: np.dtype[Any]) -> int:
+    """Elements that are computed where so many are wanted and whole vectors of this processor are filled."""
+    from unpool.kernels.cpu.machine.host import vector_bytes
+
+    lanes = vector_bytes() // dtype.itemsize
+    return -(-count // lanes) * lanes

@@ -4,10 +4,11 @@
 
     is the ConvTranspose of W'[c, m, t] = W[m, c, last - t], cut at last * dilation - begin; last = window - 1
 
-Both sum the same products. Over two axes onnxruntime takes one per tap, in a blocked layout; Winograd's tiles take
-fewer. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
-onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other positions among
-elements that only rounding tells apart, and MaxUnpool would put whole values there.
+Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
+vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and our
+lanes are positions. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it
+costs to leave onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other
+positions among elements that only rounding tells apart, and MaxUnpool would put whole values there.
 """
 
 import math
@@ -21,7 +22,7 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.execute.cost import cost
+from unpool.execute.cost import cost, in_whole_vectors
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
@@ -110,8 +111,10 @@ def _pays(
     except UnpoolError:
         return False
     positions = x_shape[0] * math.prod(x_shape[2:])
+    is_blocked = len(window) == 2 and group == 1 and dtype == np.float32
+    each = in_whole_vectors(maps, dtype) if is_blocked else maps
     copied = COPY_COST * group if len(window) == 3 else 0
-    theirs = positions * channels * math.prod(window) * (maps + copied)
+    theirs = positions * channels * math.prod(window) * (each + copied)
     return bool(theirs - ours > STEP_COST + ELEMENT_COST * positions * (channels * group + maps))
 
 
