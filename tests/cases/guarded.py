@@ -29,6 +29,7 @@ from unpool.execute import outputs
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import growth as router
 from unpool.kernels.cpu.conv_transpose import phases_blocking, phases_pack
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
 from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
 from unpool.kernels.cpu.max_unpool import windows
 
@@ -120,8 +121,10 @@ def judged(number: int) -> str | None:
     x = rng.standard_normal((1 + number % 2, 16, edge, edge + 6)).astype(kind)
     x[0, :, 2, 3] *= kind(6e4)
     w = rng.standard_normal((16, 8, window.size, window.size)).astype(np.float64 if x.itemsize == 8 else np.float32)
-    bounds = thresholds_of(w, axes, 1)
-    found = [find_uneven(each, bounds, axes, 1, 1 + number % 2) for each in (kernel_cases.given(x, 0), x)]
+    bounds, depth = thresholds_of(w, axes, 1), FLAT
+    if number % 3 == 0:
+        x, depth = np.stack([x] * 3, axis=2), Depth(small=3, large=4, taps=2, begin=0, step=1)
+    found = [find_uneven(each, bounds, axes, 1, 1 + number % 2, depth) for each in (kernel_cases.given(x, 0), x)]
     return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
 
 

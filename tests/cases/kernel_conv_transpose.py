@@ -15,6 +15,7 @@ from unpool import execute
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import growth as kernels
 from unpool.kernels.cpu.conv_transpose import phases_blocking, rows, winograd, winograd_even
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, depth_of
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.operators import resolve
@@ -56,12 +57,15 @@ class GrowthCase:
 
     def ways(self, work: Work) -> tuple[str, ...]:
         """The ways that are tried; not Winograd's where it has no tiles for the axes."""
-        first = ("winograd",) if self.by_winograd and find_tiling(work.axes) is not None else ()
+        is_flat = self.by_winograd and depth_of(work.axes) is not None
+        first = ("winograd",) if is_flat and find_tiling(work.axes[-2:]) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
 
-    def uneven(self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], *__: Any) -> np.ndarray:
+    def uneven(
+        self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], __: int, ___: int, depth: Depth = FLAT
+    ) -> np.ndarray:
         """Numbers of Winograd's tiles, whatever they hold."""
-        tiles = len(x) * math.prod(tiling_of(axes).tiles)
+        tiles = len(x) * depth.large * math.prod(tiling_of(axes).tiles)
         return np.flatnonzero(np.random.default_rng(tiles).random(tiles) < self.apart)
 
     def cut(self, *call: Any) -> phases_blocking.Blocking:
@@ -113,13 +117,21 @@ WINDOWS = (
 )  # fmt: skip
 """Window, stride and dilation per axis: phases of 2 x 2 and of 3 x 3 taps, some of them missing or zero."""
 
+DEPTHS = ((1, 1, 1), (3, 1, 1), (2, 1, 2), (4, 1, 1))
+"""The same of an axis before the others."""
+
 
 def winograd_case(number: int) -> GrowthCase:
-    """A case for Winograd's kernel, of three types and all windows in turn; the number seeds the rest."""
+    """A case for Winograd's kernel, of three types and all windows in turn; the number seeds the rest.
+
+    One in three has slices.
+    """
     rng = np.random.default_rng([number, 1])
     kind, axes = WINOGRAD_TYPES[number // len(WINDOWS) % 3], WINDOWS[number % len(WINDOWS)]
-    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
     sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
+    if number % 3 == 2:
+        axes, sizes = (DEPTHS[number // 3 % len(DEPTHS)], *axes), [int(rng.integers(1, 6)), *sizes]
+    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
     reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
     full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
     cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]

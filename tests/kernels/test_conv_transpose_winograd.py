@@ -1,6 +1,7 @@
 """Winograd's kernel: right on all windows it takes, nearly as exact as direct sums, and never for infinity or NaN."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import growth as router
 from unpool.kernels.cpu.conv_transpose import winograd
+from unpool.kernels.cpu.conv_transpose.winograd_depth import depth_of, flattened
 from unpool.kernels.cpu.conv_transpose.winograd_even import Thresholds, find_uneven, thresholds_of, thresholds_record
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
@@ -57,12 +59,13 @@ def test_cases_are_hard() -> None:
     cases = [winograd_case(number) for number in range(CHUNKS * PER_CHUNK)]
     specs = [resolve.spec("ConvTranspose", case.attributes) for case in cases]
     shapes = [[each.shape for each in case.inputs] for case in cases]
-    plans = [find_tiling(operator.call(spec, *each).axes) for spec, each in zip(specs, shapes, strict=True)]
+    plans = [find_tiling(operator.call(spec, *each).axes[-2:]) for spec, each in zip(specs, shapes, strict=True)]
     assert sum(plan is not None for plan in plans) > 0.9 * len(cases)
     assert {plan.outputs for plan in plans if plan} == {2, 3}
     assert sum(case.attributes["group"] > 1 for case in cases) > 50
     assert sum(case.inputs[0].shape[0] > 1 for case in cases) > 100
     assert sum(case.panel_bytes == 1 for case in cases) > 50
+    assert sum(case.inputs[0].ndim == 5 for case in cases) > 80
 
 
 @pytest.mark.parametrize("at_end", [False, True])
@@ -118,6 +121,35 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, size: int
     assert np.isfinite(expected).sum() >= expected.size - 64 * size * size
     np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
+    """What tiles would spread over a slice, and over those that it meets, changes the windows it is in."""
+    spec = resolve.spec("ConvTranspose", {"pads": [1] * 6})
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 64, 6, 12, 14), (64, 32, 3, 3, 3)))
+    b, axes = np.zeros(32, np.float32), operator.call(spec, x.shape, w.shape, None).axes
+    x[1, 5, 2, 6, 4] = value
+    w = own_weights(w / 100)
+    found = router.Growth(work_of(x, w, axes, 1), x.dtype)
+    assert found.ways(is_kept=True)[0] == "winograd"
+    y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
+    found(x, w, b, y, 2)
+    by_rows(x, w, b, axes, 1, expected)
+    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_slices_are_taken_where_they_lie_side_by_side() -> None:
+    """A first axis of stride 1 makes channels of its taps; one that grows, and a fourth axis, do not."""
+    axes, step = square(3, 8, stride=1), Axis(6, 6, Window(3, 1, 2), 2)
+    work = Work((step, *axes), 2, 2, 6, 4, np.dtype(np.float32), is_plain=True, is_kept=True)
+    flat = flattened(work)
+    assert flat == replace(work, axes=axes, batch=12, channels=18)
+    assert depth_of(work.axes) == (6, 6, 3, 2, 2)
+    assert flattened(replace(work, axes=(square(3, 8)[0], *axes))) is None
+    assert flattened(replace(work, axes=(step, step, *axes))) is None
 
 
 def test_pays_where_products_are_saved() -> None:

@@ -17,6 +17,7 @@ from unpool.dtypes import storage_type
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.cpu.conv_transpose import direct, phases, phases_blocking, points, rows, winograd, winograd_even
+from unpool.kernels.cpu.conv_transpose.winograd_depth import depth_of, flattened
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine import jobs, threads
@@ -165,12 +166,15 @@ def growths(work: Work, count: int) -> Iterator[Jobs]:
         cut = phases_blocking._cut(found, found.block, work)
         yield dealt(cut, last_part(found.plan.length, found.block, found.step))
     elif way == "winograd":
-        found = winograd.cut_of(work, count)
-        positions = work.batch * int(np.prod(tiling_of(work.axes).tiles))
+        flat, depth = flattened(work), depth_of(work.axes)
+        assert flat is not None
+        assert depth is not None
+        found = winograd.cut_of(flat, count)
+        positions = flat.batch * int(np.prod(tiling_of(flat.axes).tiles))
         yield dealt(found.jobs, last_part(positions, found.block, vector_bytes() // 4))
-        shape = (work.batch, work.channels, *(axis.small for axis in work.axes))
-        launch = winograd_even._look(work.axes, shape, work.dtype, work.group, count)[0]
-        yield alike(launch._jobs, 4 * int(np.prod(shape)) / BYTES)
+        shape = (work.batch, work.channels, depth.small, *(axis.small for axis in flat.axes))
+        launch = winograd_even._look(flat.axes, shape, work.dtype, work.group, count, depth)[0]
+        yield alike(launch._jobs, 4 * int(np.prod(shape)) * depth.taps / BYTES)
     elif way == "direct":
         yield alike(direct.launch(work).of(count)._jobs, 4 * products / PRODUCTS)
     else:
@@ -203,7 +207,9 @@ def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPat
         work = work_of(case)
         way = conv_transpose.ways(work)[0]
         if way == "winograd":
-            assert winograd.launch(work, work.dtype).of(count)._jobs == winograd.cut_of(work, count).jobs.jobs
+            flat, depth = flattened(work), depth_of(work.axes)
+            launch = winograd.launch(flat, work.dtype, depth=depth).of(count)
+            assert launch._jobs == winograd.cut_of(flat, count).jobs.jobs
         elif way == "phases" and case.shape[-1] <= 64:
             whole = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, 4)
             found, pieces = phases_blocking.shared(whole, work, count)

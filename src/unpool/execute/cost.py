@@ -19,6 +19,7 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     """
     from unpool.kernels.cpu import conv_transpose as kernel
     from unpool.kernels.cpu.conv_transpose import phases_blocking, winograd
+    from unpool.kernels.cpu.conv_transpose.winograd_depth import flattened
     from unpool.kernels.cpu.conv_transpose.work import Work
 
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
@@ -28,9 +29,10 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
         axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_kept=True,
         is_channels_last=is_last,
     )  # fmt: skip
-    way, channels, size = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize
-    if way == "winograd":
-        return work.group * winograd.cost(work.axes, work.batch, channels, work.maps, size, is_kept=True)
+    way, channels, size, flat = kernel.ways(work)[0], work.channels // work.group, work.dtype.itemsize, flattened(work)
+    if way == "winograd" and flat is not None:
+        deep = flat.channels // flat.group
+        return work.group * winograd.cost(flat.axes, flat.batch, deep, work.maps, size, is_kept=True)
     if way == "phases":
         return work.group * work.batch * phases_blocking.blocking(work.axes, channels, work.maps, size).cost
     return math.inf

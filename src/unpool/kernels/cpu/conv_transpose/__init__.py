@@ -4,7 +4,7 @@
 |---|---|---|
 | one element per channel, no dilation | points | nothing overlaps |
 | few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
-| phases of 2x2 or 3x3 taps; channels and positions enough | winograd | fewer products; even tiles only |
+| phases of 2x2 or 3x3 taps, in slices; channels and positions enough | winograd | fewer products; even tiles only |
 | almost everything else | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
 
@@ -18,6 +18,7 @@ from functools import lru_cache
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import direct, phases_blocking, winograd
 from unpool.kernels.cpu.conv_transpose.costs import FAR, MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose.winograd_depth import flattened
 from unpool.kernels.cpu.conv_transpose.work import Way, Work
 
 
@@ -31,7 +32,7 @@ def ways(work: Work) -> tuple[Way, ...]:
     can = possible(work)
     if "phases" in can and _is_tiled(work.axes, *shape, is_kept=work.is_kept):
         found.insert(0, "phases")
-    if "winograd" in can and winograd.pays(work.axes, *shape, is_kept=work.is_kept):
+    if "winograd" in can and winograd.pays(*_flat_shape(work), is_kept=work.is_kept):
         found.insert(0, "winograd")
     if "direct" in can and direct.pays(work.axes, *shape[1:]):
         found.insert(0, "direct")
@@ -51,12 +52,19 @@ def possible(work: Work) -> tuple[Way, ...]:
     dense = phases_blocking.blocking(work.axes, *shape).cost if _is_listed(work.axes) else math.inf
     if dense < math.inf:
         found = ["phases", "rows"] if _cost_of_rows(work.axes, *shape[:2]) < FAR * dense else ["phases"]
-    is_winograd = not (work.is_channels_last or work.is_exact)
-    if is_winograd and winograd.cost(work.axes, work.batch, *shape, is_kept=True) < math.inf:
+    is_winograd = not (work.is_channels_last or work.is_exact) and flattened(work) is not None
+    if is_winograd and winograd.cost(*_flat_shape(work), is_kept=True) < math.inf:
         found.insert(0, "winograd")
     if work.is_plain and direct.fits(work.axes, shape[0], shape[2]):
         found.insert(0, "direct")
     return tuple(found)
+
+
+def _flat_shape(work: Work) -> tuple[tuple[Axis, ...], int, int, int, int]:
+    """What Winograd's tiles depend on, of a call that can be flattened."""
+    flat = flattened(work)
+    assert flat is not None
+    return flat.axes, flat.batch, flat.channels // flat.group, flat.maps, flat.dtype.itemsize
 
 
 def _is_points(work: Work) -> bool:

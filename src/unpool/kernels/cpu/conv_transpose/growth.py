@@ -27,10 +27,11 @@ from unpool.kernels.cpu.conv_transpose import (
     winograd_even,
 )
 from unpool.kernels.cpu.conv_transpose.costs import NARROW_STORE
+from unpool.kernels.cpu.conv_transpose.winograd_depth import depth_of, flat_weights, flattened
 from unpool.kernels.cpu.conv_transpose.winograd_mend import Mender
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Way, Work
-from unpool.kernels.cpu.weights import packings_of
+from unpool.kernels.cpu.weights import own_weights, packings_of
 
 MOST_UNEVEN = 1 / 32
 """Of Winograd's tiles: where more are not even, all are computed in the next way, which takes less time."""
@@ -153,22 +154,33 @@ def _by_phases(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
 
 
 def _by_winograd(work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
-    packing, tiles = _Packing("winograd", work), work.batch * math.prod(tiling_of(work.axes).tiles)
-    launch = winograd.launch(work, storage, ending)
-    mender = cache(lambda: Mender(work, lambda pictures: _by_phases(pictures, storage, ending)))
+    flat, depth = flattened(work), depth_of(work.axes)
+    assert flat is not None
+    assert depth is not None
+    packing, tiles = _Packing("winograd", work), flat.batch * math.prod(tiling_of(flat.axes).tiles)
+    launch = winograd.launch(flat, storage, ending, depth)
+    mender = cache(lambda: Mender(flat, lambda pictures: _by_phases(pictures, storage, ending), depth))
 
     def run(x, w, b, y, threads):
         packed = packing.of(w, threads)
         if packed is None:
             return False
         values, thresholds = packed
-        uneven = winograd_even.find_uneven(x, thresholds, work.axes, work.group, threads)
+        uneven = winograd_even.find_uneven(x, thresholds, flat.axes, flat.group, threads, depth)
         if uneven.size > MOST_UNEVEN * tiles + 1:
             return False
         launch.on((x, values, b, y), threads)
-        return not uneven.size or mender().mend(uneven, x, w, b, y, threads)
+        return not uneven.size or mender().mend(uneven, x, _flat(w), b, y, threads)
 
     return run
+
+
+def _flat(w: Any) -> Any:
+    """Flat weights, kept with those that are unpool's own."""
+    packings = packings_of(w)
+    if w.ndim == 4 or packings is None:
+        return flat_weights(w)
+    return packings.find("flat", lambda: own_weights(flat_weights(np.asarray(w))))
 
 
 def _by_direct(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
@@ -218,7 +230,7 @@ class _Packing:
     """The weights in the order of a way, kept with those that are unpool's own."""
 
     def __init__(self, way: Way, work: Work) -> None:
-        layout = () if way == "direct" else winograd.packing_key(work.axes) if way == "winograd" else work.axes
+        layout = () if way == "direct" else winograd.packing_key(work.axes[-2:]) if way == "winograd" else work.axes
         self._key = repr((way, work.group, work.dtype.name, layout))
         self._way = way
         self._work = work
@@ -238,8 +250,9 @@ def _pack(w, way: Way, work: Work, threads: int | None, *, is_kept: bool) -> Pac
     if way == "direct":
         packed: Packed = wide.copy()
     elif way == "winograd":
-        thresholds = winograd_even.thresholds_of(wide, work.axes, work.group)
-        packed = None if thresholds is None else (winograd.pack(wide, work.axes, work.group, threads), thresholds)
+        flat, axes = flat_weights(wide), work.axes[-2:]
+        thresholds = winograd_even.thresholds_of(flat, axes, work.group)
+        packed = None if thresholds is None else (winograd.pack(flat, axes, work.group, threads), thresholds)
     else:
         cut = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, wide.itemsize)
         packed = phases_pack.pack(wide, cut, work.group, threads, is_kept=is_kept)

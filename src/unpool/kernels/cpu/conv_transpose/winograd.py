@@ -34,6 +34,7 @@ import numpy as np
 
 from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, packing_kernel
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
@@ -217,21 +218,22 @@ def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
     return Launch(packing_kernel(dtype, tile_rows()), jobs, work, pieces=1)
 
 
-def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
+def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN, depth: Depth = FLAT) -> Launches:
     """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, d1, d2), of type `storage`; what `pack` gives; (M,), of the
-    type that sums are formed in; (N, M, D1, D2), of type `storage`.
+    It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; what `pack` gives; (M,),
+    of the type that sums are formed in; (N, M, [slices,] D1, D2), of type `storage`.
 
     Args:
-        work: what is to be computed, over axes that have a tiling.
+        work: what is to be computed, flattened, over axes that have a tiling.
         storage: type of x and y: float32, float64, float16 or bfloat16.
         ending: the activation of the sums.
+        depth: the axis before the two of the work.
     """
-    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, threads))
+    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, depth, threads))
 
 
-def _launch(work: Work, storage: np.dtype[Any], ending: Ending, threads: int) -> Launch:
+def _launch(work: Work, storage: np.dtype[Any], ending: Ending, depth: Depth, threads: int) -> Launch:
     """The same in blocks and chunks for so many threads."""
     tiling, channels, cut = tiling_of(work.axes), work.channels // work.group, cut_of(work, threads)
     positions = work.batch * math.prod(tiling.tiles)
@@ -240,7 +242,7 @@ def _launch(work: Work, storage: np.dtype[Any], ending: Ending, threads: int) ->
     for line, side in zip(origins, tiling.sides, strict=True):
         line[: len(side.origins)] = side.origins
     about = About(
-        groups=work.group, channels=channels, maps=work.maps, positions=positions,
+        depth=depth, groups=work.group, channels=channels, maps=work.maps, positions=positions,
         blocks=-(-positions // cut.block), block=cut.block, chunks=-(-work.maps // cut.chunk), chunk=cut.chunk,
         tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
         height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,

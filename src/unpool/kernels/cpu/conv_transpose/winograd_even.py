@@ -23,6 +23,7 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, with_slices
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, WinogradTiling, tiling_of
 from unpool.kernels.cpu.machine.compiled import compiled, inlined
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
@@ -75,18 +76,20 @@ class About(NamedTuple):
     """What the kernel reads of a call.
 
     Attributes:
+        depth: the axis before the others.
         groups: of channels.
         channels: of x, in one group.
-        height: rows of an image of x.
+        height: rows of a slice of x.
         width: its columns.
-        bands: parts of an image, of whole rows of tiles.
-        tiles_down: of an image, along the first axis.
+        bands: parts of a slice, of whole rows of tiles.
+        tiles_down: of a slice, along the first axis.
         tiles_across: along the last axis.
         top: row of x where the first tile begins; it may be above.
         left: column likewise.
         outputs: of a phase in a tile, along each axis.
     """
 
+    depth: Depth
     groups: int
     channels: int
     height: int
@@ -188,37 +191,40 @@ def _windows_along(axis: Axis, side: Side, tiles: int, outputs: int) -> dict[tup
     return found
 
 
-def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None):
-    """The numbers of the tiles that are not even, counted image by image, row by row.
+def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: Depth = FLAT):
+    """The numbers of the tiles that are not even, counted image by image, slice by slice, row by row.
 
     Args:
-        x: C-contiguous (N, C, d1, d2), any float type.
+        x: C-contiguous (N, C, [slices,] d1, d2), any float type.
         thresholds: from `thresholds_of`.
-        axes: two that have a tiling.
+        axes: the last two, which have a tiling.
         group: number of groups.
         threads: at most so many; None for all cores.
+        depth: the axis before them.
     """
-    count, bits = useful(x.size // VECTORISED, threads), x.view(BITS.get(x.dtype.name, x.dtype))
-    launch, tiles, *tables = _look(axes, bits.shape, bits.dtype, group, count)
+    count, bits = useful(x.size * depth.taps // VECTORISED, threads), x.view(BITS.get(x.dtype.name, x.dtype))
+    launch, tiles, *tables = _look(axes, with_slices(bits).shape, bits.dtype, group, count, depth)
     verdict = np.zeros(tiles, np.uint8)
     launch.on((), count, readonly(bits), verdict, thresholds, *tables)
     return np.flatnonzero(verdict)
 
 
 @lru_cache(maxsize=64)
-def _look(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int):
+def _look(
+    axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int, depth: Depth = FLAT
+):
     """What looks at the tiles with so many threads, how many they are, and what the kernel reads of a call."""
-    tiling, (batch, channels, height, width) = tiling_of(axes), shape
-    down, across = tiling.tiles
+    tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
+    batch, (down, across) = images * depth.large, tiling.tiles
     cuts = [_bands(height, tiling, batch) for height in even_parts(down, BAND)]
     bands = choose(cuts, threads).jobs // batch
     about = About(
-        groups=group, channels=channels // group, height=height, width=width, bands=bands,
+        depth=depth, groups=group, channels=channels // group, height=height, width=width, bands=bands,
         tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
         outputs=tiling.outputs,
     )  # fmt: skip
-    launch = Launch(judge, batch * bands, math.prod(shape) // VECTORISED, pieces=1)
-    return launch, batch * down * across, record(about), *windows_of(axes, tiling)
+    launch = Launch(judge, batch * bands, math.prod(shape) * depth.taps // VECTORISED, pieces=1)
+    return launch, batch * down * across, record(about, depth=record(depth).dtype), *windows_of(axes, tiling)
 
 
 def _bands(height: int, tiling: WinogradTiling, batch: int) -> Cut:
@@ -232,13 +238,13 @@ def _bands(height: int, tiling: WinogradTiling, batch: int) -> Cut:
 def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
     """Mark the tiles that are not even.
 
-    for every image, for every band of rows of tiles, for every group
-        for every channel, for every position of the band: its magnitude and its square
+    for every slice of every image, for every band of rows of tiles, for every group
+        for every slice that it meets, for every channel and position of the band: its magnitude and its square
         for every row of tiles, for every shape of a window: all windows of the row, whatever tile they are of
 
     Args:
-        x: flat (N, C, d1, d2); 16-bit floats as their bits.
-        verdict: flat (N, tiles down, tiles across), zeros.
+        x: flat (N, C, slices, d1, d2); 16-bit floats as their bits.
+        verdict: flat (N, slices, tiles down, tiles across), zeros.
         thresholds: a record.
         given: what is read of the call, a record.
         shapes: from `windows_of`.
@@ -260,8 +266,15 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
         low, last = max(0, top + outputs * begin), min(height, top + outputs * (end - 1) + 4)
         count = max(0, last - low) * width
         for group in range(groups):
-            plane = ((image * groups + group) * channels * height + low) * width
-            _sum_channels(x, plane, height * width, channels, sums[:count], squares[:count])
+            sums[:count] = 0
+            squares[:count] = 0
+            for tap in range(about.depth.taps):
+                met = image % about.depth.large + about.depth.begin - tap * about.depth.step
+                if 0 <= met < about.depth.small:
+                    first_channel = (image // about.depth.large * groups + group) * channels
+                    plane = ((first_channel * about.depth.small + met) * height + low) * width
+                    apart = about.depth.small * height * width
+                    _add_channels(x, plane, apart, channels, sums[:count], squares[:count])
             sizes_there, squares_there = Field(sums, low, last, width), Field(squares, low, last, width)
             for row in range(begin, end):
                 start = top + outputs * row
@@ -306,12 +319,10 @@ def _zeros(x, count):
 
 
 @inlined
-def _sum_channels(x, plane, apart, channels, sums, squares):
-    """Magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
+def _add_channels(x, plane, apart, channels, sums, squares):
+    """Add magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
     for begin in range(0, sums.size, FITTING_POSITIONS):
         total, square = sums[begin : begin + FITTING_POSITIONS], squares[begin : begin + FITTING_POSITIONS]
-        total[:] = 0
-        square[:] = 0
         for channel in range(0, channels - 1, 2):
             one = x[plane + channel * apart + begin :][: total.size]
             two = x[plane + (channel + 1) * apart + begin :][: total.size]

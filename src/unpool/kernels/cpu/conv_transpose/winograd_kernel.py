@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
 from unpool.kernels.cpu.conv_transpose.winograd_tiles import (
     Lines,
     Panel,
@@ -46,28 +47,30 @@ VECTORS = 3
 CHANNELS_AT_ONCE = 64
 """Channels that are summed before they are added to others: errors grow with the length of a sum."""
 
-RUN = record(Run(0, 0, 0, 0, 0)).dtype
+RUN = record(Run(0, 0, 0, 0, 0, 0)).dtype
+DEPTH = record(FLAT).dtype
 
 
 class About(NamedTuple):
     """What the kernel reads of a call.
 
     Attributes:
+        depth: the axis before the others.
         groups: of channels.
-        channels: of x, in one group.
+        channels: of x, in one group, of all slices that an output meets.
         maps: channels of y, in one group.
-        positions: tiles of all images.
+        positions: tiles of all slices of all images.
         blocks: of positions.
         block: positions in a block; the last one may have fewer.
         chunks: of maps.
         chunk: maps in a chunk; the last one may have fewer.
-        tiles_down: of an image, along the first axis.
+        tiles_down: of a slice, along the first axis.
         tiles_across: along the last axis.
         top: row of x where the first tile begins; it may be above.
         left: column likewise.
-        height: rows of an image of x.
+        height: rows of a slice of x.
         width: its columns.
-        large_height: rows of an image of y.
+        large_height: rows of a slice of y.
         large_width: its columns.
         stride_down: of windows, along the first axis.
         stride_across: along the last axis.
@@ -77,6 +80,7 @@ class About(NamedTuple):
         activation: of the sums.
     """
 
+    depth: Depth
     groups: int
     channels: int
     maps: int
@@ -115,7 +119,8 @@ class Entry(NamedTuple):
 
 def record_of(about: About, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
     """A call as the kernel takes it, for elements of a type."""
-    return record(about, origins=np.dtype((np.int64, (2, MOST_PHASES))), activation=activation_type(dtype))
+    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), activation_type(dtype)
+    return record(about, depth=DEPTH, origins=origins, activation=activation)
 
 
 def tile_rows() -> int:
@@ -175,9 +180,10 @@ def _make(fixed, digest):
             panel = Panel(address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
                 count_runs = list_runs(runs, at, used, about)
-                source = address_of(x) + group * channels * about.height * about.width * step
+                source = group * (channels // about.depth.taps) * about.depth.small * about.height * about.width
                 strip = Lines(address_of(strip_memory), reach * size)
-                transform_inputs(source, runs[:count_runs], panel, strip, about, fixed)
+                clear_last(panel, used, of_any)
+                transform_inputs(address_of(x) + source * step, runs[:count_runs], panel, strip, about, fixed)
                 filled = part
             weights = address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
             products = Products(address_of(product_memory), jump * size, chunk * block * size, block * size)
@@ -185,10 +191,10 @@ def _make(fixed, digest):
             lines = Lines(address_of(line_memory), pitch * size)
             for number in range(count):
                 out_map = group * maps + first_map + number
-                bias, plane = address_of(b) + out_map * size, out_map * about.large_height * about.large_width
+                bias, plane = address_of(b) + out_map * size, about.depth.large * about.large_height * about.large_width
                 transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
-                    write_run(runs[run], lines, address_of(y) + plane * step, bias, about, fixed)
+                    write_run(runs[run], lines, address_of(y) + out_map * plane * step, bias, about, fixed)
                 products = next_map(products)
 
     return grow_tiles
@@ -206,16 +212,31 @@ def vectors_of(used, lanes):
     return max(2, -(-used // lanes))
 
 
+@by_type()
+def clear_last(panel, used, fixed):
+    """Zeros in the vectors that positions do not fill: other contents of memory can be slow to multiply."""
+    element, lanes, size = fixed.element, fixed.lanes, fixed.size
+
+    def clear(panel, used, fixed):
+        for vector in range(used // lanes, vectors_of(used, lanes)):
+            for channel in range(panel.channels):
+                target = panel.address + channel * panel.channel_bytes + vector * lanes * size
+                tile_store(tile_zero(element, lanes, 16), target, panel.point_bytes, 16, 1)
+
+    return clear
+
+
 @inlined
 def list_runs(runs, at, used, about):
     """Fill `runs` with those of a block of `used` positions from `at` on; how many there are."""
-    high, wide = about.tiles_down, about.tiles_across
+    high, wide, slices = about.tiles_down, about.tiles_across, about.depth.large
     done, count = 0, 0
     while done < used:
         position = at + done
         row, column = position // wide, position % wide
         run = runs[count]
-        run.image, run.row, run.column = row // high, row % high, column
+        run.image, run.slice = row // high // slices, row // high % slices
+        run.row, run.column = row % high, column
         run.tiles, run.position = min(wide - column, used - done), done
         done += run.tiles
         count += 1

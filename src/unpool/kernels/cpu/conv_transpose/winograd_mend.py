@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, with_slices
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
 
@@ -41,9 +42,10 @@ class Line:
 class Mender:
     """The tiles of one set of shapes."""
 
-    def __init__(self, work: Work, start: Callable[[Work], Grow]) -> None:
-        """`start` gives what computes pictures."""
+    def __init__(self, work: Work, start: Callable[[Work], Grow], depth: Depth = FLAT) -> None:
+        """`start` gives what computes pictures; `depth` is the axis before the two of the flat work."""
         tiling = tiling_of(work.axes)
+        self._depth = depth
         self._outputs, self._tiles = tiling.outputs, tiling.tiles
         rows, columns = (
             Line.of(axis, side, tiling.outputs) for axis, side in zip(work.axes, tiling.sides, strict=True)
@@ -52,23 +54,36 @@ class Mender:
         self._grow = start(replace(work, axes=(rows.picture, columns.picture), batch=TOGETHER))
 
     def mend(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
-        """Write the outputs of these tiles; False if the way that computes them gives up."""
+        """Write the outputs of these tiles, with flat weights; False if the way that computes them gives up."""
+        x, y = with_slices(x), with_slices(y)
         for first in range(0, len(numbers), TOGETHER):
             some = numbers[first : first + TOGETHER]
-            images, places = np.divmod(some, self._tiles[0] * self._tiles[1])
+            slices, places = np.divmod(some, self._tiles[0] * self._tiles[1])
             starts = [
                 line.side.first + self._outputs * place
                 for line, place in zip(self._lines, np.divmod(places, self._tiles[1]), strict=True)
             ]
-            pictures = np.zeros((TOGETHER, x.shape[1], 4, 4), x.dtype)
-            _take(pictures, x, images, starts)
+            pictures = np.zeros((TOGETHER, x.shape[1] * self._depth.taps, 4, 4), x.dtype)
+            self._take(pictures, x, slices, starts)
             grown = np.empty((TOGETHER, y.shape[1], *(line.picture.large for line in self._lines)), y.dtype)
             if not self._grow(pictures, w, b, grown, threads):
                 return False
-            self._put(y, grown, images, starts)
+            self._put(y, grown, slices, starts)
         return True
 
-    def _put(self, y: Any, grown: Any, images: Any, starts: Any) -> None:
+    def _take(self, pictures: Any, x: Any, slices: Any, starts: Any) -> None:
+        """Copy the positions of tiles that lie in x, of every slice that they meet."""
+        places = [start[:, None] + np.arange(4) for start in starts]
+        inside = [(0 <= each) & (each < size) for each, size in zip(places, x.shape[3:], strict=True)]
+        images, numbers = np.divmod(slices, self._depth.large)
+        for tap in range(self._depth.taps):
+            met = numbers + self._depth.begin - tap * self._depth.step
+            is_there = (0 <= met) & (met < self._depth.small)
+            tile, row, column = np.nonzero(is_there[:, None, None] & inside[0][:, :, None] & inside[1][:, None, :])
+            values = x[images[tile], :, met[tile], places[0][tile, row], places[1][tile, column]]
+            pictures[tile, tap :: self._depth.taps, row, column] = values
+
+    def _put(self, y: Any, grown: Any, slices: Any, starts: Any) -> None:
         """Copy what the tiles own to the output, as far as it reaches."""
         targets = [
             start[:, None] * line.axis.window.stride + line.own
@@ -77,12 +92,6 @@ class Mender:
         inside = [(0 <= each) & (each < line.axis.large) for each, line in zip(targets, self._lines, strict=True)]
         tile, row, column = np.nonzero(inside[0][:, :, None] & inside[1][:, None, :])
         rows, columns = (line.own - line.own.min() for line in self._lines)
-        y[images[tile], :, targets[0][tile, row], targets[1][tile, column]] = grown[tile, :, rows[row], columns[column]]
-
-
-def _take(pictures: Any, x: Any, images: Any, starts: Any) -> None:
-    """Copy the positions of tiles that lie in x."""
-    places = [start[:, None] + np.arange(4) for start in starts]
-    inside = [(0 <= each) & (each < size) for each, size in zip(places, x.shape[2:], strict=True)]
-    tile, row, column = np.nonzero(inside[0][:, :, None] & inside[1][:, None, :])
-    pictures[tile, :, row, column] = x[images[tile], :, places[0][tile, row], places[1][tile, column]]
+        images, numbers = np.divmod(slices[tile], self._depth.large)
+        down, across = targets[0][tile, row], targets[1][tile, column]
+        y[images, :, numbers, down, across] = grown[tile, :, rows[row], columns[column]]

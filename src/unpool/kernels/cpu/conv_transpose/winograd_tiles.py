@@ -31,6 +31,7 @@ from unpool.kernels.cpu.vector import (
     tile_load_every,
     tile_store,
     tile_store_every,
+    tile_zero,
 )
 from unpool.kernels.cpu.vector.by_type import by_type
 from unpool.kernels.cpu.vector.float16 import narrow, widen
@@ -47,6 +48,7 @@ class Run(NamedTuple):
 
     Attributes:
         image: that they are of.
+        slice: of the image.
         row: of tiles.
         column: of tiles, the first one's.
         tiles: how many.
@@ -54,6 +56,7 @@ class Run(NamedTuple):
     """
 
     image: int
+    slice: int
     row: int
     column: int
     tiles: int
@@ -120,7 +123,7 @@ class Row(NamedTuple):
 def transform_inputs(source, runs, panel, strip, about, fixed):
     """Fill the panel with the inputs of a block, transformed.
 
-        for every channel, for every run
+        for every channel and slice that it is of, for every run
             for every vector of columns: combine four rows of inputs to four rows of the strip
             for every vector of tiles, for every row of the strip: combine four columns to points
 
@@ -137,14 +140,21 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
 
     def transform(source, runs, panel, strip, about, fixed):
         top, left, height, width = about.top, about.left, about.height, about.width
-        plane, image = height * width * step, about.groups * about.channels * height * width * step
-        ramp = count_up(types.int32, lanes, 1)
+        taps, slices, further, begin = about.depth.taps, about.depth.small, about.depth.step, about.depth.begin
+        plane, volume = height * width * step, slices * height * width * step
+        image, ramp = about.groups * (about.channels // taps) * volume, count_up(types.int32, lanes, 1)
         for channel in range(panel.channels):
+            behind = begin - channel % taps * further
+            base, to_channel = source + channel // taps * volume, panel.address + channel * panel.channel_bytes
             for number in range(runs.shape[0]):
                 run = runs[number]
-                tiles, position = run.tiles, run.position
+                tiles, met, target = run.tiles, run.slice + behind, to_channel + run.position * size
+                if not 0 <= met < slices:
+                    for tile in range(0, tiles, lanes):
+                        tile_store(tile_zero(element, lanes, 16), target + tile * size, panel.point_bytes, 16, 1)
+                    continue
                 row, column = top + outputs * run.row, left + outputs * run.column
-                first = source + run.image * image + channel * plane
+                first = base + run.image * image + met * plane
                 for done in range(0, outputs * tiles + 4 - outputs, lanes):
                     at = column + done
                     place = first + (row * width + at) * step
@@ -153,7 +163,6 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
                     else:
                         rows = load_edge(place, row, at, ramp, about, of_any)
                     tile_store(tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1)
-                target = panel.address + channel * panel.channel_bytes + position * size
                 for tile in range(0, tiles, lanes):
                     place, to = strip.address + tile * outputs * size, target + tile * size
                     for _ in range(4):
@@ -255,7 +264,8 @@ def write_run(run, lines, plane, bias, about, fixed):
 
     def write(run, lines, plane, bias, about, fixed):
         height, width, stride, phases = about.large_height, about.large_width, about.stride_down, about.phases_across
-        image = plane + run.image * about.groups * about.maps * height * width * step
+        image = run.image * about.groups * about.maps * about.depth.large + run.slice
+        image = plane + image * height * width * step
         top, column = about.top + outputs * run.row, about.left + outputs * run.column
         count, place = outputs * run.tiles, outputs * run.position * size
         one, other = about.origins[1, 0], about.origins[1, 1]
