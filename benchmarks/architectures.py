@@ -1,4 +1,7 @@
-"""Networks as they are published, at their real widths: each takes layers and gives the name of its output."""
+"""Networks as they are published, at their real widths: each takes layers and gives the name of its output.
+
+Only "U-Net" and "3-D U-Net" are narrower than in their papers, as those that run on CPUs often are.
+"""
 
 from collections.abc import Callable
 
@@ -57,18 +60,36 @@ def _bottleneck(layers: Layers, value: str, dilation: int) -> str:
     return layers.add(value, layers.conv(narrow, channels, 1, after=""))
 
 
-def unet(layers: Layers, _: tuple[int, ...]) -> str:
-    """U-Net with three levels and 16 channels at the top; transposed convolutions of window 2 grow."""
+def u_net(*widths: int) -> "Architecture":
+    """U-Net over any axes with so many channels in its levels: two windows of 3 in each, windows of 2 that grow."""
+
+    def build(layers: Layers, _: tuple[int, ...]) -> str:
+        value, skips = "x", []
+        for channels in widths[:-1]:
+            value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+            skips.append(value)
+            value = layers.pool(value)
+        value = layers.conv(layers.conv(value, widths[-1], 3), widths[-1], 3)
+        for channels, skip in zip(widths[-2::-1], reversed(skips), strict=True):
+            value = layers.concat(skip, layers.grow(value, channels, 2, 2, 0))
+            value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+        return layers.conv(value, 2, 1, after="")
+
+    return build
+
+
+def unet_3d(layers: Layers, _: tuple[int, ...]) -> str:
+    """3-D U-Net of the paper: 32 to 512 channels, twice as many in the second convolution of a level."""
     value, skips = "x", []
-    for channels in (16, 32, 64):
-        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
+    for channels in (32, 64, 128):
+        value = layers.conv(layers.conv(value, channels, 3), 2 * channels, 3)
         skips.append(value)
         value = layers.pool(value)
-    value = layers.conv(layers.conv(value, 128, 3), 128, 3)
-    for channels, skip in zip((64, 32, 16), reversed(skips), strict=True):
-        value = layers.concat(skip, layers.grow(value, channels, 2, 2, 0))
+    value = layers.conv(layers.conv(value, 256, 3), 512, 3)
+    for channels, skip in zip((256, 128, 64), reversed(skips), strict=True):
+        value = layers.concat(skip, layers.grow(value, 2 * channels, 2, 2, 0))
         value = layers.conv(layers.conv(value, channels, 3), channels, 3)
-    return layers.conv(value, 2, 1, after="")
+    return layers.conv(value, 3, 1, after="")
 
 
 def dcgan(layers: Layers, _: tuple[int, ...]) -> str:
@@ -77,20 +98,6 @@ def dcgan(layers: Layers, _: tuple[int, ...]) -> str:
     for channels in (256, 128, 64):
         value = layers.grow(value, channels, 4, 2, 1)
     return layers.grow(value, 3, 4, 2, 1, after="Tanh")
-
-
-def unet_2d(layers: Layers, _: tuple[int, ...]) -> str:
-    """U-Net of the paper, a quarter as wide: 16 to 256 channels in five levels; windows of 2 grow."""
-    value, skips = "x", []
-    for channels in (16, 32, 64, 128):
-        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
-        skips.append(value)
-        value = layers.pool(value)
-    value = layers.conv(layers.conv(value, 256, 3), 256, 3)
-    for channels, skip in zip((128, 64, 32, 16), reversed(skips), strict=True):
-        value = layers.concat(skip, layers.grow(value, channels, 2, 2, 0))
-        value = layers.conv(layers.conv(value, channels, 3), channels, 3)
-    return layers.conv(value, 2, 1, after="")
 
 
 def pix2pix(layers: Layers, _: tuple[int, ...]) -> str:
@@ -138,10 +145,12 @@ Architecture = Callable[[Layers, tuple[int, ...]], str]
 NETWORKS: dict[str, Architecture] = {
     "SegNet": segnet,
     "ENet": enet,
-    "3-D U-Net": unet,
+    "3-D U-Net": u_net(16, 32, 64, 128),
+    "3-D U-Net of the paper": unet_3d,
     "DCGAN generator": dcgan,
     "DCGAN generator, 8 images": dcgan,
-    "U-Net": unet_2d,
+    "U-Net": u_net(16, 32, 64, 128, 256),
+    "U-Net of the paper": u_net(64, 128, 256, 512, 1024),
     "pix2pix": pix2pix,
     "CycleGAN": cyclegan,
     "vocoder": vocoder,

@@ -543,13 +543,14 @@ def test_command_says_what_is_missing(capsys, arguments, words):
         ("3-D U-Net", (8, 8, 8)),
         ("DCGAN generator", (1, 1)),
         ("U-Net", (32, 16)),
+        ("3-D U-Net of the paper", (8, 16, 8)),
         ("CycleGAN", (16, 16)),
         ("vocoder", (3,)),
     ],
 )
 def test_networks_are_valid(name, spatial):
     """Each network is a model that runs, with the size of its input in the output; generators have one of their own."""
-    channels = {"3-D U-Net": 1, "DCGAN generator": 100, "vocoder": 80}.get(name, 3)
+    channels = {"3-D U-Net": 1, "3-D U-Net of the paper": 1, "DCGAN generator": 100, "vocoder": 80}.get(name, 3)
     layers = Layers((1, channels, *spatial))
     model = layers.model(NETWORKS[name](layers, spatial))
     feed = {"x": models.random(1, channels, *spatial)}
