@@ -8,7 +8,7 @@ beside the machine code, so that a later process on the same machine computes th
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ SECONDS = 30.0
 """For which a session times ways at most, if it is not told otherwise; kernels that are compiled meanwhile count."""
 
 TURNS = 7
-"""Of each way; its fastest call counts."""
+"""Of each way."""
 
 TURN = 0.01
 """Seconds of a turn; a longer call is a turn of its own."""
@@ -116,28 +116,32 @@ def keep(key: str, found: object) -> None:
 
 
 def timed(
-    calls: Mapping[str, Callable[[], object]], seconds: float = math.inf, settle: float = 0.0
+    calls: Mapping[str, Callable[[], object]],
+    seconds: float = math.inf,
+    settle: float = 0.0,
+    typical: Callable[[Sequence[float]], float] = min,
 ) -> dict[str, float]:
-    """Seconds of each call at its fastest; they take turns, so that a slow moment of the machine hits all.
+    """Seconds of each call; they take turns, so that a slow moment of the machine hits all.
 
     Args:
         calls: by name; each is made once before, and has a turn, whatever time that takes.
         seconds: after which no other turn begins.
         settle: seconds before each turn, and a call in it that does not count: so threads of another call fall asleep,
             and memory that it took from the caches comes back.
+        typical: what counts of the fastest calls in all turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():
         call()  # compiles, packs weights, takes memory
-    times = {name: _seconds(call, settle) for name, call in calls.items()}
-    least = min(times.values())
-    near = [name for name, each in times.items() if each <= FAR * least]
+    times = {name: [_seconds(call, settle)] for name, call in calls.items()}
+    least = min(times.values())[0]
+    near = [name for name, (each,) in times.items() if each <= FAR * least]
     for _ in range(TURNS - 1 if len(near) > 1 else 0):
         if time.perf_counter() > end:
             break
         for name in near:
-            times[name] = min(times[name], _seconds(calls[name], settle))
-    return times
+            times[name].append(_seconds(calls[name], settle))
+    return {name: typical(each) for name, each in times.items()}
 
 
 def fastest(times: Mapping[str, float], usual: str, margin: float = MARGIN) -> str:

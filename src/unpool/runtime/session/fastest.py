@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def fastest(told: Told, models: Mapping[str, Any], feed: Mapping[str, Any], seco
     calls = _equal({name: partial(one.run, None, feed) for name, one in models.items()}, seconds)
     if len(calls) == 1:
         return USUAL
-    times = tuning.timed(calls, seconds, SETTLE)
+    times = tuning.timed(calls, seconds, SETTLE, median)  # the fastest of so few whole runs would be luck
     found = tuning.fastest(times, USUAL, MARGIN)
     _log.info("tuning: the model goes by %s: %s.", found, tuning.text(times))
     key = _key(told)
