@@ -7,7 +7,8 @@ A phase of the output is a dense convolution. Where that has 2 x 2 taps, 4 x 4 i
 with 16 products instead of 36; where it has 3 x 3 taps, 2 x 2 outputs with 16 instead of 36. Both stand on the points
 0, 1, -1 and infinity, so B is the same, and because the windows of all phases are the same inputs, each a step apart,
 one transformed input serves them all. A tap that a phase lacks is a zero weight, and a product that is zero at every
-point is left out.
+point is left out. Three axes, of which the first has stride 1, are many calls over the other two
+(`winograd_depth.py`).
 
 A tile is what 4 x 4 inputs give: m x m outputs of every phase (`winograd_tiling.py`). Here it is decided whether tiles
 pay, weights are packed (`winograd_pack.py`) and the kernel is prepared (`winograd_kernel.py`, `winograd_tiles.py`).
@@ -53,8 +54,8 @@ MOST_VECTORS = 16
 """Of positions in a block: more of them meet each weight, but their products leave the second cache."""
 
 LARGE_CACHE = 1 << 21
-"""Bytes of a second cache in which a panel fits: then the third one is far, and reading it again and again costs more
-than reading the weights more often."""
+"""Bytes of a second cache in which a panel fits: then the third one is far, and writing a panel there and reading it
+costs more than reading the weights more often."""
 
 NEAR_BYTES = 3 << 19
 """What PANEL_BYTES is there: most of that cache."""

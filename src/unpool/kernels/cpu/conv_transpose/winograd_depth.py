@@ -3,8 +3,8 @@
     y[d] = sum over taps t of the first axis: the transposed convolution over the other two of x[d + begin - t * step]
 
 So a slice of y is an image of its own, and every slice of x that it meets gives it as many channels as x has: channel
-c * taps + t of the flat call is channel c of the slice of tap t, zeros where x has no such slice. Nothing is copied;
-the kernels find the slices in x. Two axes are one slice.
+c * taps + t of the flat call is channel c of the slice of tap t, zeros where x has no such slice. x is not copied; the
+kernels find its slices. Two axes are one slice.
 """
 
 from dataclasses import replace

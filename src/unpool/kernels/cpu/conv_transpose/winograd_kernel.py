@@ -307,9 +307,9 @@ def sum_tiles(weight, source, target, panel, products, tiles, apart, fixed):
         weight: address of the first channel's.
         source: address of the positions in the first channel.
         target: address of the positions in the first map.
-        panel: where channels are as far apart as maps are.
-        products: the maps.
-        tiles: how many.
+        panel: where channels lie.
+        products: where maps lie.
+        tiles: of maps, how many.
         apart: bytes between the weights of tiles.
         fixed: the kernel, with the number of vectors.
     """
