@@ -18,20 +18,27 @@ ELEMENTS = 1024
 
 
 class Strides(NamedTuple):
-    """Elements between neighbours: images, channels, and places of the row-major plane."""
+    """Elements between neighbours: images, channels, and places of the row-major plane; and elements of a plane."""
 
     batch: int
     channel: int
     place: int
+    plane: int
+
+
+class Extent(NamedTuple):
+    """How many channels, rows and lanes there are."""
+
+    channels: int
+    rows: int
+    lanes: int
 
 
 class Grid(NamedTuple):
     """A tensor's shape as kernels get it: `sizes` are its spatial sizes."""
 
     sizes: tuple[int, ...]
-    channels: int
-    rows: int
-    lanes: int
+    extent: Extent
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Tile:
 
 def strides_of(channels: int, places: int, is_channels_last: bool) -> Strides:
     """Of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
-    return Strides(channels * places, *((1, channels) if is_channels_last else (places, 1)))
+    return Strides(channels * places, *((1, channels) if is_channels_last else (places, 1)), places)
 
 
 def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last: bool) -> Grid:
@@ -55,18 +62,18 @@ def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last:
     others = batch if is_channels_last else batch * channels
     for size in sizes if is_channels_last else sizes[:-1]:
         others *= size
-    return Grid(sizes, channels, others, lanes)
+    return Grid(sizes, Extent(channels, others, lanes))
 
 
 def tile_for(grid: Grid, is_channels_last: bool, largest: int) -> Tile:
     """Tiles of a grid; `largest` is the largest number that places are computed with."""
-    lanes = power_of_two(grid.lanes, MOST_LANES)
-    return Tile(power_of_two(grid.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
+    lanes = power_of_two(grid.extent.lanes, MOST_LANES)
+    return Tile(power_of_two(grid.extent.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
 
 
 def programs(grid: Grid, tile: Tile) -> int:
     """How many tiles cover a grid."""
-    return blocks(grid.rows, tile.rows) * blocks(grid.lanes, tile.lanes)
+    return blocks(grid.extent.rows, tile.rows) * blocks(grid.extent.lanes, tile.lanes)
 
 
 @triton.jit
@@ -81,10 +88,11 @@ def elements_of(grid, tile: tl.constexpr):
     number = tl.program_id(0)
     if tile.is_wide:
         number = number.to(tl.int64)
-    across = tl.cdiv(grid.lanes, LANES)
+    extent = grid.extent
+    across = tl.cdiv(extent.lanes, LANES)
     row = (number // across) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = (number % across) * LANES + tl.arange(0, LANES)[None, :]
-    inside = (row < grid.rows) & (lane < grid.lanes)
+    inside = (row < extent.rows) & (lane < extent.lanes)
     if tile.is_channels_last:
         coordinates = ()
         for axis in tl.static_range(rank - 1, -1, -1):
@@ -96,7 +104,7 @@ def elements_of(grid, tile: tl.constexpr):
         for axis in tl.static_range(rank - 2, -1, -1):
             coordinates = (row % grid.sizes[axis],) + coordinates
             row = row // grid.sizes[axis]
-        batch, channel = row // grid.channels, row % grid.channels
+        batch, channel = row // extent.channels, row % extent.channels
     return coordinates, batch, channel, inside
 
 

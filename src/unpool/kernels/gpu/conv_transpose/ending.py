@@ -17,18 +17,19 @@ def share(call, is_wanted, how: tl.constexpr):
     """
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
+    sizes = call.sizes
     number = tl.program_id(0)
     if how.is_wide:
         number = number.to(tl.int64)
-    columns = tl.cdiv(call.maps, MAPS)
-    rows = tl.cdiv(call.positions, POSITIONS)
+    columns = tl.cdiv(sizes.maps, MAPS)
+    rows = tl.cdiv(sizes.positions, POSITIONS)
     maps = number % columns * MAPS + tl.arange(0, MAPS)
     number = number // columns
     positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
     number = number // rows
     at, batch = positions_of(positions, call.lines)
-    spot = (at, batch, phase_of(number // call.groups, call.lines))
-    return spot, (number % call.groups, positions < call.positions * is_wanted, maps)
+    spot = (at, batch, phase_of(number // sizes.groups, call.lines))
+    return spot, (number % sizes.groups, positions < sizes.positions * is_wanted, maps)
 
 
 @triton.jit
@@ -40,8 +41,9 @@ def write(total, tensors, spot, block, call, how: tl.constexpr):
     kind: tl.constexpr = how.kind
     activation: tl.constexpr = how.activation
     params: tl.constexpr = how.params
-    columns = block[0] * call.maps + block[2]
-    is_map = block[2] < call.maps
+    sizes = call.sizes
+    columns = block[0] * sizes.maps + block[2]
+    is_map = block[2] < sizes.maps
     if how.has_bias:
         total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
     bits = narrow(activate(total, activation, params), kind)

@@ -70,16 +70,22 @@ class Packed(NamedTuple):
     is_finite: torch.Tensor | None
 
 
-class Call(NamedTuple):
-    """What kernels get beside their tensors; `positions` are those of a phase, at most."""
+class Sizes(NamedTuple):
+    """How many of each there are; `positions` are those of a phase, at most, channels and maps those of a group."""
 
-    lines: tuple[Line, ...]
     phases: int
     positions: int
     taps: int
     groups: int
     channels: int
     maps: int
+
+
+class Call(NamedTuple):
+    """What kernels get beside their tensors."""
+
+    lines: tuple[Line, ...]
+    sizes: Sizes
     x: Strides
     y: Strides
 
@@ -131,7 +137,7 @@ def call_of(growth: Growth, lines: tuple[Line, ...]) -> Call:
     )
     channels, maps = growth.groups * growth.channels, growth.groups * growth.maps
     return Call(
-        lines, phases, growth.batch * length, taps, growth.groups, growth.channels, growth.maps,
+        lines, Sizes(phases, growth.batch * length, taps, growth.groups, growth.channels, growth.maps),
         strides_of(channels, small, growth.is_channels_last), strides_of(maps, large, growth.is_channels_last),
     )  # fmt: skip
 
@@ -141,7 +147,8 @@ def farthest(growth: Growth, call: Call) -> int:
     reaches = (
         axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach for axis in growth.axes
     )
-    weights = call.groups * call.channels * call.maps * call.taps
+    sizes = call.sizes
+    weights = sizes.groups * sizes.channels * sizes.maps * sizes.taps
     return max(growth.batch * call.x.batch, growth.batch * call.y.batch, weights, *reaches)
 
 
@@ -155,7 +162,7 @@ def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
         may_skip = w.is_finite is not None
         tensors = x, w.w, w.w if b is None else b, bits_of(y), w.is_finite if may_skip else w.w
         for kernel, blocks_of in ways[not may_skip :]:
-            how = _how(growth, blocks_of(call, growth.kind, is_tight), b is not None, may_skip, is_wide)
+            how = _how(growth, blocks_of(call.sizes, growth.kind, is_tight), b is not None, may_skip, is_wide)
             warps = warps_for(how.positions * how.maps)
             start(kernel, _programs(call, how), y.device, (*tensors, call, how), warps)
 
@@ -174,4 +181,5 @@ def precision() -> str:
 
 
 def _programs(call: Call, how: How) -> int:
-    return call.phases * call.groups * blocks(call.positions, how.positions) * blocks(call.maps, how.maps)
+    sizes = call.sizes
+    return sizes.phases * sizes.groups * blocks(sizes.positions, how.positions) * blocks(sizes.maps, how.maps)

@@ -15,17 +15,17 @@ from unpool.kernels.gpu.conv_transpose.phases import source_of, taps_of
 from unpool.kernels.gpu.launch import INTERPRETED, power_of_two
 
 if TYPE_CHECKING:
-    from unpool.kernels.gpu.conv_transpose.grow import Call
+    from unpool.kernels.gpu.conv_transpose.grow import Sizes
 
 IS_WIDENED = tl.constexpr(INTERPRETED)
 """Whether operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
 
 
-def blocks_of(call: "Call", kind: str, is_tight: bool) -> tuple[int, int, int]:
+def blocks_of(sizes: "Sizes", kind: str, is_tight: bool) -> tuple[int, int, int]:
     """Positions, maps and channels of a block; `is_tight` says that sums have to share registers."""
     most = 64 if kind == "float32" else 128
-    positions, maps = power_of_two(call.positions, 64 if is_tight else most), power_of_two(call.maps, most)
-    return max(16, positions), max(16, maps), max(16, power_of_two(call.channels, 32))
+    positions, maps = power_of_two(sizes.positions, 64 if is_tight else most), power_of_two(sizes.maps, most)
+    return max(16, positions), max(16, maps), max(16, power_of_two(sizes.channels, 32))
 
 
 @triton.jit
@@ -35,25 +35,26 @@ def add_products(x, w, b, y, is_finite, call, how: tl.constexpr):
     MAPS: tl.constexpr = how.maps
     CHANNELS: tl.constexpr = how.channels
     precision: tl.constexpr = how.precision
+    sizes = call.sizes
     is_wanted = tl.load(is_finite)
     spot, block = share(call, is_wanted, how)
     at, batch, axes = spot
     group, is_position, maps = block
-    x += group * call.channels * call.x.channel
-    w += group * call.taps * call.channels * call.maps
-    columns = tl.cdiv(call.channels, CHANNELS)
+    x += group * sizes.channels * call.x.channel
+    w += group * sizes.taps * sizes.channels * sizes.maps
+    columns = tl.cdiv(sizes.channels, CHANNELS)
     total = tl.zeros([POSITIONS, MAPS], tl.float32)
     for step in range(taps_of(axes) * columns * is_wanted):
         tap, place, is_there = source_of(step // columns, at, axes, call.lines)
         is_there = is_there & is_position
         channels = step % columns * CHANNELS + tl.arange(0, CHANNELS)
-        is_channel = channels < call.channels
+        is_channel = channels < sizes.channels
         rows = batch * call.x.batch + place * call.x.place
         inputs = x + rows[:, None] + (channels * call.x.channel)[None, :]
         left = tl.load(inputs, mask=is_there[:, None] & is_channel[None, :], other=0)
-        lines = (tap * call.channels + channels) * call.maps
+        lines = (tap * sizes.channels + channels) * sizes.maps
         weights = w + lines[:, None] + maps[None, :]
-        right = tl.load(weights, mask=is_channel[:, None] & (maps < call.maps)[None, :], other=0)
+        right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
         if IS_WIDENED:
             left = left.to(tl.float32)
             right = right.to(tl.float32)

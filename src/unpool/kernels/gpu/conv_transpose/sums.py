@@ -14,16 +14,16 @@ from unpool.kernels.gpu.conv_transpose.phases import source_of, taps_of
 from unpool.kernels.gpu.launch import power_of_two
 
 if TYPE_CHECKING:
-    from unpool.kernels.gpu.conv_transpose.grow import Call
+    from unpool.kernels.gpu.conv_transpose.grow import Sizes
 
 _ELEMENTS = 1024
 _MOST_MAPS = 16
 
 
-def blocks_of(call: "Call", kind: str, is_tight: bool) -> tuple[int, int, int]:
+def blocks_of(sizes: "Sizes", kind: str, is_tight: bool) -> tuple[int, int, int]:
     """Positions, maps and channels of a block; channels are taken one by one."""
-    maps = power_of_two(call.maps, _MOST_MAPS)
-    return power_of_two(call.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1
+    maps = power_of_two(sizes.maps, _MOST_MAPS)
+    return power_of_two(sizes.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1
 
 
 @triton.jit
@@ -32,22 +32,23 @@ def add_sums(x, w, b, y, is_finite, call, how: tl.constexpr):
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
     wide: tl.constexpr = tl.float64 if how.kind == "float64" else tl.float32
+    sizes = call.sizes
     is_wanted = 1
     if how.may_skip:
         is_wanted = 1 - tl.load(is_finite)
     spot, block = share(call, is_wanted, how)
     at, batch, axes = spot
     group, is_position, maps = block
-    x += group * call.channels * call.x.channel
-    w += group * call.taps * call.channels * call.maps
+    x += group * sizes.channels * call.x.channel
+    w += group * sizes.taps * sizes.channels * sizes.maps
     total = tl.zeros([POSITIONS, MAPS], wide)
-    for step in range(taps_of(axes) * call.channels * is_wanted):
-        channel = step % call.channels
-        tap, place, is_there = source_of(step // call.channels, at, axes, call.lines)
+    for step in range(taps_of(axes) * sizes.channels * is_wanted):
+        channel = step % sizes.channels
+        tap, place, is_there = source_of(step // sizes.channels, at, axes, call.lines)
         is_there = is_there & is_position
         rows = batch * call.x.batch + place * call.x.place + channel * call.x.channel
         left = tl.load(x + rows, mask=is_there, other=0).to(wide)
-        line = (tap * call.channels + channel) * call.maps
-        right = tl.load(w + line + maps, mask=maps < call.maps, other=0).to(wide)
+        line = (tap * sizes.channels + channel) * sizes.maps
+        right = tl.load(w + line + maps, mask=maps < sizes.maps, other=0).to(wide)
         total = tl.where(is_there[:, None], total + left[:, None] * right[None, :], total)
     write(total, (b, y), spot, block, call, how)

@@ -49,19 +49,21 @@ def launch(growth: Growth) -> Run:
     """What computes the gradient of a call by its weights."""
     lines = tuple(map(line_of, growth.axes))
     positions = growth.batch * math.prod(line.small for line in lines)
-    call = call_of(growth, lines)._replace(positions=positions)
-    sizes = _blocks_of(growth, positions)
-    tiles = growth.groups * call.taps * blocks(growth.channels, sizes[0]) * blocks(growth.maps, sizes[2])
-    parts, steps = cut(blocks(positions, sizes[1]), tiles)
-    is_wide = max(farthest(growth, call), parts * growth.groups * growth.channels * growth.maps * call.taps) >= LIMIT32
+    call = call_of(growth, lines)
+    sizes = call.sizes._replace(positions=positions)
+    call = call._replace(sizes=sizes)
+    tile = _blocks_of(growth, positions)
+    tiles = growth.groups * sizes.taps * blocks(growth.channels, tile[0]) * blocks(growth.maps, tile[2])
+    parts, steps = cut(blocks(positions, tile[1]), tiles)
+    is_wide = max(farthest(growth, call), parts * growth.groups * growth.channels * growth.maps * sizes.taps) >= LIMIT32
     wide = torch.float64 if growth.kind == "float64" else torch.float32
     window = tuple(line.window for line in lines)
 
     def run(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-        shape = parts, growth.groups, growth.channels, growth.maps, call.taps
+        shape = parts, growth.groups, growth.channels, growth.maps, sizes.taps
         sums = torch.empty(shape, dtype=wide, device=x.device)
-        how = How(*sizes, growth.kind, _is_dense(growth), is_wide, precision())
-        start(add_positions, parts * tiles, x.device, (x, grad, sums, steps, call, how), warps_for(sizes[0] * sizes[2]))
+        how = How(*tile, growth.kind, _is_dense(growth), is_wide, precision())
+        start(add_positions, parts * tiles, x.device, (x, grad, sums, steps, call, how), warps_for(tile[0] * tile[2]))
         return sums.sum(0).to(x.dtype).view(-1, growth.maps, *window)
 
     return run
@@ -100,21 +102,22 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
     MAPS: tl.constexpr = how.maps
     precision: tl.constexpr = how.precision
     wide: tl.constexpr = tl.float64 if how.kind == "float64" else tl.float32
+    sizes = call.sizes
     number = tl.program_id(0)
     if how.is_wide:
         number = number.to(tl.int64)
-    columns, rows = tl.cdiv(call.maps, MAPS), tl.cdiv(call.channels, CHANNELS)
+    columns, rows = tl.cdiv(sizes.maps, MAPS), tl.cdiv(sizes.channels, CHANNELS)
     maps = number % columns * MAPS + tl.arange(0, MAPS)
     number = number // columns
     channels = number % rows * CHANNELS + tl.arange(0, CHANNELS)
     number = number // rows
-    tap = number % call.taps
-    number = number // call.taps
-    group = number % call.groups
-    part = number // call.groups
-    is_channel, is_map = channels < call.channels, maps < call.maps
-    x += group * call.channels * call.x.channel
-    grad += group * call.maps * call.y.channel
+    tap = number % sizes.taps
+    number = number // sizes.taps
+    group = number % sizes.groups
+    part = number // sizes.groups
+    is_channel, is_map = channels < sizes.channels, maps < sizes.maps
+    x += group * sizes.channels * call.x.channel
+    grad += group * sizes.maps * call.y.channel
     total = tl.zeros([CHANNELS, MAPS], wide)
     for step in range(steps):
         position = (part * steps + step) * POSITIONS + tl.arange(0, POSITIONS)
@@ -130,8 +133,8 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
             total = tl.dot(left, right, total, input_precision=precision)
         else:
             total += tl.sum(left.to(wide)[:, :, None] * right.to(wide)[None, :, :], axis=1)
-    place = ((part * call.groups + group) * call.channels + channels)[:, None] * call.maps + maps[None, :]
-    tl.store(sums + place * call.taps + tap, total, mask=is_channel[:, None] & is_map[None, :])
+    place = ((part * sizes.groups + group) * sizes.channels + channels)[:, None] * sizes.maps + maps[None, :]
+    tl.store(sums + place * sizes.taps + tap, total, mask=is_channel[:, None] & is_map[None, :])
 
 
 @triton.jit
@@ -139,7 +142,7 @@ def sources_of(position, tap, call):
     """Where positions of x, and what a tap makes of them, lie in x and in grad, and whether there are such elements."""
     from_x = position * 0
     from_grad = position * 0
-    is_there = position < call.positions
+    is_there = position < call.sizes.positions
     small = 1
     large = 1
     for axis in tl.static_range(len(call.lines) - 1, -1, -1):

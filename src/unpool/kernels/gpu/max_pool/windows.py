@@ -81,7 +81,6 @@ class _Call(NamedTuple):
 
     grid: Grid
     lines: tuple[_Line, ...]
-    large: int
     x: Strides
     y: Strides
 
@@ -112,7 +111,7 @@ def launch(pool: Pool, has_indices: bool) -> Run:
     reach = max(axis.small * axis.window.stride + axis.window.reach + abs(axis.begin) for axis in axes)
     tile = tile_for(grid, pool.is_channels_last, max(outer * large, outer * small, reach))
     strides = (strides_of(pool.channels, places, pool.is_channels_last) for places in (large, small))
-    call = _Call(grid, lines, large, *strides)
+    call = _Call(grid, lines, *strides)
     window = tuple(axis.window.size for axis in axes)
     how = _How(
         tile, window, math.prod(window), pool.kind, pool.lowest, pool.nan_last, pool.per_plane,
@@ -169,7 +168,7 @@ def pool_windows(x, y, indices, call, how: tl.constexpr):
     if how.has_indices:
         index = _place(tl.maximum(found, 0), corners, call, window, True)[0].to(tl.int64)
         if not how.per_plane:
-            index += (batch.to(tl.int64) * call.grid.channels + channel) * call.large
+            index += (batch.to(tl.int64) * call.grid.extent.channels + channel) * call.x.plane
         tl.store(indices + target, tl.where(found < 0, -1, index), mask=inside)
 
 

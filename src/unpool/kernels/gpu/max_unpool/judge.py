@@ -6,6 +6,7 @@
 Space 0 is the tensor that is written, space 1 the inferred one. A verdict of NOTHING means that there is no such index.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,23 +26,31 @@ _BLOCK = 1024
 
 
 class Line(NamedTuple):
-    """One spatial axis; `sizes` are its sizes in both spaces."""
+    """One spatial axis; `large` and `inferred` are its sizes in the two spaces."""
 
     small: int
     window: int
     stride: int
     begin: int
-    sizes: tuple[int, int]
+    large: int
+    inferred: int
+
+
+class Counts(NamedTuple):
+    """Elements of indices, and of a plane of them; planes, and the elements of one in the two spaces."""
+
+    positions: int
+    small: int
+    planes: int
+    large: int
+    inferred: int
 
 
 class Judged(NamedTuple):
-    """What kernels get of a call; `small` and `larges` are elements of planes."""
+    """What kernels get of a call."""
 
     lines: tuple[Line, ...]
-    positions: int
-    planes: int
-    small: int
-    larges: tuple[int, int]
+    counts: Counts
 
 
 @dataclass(frozen=True)
@@ -58,23 +67,16 @@ def judged_of(unpool: "Unpool") -> Judged:
     """What kernels get of a call."""
     own, inferred = unpool.spaces
     lines = tuple(
-        Line(axis.small, axis.window.size, axis.window.stride, axis.begin, (own[number], inferred[number]))
+        Line(axis.small, axis.window.size, axis.window.stride, axis.begin, own[number], inferred[number])
         for number, axis in enumerate(unpool.axes)
     )
-    larges = unpool.large, _count(inferred)
-    return Judged(lines, unpool.planes * unpool.small, unpool.planes, unpool.small, larges)
+    counts = Counts(unpool.planes * unpool.small, unpool.small, unpool.planes, unpool.large, math.prod(inferred))
+    return Judged(lines, counts)
 
 
 def how_of(unpool: "Unpool") -> How:
     """What the compiled kernels depend on."""
     return How(unpool.per_plane, unpool.index_space != "output", unpool.index_space == "inferred")
-
-
-def _count(sizes: tuple[int, ...]) -> int:
-    count = 1
-    for size in sizes:
-        count *= size
-    return count
 
 
 def launch(unpool: "Unpool") -> Callable[[torch.Tensor], torch.Tensor]:
@@ -83,7 +85,7 @@ def launch(unpool: "Unpool") -> Callable[[torch.Tensor], torch.Tensor]:
 
     def run(indices: torch.Tensor) -> torch.Tensor:
         verdict = torch.full((4,), NOTHING, dtype=torch.int64, device=indices.device)
-        start(judge_indices, blocks(call.positions, how.block), indices.device, (indices, verdict, call, how))
+        start(judge_indices, blocks(call.counts.positions, how.block), indices.device, (indices, verdict, call, how))
         return verdict
 
     return run
@@ -94,7 +96,7 @@ def judge_indices(indices, verdict, call, how: tl.constexpr):
     """One block of indices, int64 (N, C, d1..dk); in a block without fault nothing is written."""
     BLOCK: tl.constexpr = how.block
     position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    is_there = position < call.positions
+    is_there = position < call.counts.positions
     index = tl.load(indices + position, mask=is_there, other=0)
     _judge_space(position, index, is_there, verdict, call, how, 0)
     if how.has_inferred:
@@ -103,15 +105,16 @@ def judge_indices(indices, verdict, call, how: tl.constexpr):
 
 @triton.jit
 def _judge_space(position, index, is_there, verdict, call, how: tl.constexpr, space: tl.constexpr):
-    large = call.larges[space]
-    plane = position // call.small
+    counts = call.counts
+    large = counts.inferred if space else counts.large
+    plane = position // counts.small
     if how.per_plane:
         inside = index
         is_inside = (index >= 0) & (index < large)
         is_own = is_inside
     else:
         inside = index - plane * large
-        is_inside = (index >= 0) & (index < call.planes * large)
+        is_inside = (index >= 0) & (index < counts.planes * large)
         is_own = (inside >= 0) & (inside < large)
     wrong = is_there & (is_inside == 0)
     _note(verdict, position, wrong)
@@ -127,7 +130,7 @@ def _is_in_window(position, inside, call, space: tl.constexpr):
         line = call.lines[number]
         first = (position % line.small) * line.stride - line.begin
         position = position // line.small
-        size = tl.maximum(line.sizes[space], 1)
+        size = tl.maximum(line.inferred if space else line.large, 1)
         at = inside % size
         inside = inside // size
         is_in = is_in & (at >= first) & (at < first + line.window)

@@ -28,12 +28,18 @@ _MOST_PROGRAMS = 2048
 """Each takes several blocks, so that those with nothing to do are gone quickly."""
 
 
-class Call(NamedTuple):
-    """What the kernels get beside their tensors; `places` are all elements of y."""
+class Size(NamedTuple):
+    """All elements of y, and its channels."""
 
-    judged: Judged
     places: int
     channels: int
+
+
+class Call(NamedTuple):
+    """What the kernels get beside their tensors."""
+
+    judged: Judged
+    size: Size
     x: Strides
     y: Strides
 
@@ -52,13 +58,13 @@ class Owned:
 def launch(unpool: "Unpool") -> Callable[..., None]:
     """What writes y of (x, indices, y, verdict, whether y is the caller's), if it is its turn."""
     strides = (strides_of(unpool.channels, size, unpool.is_channels_last) for size in (unpool.small, unpool.large))
-    call = Call(judged_of(unpool), unpool.planes * unpool.large, unpool.channels, *strides)
+    call = Call(judged_of(unpool), Size(unpool.planes * unpool.large, unpool.channels), *strides)
     how = Owned(how_of(unpool), unpool.kind, unpool.activation, unpool.params)
-    kind = torch.int64 if call.judged.positions >= LIMIT32 else torch.int32
-    over_y, over_x = (min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.places, call.judged.positions))
+    kind = torch.int64 if call.judged.counts.positions >= LIMIT32 else torch.int32
+    over_y, over_x = (min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.size.places, call.judged.counts.positions))
 
     def run(x, indices, y, verdict, is_callers):
-        owners = torch.empty(call.places, dtype=kind, device=y.device)
+        owners = torch.empty(call.size.places, dtype=kind, device=y.device)
         start(clear, over_y, y.device, (owners, verdict, call, how))
         start(claim, over_x, y.device, (indices, owners, verdict, call, how))
         start(collect, over_y, y.device, (x, owners, y, verdict, is_callers, call, how))
@@ -73,9 +79,9 @@ def clear(owners, verdict, call, how: tl.constexpr):
     judged: tl.constexpr = how.judged
     _, is_right, is_near = ruling(verdict, judged)
     if is_right & (is_near == 0):
-        for block in range(tl.program_id(0), tl.cdiv(call.places, BLOCK), tl.num_programs(0)):
+        for block in range(tl.program_id(0), tl.cdiv(call.size.places, BLOCK), tl.num_programs(0)):
             place = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
-            tl.store(owners + place, tl.full([BLOCK], -1, owners.dtype.element_ty), mask=place < call.places)
+            tl.store(owners + place, tl.full([BLOCK], -1, owners.dtype.element_ty), mask=place < call.size.places)
 
 
 @triton.jit
@@ -85,12 +91,12 @@ def claim(indices, owners, verdict, call, how: tl.constexpr):
     judged: tl.constexpr = how.judged
     is_inferred, is_right, is_near = ruling(verdict, judged)
     if is_right & (is_near == 0):
-        for block in range(tl.program_id(0), tl.cdiv(call.judged.positions, BLOCK), tl.num_programs(0)):
+        for block in range(tl.program_id(0), tl.cdiv(call.judged.counts.positions, BLOCK), tl.num_programs(0)):
             position = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
-            is_there = position < call.judged.positions
+            is_there = position < call.judged.counts.positions
             place = tl.load(indices + position, mask=is_there, other=0)
             if judged.per_plane:
-                place += position // call.judged.small * call.judged.larges[0]
+                place += position // call.judged.counts.small * call.judged.counts.large
             if judged.has_inferred:
                 place = tl.where(is_inferred, _rebased(place, call.judged), place)
             tl.atomic_max(owners + place, position.to(owners.dtype.element_ty), mask=is_there)
@@ -102,12 +108,12 @@ def _rebased(index, judged):
     place = index * 0
     step = 1
     for number in tl.static_range(len(judged.lines) - 1, -1, -1):
-        sizes = judged.lines[number].sizes
-        size = tl.maximum(sizes[1], 1)
+        line = judged.lines[number]
+        size = tl.maximum(line.inferred, 1)
         place += index % size * step
         index = index // size
-        step *= sizes[0]
-    return place + index * judged.larges[0]
+        step *= line.large
+    return place + index * judged.counts.large
 
 
 @triton.jit
@@ -120,23 +126,23 @@ def collect(x, owners, y, verdict, is_callers, call, how: tl.constexpr):
     params: tl.constexpr = how.params
     _, is_right, is_near = ruling(verdict, judged)
     if (is_right & (is_near == 0)) | ((is_right == 0) & (is_callers == 0)):
-        owned = tl.where(is_right, call.places, 0)
-        for block in range(tl.program_id(0), tl.cdiv(call.places, BLOCK), tl.num_programs(0)):
+        owned = tl.where(is_right, call.size.places, 0)
+        for block in range(tl.program_id(0), tl.cdiv(call.size.places, BLOCK), tl.num_programs(0)):
             place = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
-            is_there = place < call.places
+            is_there = place < call.size.places
             owner = tl.load(owners + place, mask=place < owned, other=-1).to(tl.int64)
-            source = _offset(tl.maximum(owner, 0), call.judged.small, call.x, call.channels)
+            source = _offset(tl.maximum(owner, 0), call.x, call.size.channels)
             bits = tl.load(x + source, mask=owner >= 0, other=0)
             bits = activated(bits, kind, activation, params)
             wide: tl.constexpr = tl.float64 if kind == "float64" else tl.float32
             nothing = narrow(tl.full([BLOCK], float("nan"), wide), kind)
-            target = _offset(place, call.judged.larges[0], call.y, call.channels)
+            target = _offset(place, call.y, call.size.channels)
             tl.store(y + target, tl.where(is_right, bits, nothing), mask=is_there)
 
 
 @triton.jit
-def _offset(flat, plane, strides, channels):
+def _offset(flat, strides, channels):
     """Where element `flat` of (N, C, D1..Dk) is in memory."""
-    size = tl.maximum(plane, 1)
+    size = tl.maximum(strides.plane, 1)
     outer = flat // size
     return outer // channels * strides.batch + outer % channels * strides.channel + flat % size * strides.place

@@ -4,6 +4,7 @@ A program has a tile of y. Of each element it walks the windows that reach it, i
 index says so: the last one wins, and where none does there is zero.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,21 +33,28 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One spatial axis; `sizes` are its sizes in both spaces."""
+    """One spatial axis; `large` and `inferred` are its sizes in the two spaces."""
 
     small: int
     stride: int
     begin: int
-    sizes: tuple[int, int]
+    large: int
+    inferred: int
+
+
+class Planes(NamedTuple):
+    """Elements of a plane in the two spaces."""
+
+    large: int
+    inferred: int
 
 
 class Call(NamedTuple):
-    """What the kernel gets beside its tensors; `small` and `larges` are elements of planes."""
+    """What the kernel gets beside its tensors."""
 
     grid: Grid
     lines: tuple[Line, ...]
-    small: int
-    larges: tuple[int, int]
+    planes: Planes
     x: Strides
     y: Strides
 
@@ -70,17 +78,13 @@ def launch(unpool: "Unpool") -> Callable[..., None]:
     grid = grid_of(unpool.batch, unpool.channels, own, unpool.is_channels_last)
     tile = tile_for(grid, unpool.is_channels_last, 2**31 if unpool.is_wide else 0)
     lines = tuple(
-        Line(axis.small, axis.window.stride, axis.begin, sizes)
-        for axis, sizes in zip(unpool.axes, zip(own, inferred, strict=True), strict=True)
+        Line(axis.small, axis.window.stride, axis.begin, *sizes)
+        for axis, *sizes in zip(unpool.axes, own, inferred, strict=True)
     )
-    count, larges = 1, [1, 1]
     reaching = tuple(-(-axis.window.size // axis.window.stride) for axis in unpool.axes)
-    for windows, sizes in zip(reaching, zip(own, inferred, strict=True), strict=True):
-        count *= windows
-        larges = [larges[0] * sizes[0], larges[1] * sizes[1]]
     strides = (strides_of(unpool.channels, size, unpool.is_channels_last) for size in (unpool.small, unpool.large))
-    call = Call(grid, lines, unpool.small, (larges[0], larges[1]), *strides)
-    how = Gather(tile, how_of(unpool), reaching, count, unpool.kind, unpool.activation, unpool.params)
+    call = Call(grid, lines, Planes(unpool.large, math.prod(inferred)), *strides)
+    how = Gather(tile, how_of(unpool), reaching, math.prod(reaching), unpool.kind, unpool.activation, unpool.params)
 
     def run(x, indices, y, verdict):
         start(unpool_windows, programs(grid, tile), y.device, (x, indices, y, verdict, call, how))
@@ -99,7 +103,7 @@ def unpool_windows(x, indices, y, verdict, call, how: tl.constexpr):
         activation: tl.constexpr = how.activation
         params: tl.constexpr = how.params
         at, batch, channel, inside = elements_of(call.grid, tile)
-        own, is_counted = number_of(at, batch * call.grid.channels + channel, call, is_inferred, judged)
+        own, is_counted = number_of(at, batch * call.grid.extent.channels + channel, call, is_inferred, judged)
         bits = _gathered(x, indices, (at, own, inside & is_counted), batch, channel, call, how)
         target = batch * call.y.batch + channel * call.y.channel + place_of(at, call.grid.sizes) * call.y.place
         tl.store(y + target, activated(bits, kind, activation, params), mask=inside)
@@ -110,15 +114,15 @@ def number_of(at, plane, call, is_inferred, judged: tl.constexpr):
     """The index that means an element of y, and whether any index can."""
     number = at[0].to(tl.int64) * 0
     is_counted = at[0] >= 0
-    large = call.larges[0]
+    large = call.planes.large
     for axis in tl.static_range(len(at)):
-        size = call.lines[axis].sizes[0]
+        size = call.lines[axis].large
         if judged.has_inferred:
-            size = tl.where(is_inferred, call.lines[axis].sizes[1], size)
+            size = tl.where(is_inferred, call.lines[axis].inferred, size)
         number = number * size + at[axis]
         is_counted = is_counted & (at[axis] < size)
     if judged.has_inferred:
-        large = tl.where(is_inferred, call.larges[1], large)
+        large = tl.where(is_inferred, call.planes.inferred, large)
     if judged.per_plane == 0:
         number += plane.to(tl.int64) * large
     return number, is_counted
@@ -135,7 +139,7 @@ def _gathered(x, indices, here, batch, channel, call, how: tl.constexpr):
     count: tl.constexpr = how.count
     bits = tl.zeros([ROWS, LANES], x.dtype.element_ty)
     from_x = x + batch * call.x.batch + channel * call.x.channel
-    from_indices = indices + (batch * call.grid.channels + channel) * call.small
+    from_indices = indices + (batch * call.grid.extent.channels + channel) * call.x.plane
     if count <= 16:
         for number in tl.static_range(count):
             bits = _with_window(from_x, from_indices, number, here, bits, call, how)
