@@ -62,8 +62,8 @@ INNER = {
         "vector", "machine", "rows", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (
-        "requirements", "launch", "elements", "activation", "tiles", "max_pool", "max_unpool", "conv_transpose",
-        "__init__",
+        "requirements", "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",
+        "conv_transpose", "__init__",
     ),
     "execute/gpu": (
         "verdicts", "tensors", "max_pool", "max_unpool", "conv_transpose", "per_plane", "conv_gradients",

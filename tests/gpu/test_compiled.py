@@ -26,9 +26,13 @@ def compiled(what, folder):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+FEW = 64
+"""Bytes of a thread's stack that versions of the compiler keep addresses in; sums that do not fit take hundreds."""
+
+
 def check(kernels):
-    """Whatever a program keeps fits: nothing of it is in local memory, and shared memory is enough."""
-    assert [each for each in kernels if each["STACK"] or each["LOCAL"] or each["shared"] > SHARED] == []
+    """Whatever a program keeps fits: no sums or elements are in local memory, and shared memory is enough."""
+    assert [each for each in kernels if each["STACK"] > FEW or each["LOCAL"] or each["shared"] > SHARED] == []
 
 
 @pytest.mark.gpu_interpreter
@@ -41,7 +45,8 @@ def test_large_tensors_have_places_of_64_bits(tmp_path):
     """Beyond 2**31 elements no kernel adds a place of 32 bits to a pointer; 16-bit floats meet on matrix units."""
     kernels = compiled("wide", tmp_path)
 
-    assert {each["kernel"] for each in kernels} >= {"pool_windows", "unpool_windows", "collect", *DENSE}
+    names = {each["kernel"] for each in kernels}
+    assert names >= {"pool_windows", "unpool_cells", "unpool_windows", "collect", "sum_windows", *DENSE}
     assert {each["kernel"]: each["offsets"] for each in kernels if each["offsets"] != ["i64"]} == {}
     assert all(each["has_matrix_units"] for each in kernels if each["kernel"] in DENSE)
     check(kernels)

@@ -62,18 +62,26 @@ def pooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
     x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size, size // 2))
     indices = tensor(*y.shape, kind="int64")
     max_pool.launch(max_pool.Pool(axes, 1, 8, kind, 0, **named), True)(x, y, indices)
+    in_passes = axes_of(size, size, Window(13), 6, rank)
+    max_pool.launch(max_pool.Pool(in_passes, 1, 8, kind, 0, **named), True)(x, x, tensor(*x.shape, kind="int64"))
     if kind not in ("int8", "uint8"):
         is_last = named.get("is_channels_last", False)
         gradient.launch(axes, 1, 8, kind, is_channels_last=is_last)(y, indices, x)
+        if not is_last:
+            per_plane.add_near(axes, 1, 8, kind)(y, indices, x)
+            all_reach = axes_of(size // 2, size, Window(size, 1), size // 4, rank)
+            gradient.launch(all_reach, 1, 8, kind, is_channels_last=False)(y, indices, x)
 
 
 def unpooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
-    """MaxUnpool by every kernel, and its gradients."""
-    axes = axes_of(size // 2, size, Window(2, 2), 0, rank)
+    """MaxUnpool by every kernel, into memory of our own and of the caller, and its gradients."""
+    window, begin = (Window(2, 2), 0) if named.get("per_plane") else (Window(4, 2), 1)
+    axes = axes_of(size // 2, size, window, begin, rank)
     x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size // 2, size))
     indices = tensor(*x.shape, kind="int64")
     unpool = max_unpool.Unpool(axes, (size,) * rank, 1, 8, kind, **named)
-    max_unpool.launch(unpool)(x, indices, y, False)
+    for is_callers in (False, True):
+        max_unpool.launch(unpool)(x, indices, y, is_callers)
     if named.get("per_plane"):
         per_plane.spread(x, indices, size**rank)
         per_plane.collect(y.flatten(2), indices)
@@ -98,9 +106,10 @@ def everything() -> None:
             for is_last in (False, True):
                 pooled(kind, rank, is_channels_last=is_last, nan_last=True)
                 unpooled(kind, rank, is_channels_last=is_last, index_space="auto")
+            unpooled(kind, rank)
         if kind not in ("int8", "uint8"):
-            unpooled(kind, per_plane=True)
             for rank in (1, 2, 3):
+                unpooled(kind, rank, per_plane=True)
                 grown(kind, rank, activation="Sigmoid")
                 grown(kind, rank, is_channels_last=True)
                 grown(kind, rank, group=8, is_depthwise=True)
@@ -110,6 +119,7 @@ def wide() -> None:
     """One call of each operator on tensors of more than 2**31 elements."""
     pooled("float16", size=HUGE)
     unpooled("float16", size=HUGE, per_plane=True)
+    unpooled("float16", size=HUGE, index_space="auto")
     grown("float16", size=HUGE)
 
 

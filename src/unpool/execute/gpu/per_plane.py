@@ -15,6 +15,7 @@ from unpool.geometry import Axis, Window, window_between
 from unpool.kernels.gpu import max_unpool as unpooling
 from unpool.kernels.gpu.elements import KINDS
 from unpool.kernels.gpu.max_pool import gradient
+from unpool.kernels.gpu.max_unpool import cells
 from unpool.kernels.gpu.max_unpool import per_plane as kernels
 from unpool.kernels.gpu.max_unpool.judge import NOTHING
 
@@ -101,6 +102,8 @@ def _gradient(
         Axis(large, small, Window(size, stride, dilation), padding)
         for large, small, size, stride, padding, dilation in zip(spatial, shape[2:], *windows, strict=True)
     )
+    if cells.fits(axes, is_channels_last=False):
+        return kernels.add_near(axes, shape[0], shape[1], kind)
     return gradient.launch(axes, shape[0], shape[1], kind, is_channels_last=False)
 
 

@@ -4,8 +4,12 @@ import math
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import libdevice
 
 from unpool.kernels.gpu.elements import narrow, widen
+from unpool.kernels.gpu.launch import INTERPRETED
+
+IS_INTERPRETED = tl.constexpr(INTERPRETED)
 
 _LARGEST = {"int8": (-128, 127), "uint8": (0, 255)}
 
@@ -29,9 +33,9 @@ def activate(v, name: tl.constexpr, params: tl.constexpr):
         v = tl.where((v < params[0]) | (params[0] != params[0]), params[0], v)
         v = tl.where((v > params[1]) | (params[1] != params[1]), params[1], v)
     elif name == "HardSigmoid":
-        v = _between_0_and_1(v * params[0] + params[1])
+        v = _between_0_and_1(_product(v, params[0]) + params[1])
     elif name == "HardSwish":
-        v = v * _between_0_and_1(v * (1 / 6) + 0.5)
+        v = v * _between_0_and_1(_product(v, 1 / 6) + 0.5)
     elif name == "Sigmoid":
         v = _sigmoid(v.to(tl.float64)).to(v.dtype)
     elif name == "Tanh":
@@ -45,6 +49,16 @@ def activated(bits, kind: tl.constexpr, name: tl.constexpr, params: tl.constexpr
     if name != "":
         bits = narrow(activate(widen(bits, kind), name, params), kind)
     return bits
+
+
+@triton.jit
+def _product(v, factor):
+    """Rounded before anything is added to it, as on the CPU: a compiler must not make one step of both."""
+    if IS_INTERPRETED:
+        product = v * factor
+    else:
+        product = libdevice.mul_rn(v, tl.full(v.shape, factor, v.dtype))
+    return product
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Elements as kernels see them: the bits in arrays, numbers that compare as they do, and numbers to compute with.
+"""Elements as kernels see them: the bits in arrays, and numbers to compute with.
 
 Whatever only compares or copies works on bits, so that no device, flag or version of a compiler can change a result.
 The kinds are the names of `unpool.dtypes`: float16, bfloat16, float32, float64, int8, uint8.
@@ -25,28 +25,6 @@ KINDS = {getattr(torch, name): name for name in BITS}
 def bits_of(x: torch.Tensor) -> torch.Tensor:
     """A tensor as the integers that kernels see, sharing its memory."""
     return x.view(BITS[KINDS[x.dtype]])
-
-
-@triton.jit
-def order(bits, kind: tl.constexpr):
-    """Numbers that compare as elements do: both zeros are equal, and NaN is larger than everything.
-
-    They are int64 for float64, otherwise int32; NaN is the largest of these, and nothing is the smallest.
-    """
-    if kind == "int8" or kind == "uint8":
-        key = bits.to(tl.int32)
-    elif kind == "float64":
-        key = tl.where(bits < 0, -9223372036854775808 - bits, bits)
-        key = tl.where((key > 0x7FF0000000000000) | (key < -0x7FF0000000000000), 0x7FFFFFFFFFFFFFFF, key)
-    elif kind == "float32":
-        key = tl.where(bits < 0, -2147483648 - bits, bits)
-        key = tl.where((key > 0x7F800000) | (key < -0x7F800000), 0x7FFFFFFF, key)
-    else:
-        wide = bits.to(tl.int32)
-        infinity: tl.constexpr = 0x7C00 if kind == "float16" else 0x7F80
-        key = tl.where(wide < 0, -32768 - wide, wide)
-        key = tl.where((key > infinity) | (key < -infinity), 0x7FFFFFFF, key)
-    return key
 
 
 @triton.jit

@@ -16,22 +16,57 @@ integers, and its matrix product multiplies those; operands are widened to float
 LIMIT32 = 2**31
 """Elements from which on places have 64 bits."""
 
-_MANY = 4096
-"""Sums that four warps do not keep without spilling: see the compiler's own count in tests/gpu/test_compiled.py."""
-
 _OPTIONS = {"enable_fp_fusion": True}  # the default of all versions up to 3.9, which asks that it be named
 
 
-def launch(kernel: Any, programs: int, device: torch.device, arguments: tuple[Any, ...], warps: int = 4) -> None:
-    """Start so many programs of a kernel; none where there is nothing to do."""
-    if programs:
-        with torch.cuda.device(device) if device.type == "cuda" else np.errstate(all="ignore"):
-            kernel[(programs,)](*arguments, num_warps=warps, **_OPTIONS)
+class Start:
+    """Starts one kernel for one call, as often as one likes, on the device of its tensors and its current stream.
+
+    Triton looks at every number that a kernel gets, each time it is started. Here they are the same every time: so only
+    the first start goes that way, and later ones take what it has compiled.
+
+    Attributes:
+        kernel: a function of (tensors and numbers that change, call, how).
+        programs: how many of it run; none where there is nothing to do.
+        call: numbers, in named tuples: each holds numbers alone, or tuples alone, which Triton 3.6 needs.
+        how: what the compiled kernel depends on.
+        warps: of each program.
+        stages: of loads that are under way together, in loops that multiply; None for Triton's own choice.
+    """
+
+    def __init__(
+        self, kernel: Any, programs: int, call: Any, how: Any, warps: int = 4, stages: int | None = None
+    ) -> None:
+        self.kernel, self.programs, self.call, self.how = kernel, programs, call, how
+        self._options = {**_OPTIONS, "num_warps": warps} | ({} if stages is None else {"num_stages": stages})
+        self._compiled: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *given: Any) -> None:
+        """Start it; the first of what is given is a tensor."""
+        if not self.programs:
+            return
+        device = given[0].device
+        if INTERPRETED:
+            with np.errstate(all="ignore"):
+                self._start(None, given)
+        elif device.type != "cuda" or device.index == torch.cuda.current_device():
+            self._start(device.index, given)
+        else:
+            with torch.cuda.device(device):
+                self._start(device.index, given)
+
+    def _start(self, device: int | None, given: tuple[Any, ...]) -> None:
+        key = (device, *map(_kind, given))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            self._compiled[key] = self.kernel[(self.programs,)](*given, self.call, self.how, **self._options)
+        else:
+            compiled[(self.programs, 1, 1)](*given, self.call, self.how)
 
 
-def warps_for(elements: int) -> int:
-    """Warps of a program that keeps the sums of so many elements: twice the usual for those that fill registers."""
-    return 8 if elements >= _MANY else 4
+def _kind(given: Any) -> Any:
+    """What a compiled kernel depends on: a tensor's type, and whether vectors of 16 bytes fit its place."""
+    return (given.dtype, given.data_ptr() % 16) if isinstance(given, torch.Tensor) else given
 
 
 def blocks(count: int, size: int) -> int:

@@ -4,12 +4,14 @@ The fastest axis in memory is the lanes: the last spatial axis, or the channels 
 axes are folded into rows. A program has a tile of rows and lanes.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
+from unpool.geometry import Axis
 from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
 
 MOST_LANES = 128
@@ -76,6 +78,42 @@ def programs(grid: Grid, tile: Tile) -> int:
     return blocks(grid.extent.rows, tile.rows) * blocks(grid.extent.lanes, tile.lanes)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Which windows may reach a position.
+
+    Attributes:
+        counts: how many, by axis.
+        steps: how far apart they are.
+        strides: of all windows.
+        rows: the product of all counts but the last.
+        along: the last of them.
+        is_short: whether they are few enough to be written out.
+    """
+
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+    strides: tuple[int, ...]
+    rows: int
+    along: int
+    is_short: bool
+
+
+def reach_of(axes: tuple[Axis, ...]) -> Reach:
+    """Which windows may reach a position; those of stride 1 that meet it with a gap are left out.
+
+    >>> from unpool.geometry import Window
+    >>> reach = reach_of((Axis(8, 4, Window(3, 2), 1), Axis(8, 4, Window(3, 1, 2))))
+    >>> reach.counts, reach.steps, reach.strides
+    ((2, 3), (1, 2), (2, 1))
+    """
+    windows = [axis.window for axis in axes]
+    *rows, along = counts = tuple(each.size if each.stride == 1 else -(-each.reach // each.stride) for each in windows)
+    steps = tuple(each.dilation if each.stride == 1 else 1 for each in windows)
+    strides = tuple(each.stride for each in windows)
+    return Reach(counts, steps, strides, math.prod(rows), along, math.prod(counts) <= 16)
+
+
 @triton.jit
 def elements_of(grid, tile: tl.constexpr):
     """The elements of this program: their spatial coordinates, image and channel, and which of them are there.
@@ -118,21 +156,29 @@ def place_of(coordinates, sizes):
 
 
 @triton.jit
-def window_at(number, at, lines, reaching: tl.constexpr):
-    """The place of one of the windows that reach elements, and whether there is such a window.
+def first_window(at, line, axis: tl.constexpr, reach: tl.constexpr):
+    """Along one axis the first of the windows that may reach positions; it may be before the axis. Of a line: begin."""
+    counts: tl.constexpr = reach.counts
+    steps: tl.constexpr = reach.steps
+    strides: tl.constexpr = reach.strides
+    return tl.maximum(at + line.begin, 0) // strides[axis] - (counts[axis] - 1) * steps[axis]
 
-    Windows are counted in row-major order: the one that begins first comes first. Of a line are read: small, stride
-    and begin.
+
+@triton.jit
+def window_row(number, at, lines, reach: tl.constexpr):
+    """Along all axes but the last a row of windows that reach positions, and whether there is one.
+
+    Rows come in row-major order, and are counted in windows. Of a line are read: small and begin.
     """
-    position = at[0] * 0
+    counts: tl.constexpr = reach.counts
+    steps: tl.constexpr = reach.steps
+    row = at[0] * 0
     is_there = at[0] >= 0
-    step = 1
-    for axis in tl.static_range(len(reaching) - 1, -1, -1):
-        line = lines[axis]
-        last = tl.maximum(at[axis] + line.begin, 0) // line.stride
-        window = last - (reaching[axis] - 1 - number % reaching[axis])
-        number = number // reaching[axis]
-        is_there = is_there & (window >= 0) & (window < line.small)
-        position += window * step
-        step *= line.small
-    return position, is_there
+    step = lines[len(lines) - 1].small
+    for axis in tl.static_range(len(counts) - 2, -1, -1):
+        window = first_window(at[axis], lines[axis], axis, reach) + number % counts[axis] * steps[axis]
+        number = number // counts[axis]
+        is_there = is_there & (window >= 0) & (window < lines[axis].small)
+        row += window * step
+        step *= lines[axis].small
+    return row, is_there

@@ -2,8 +2,8 @@
 
 On the way from Python to a kernel, and where autograd calls back into Python, lie tens of microseconds. In training
 there is more: threads of PyTorch watch for work for milliseconds after each of its operators, on cores that ours then
-lack. Only calls go this way of which both give the same: of plain tensors, and without windows that hold padding alone.
-Sums may be rounded otherwise.
+lack. Only calls go this way of which both give the same: of plain tensors on the CPU, and without windows that hold
+padding alone. Sums may be rounded otherwise. On a GPU PyTorch's gradients differ from run to run, and ours do not.
 """
 
 from functools import lru_cache
@@ -46,7 +46,7 @@ GROW_APART = Most(1 << 21, 1 << 24)
 
 def is_small(size: int, most: Most, first: Tensor, *others: Tensor | None) -> bool:
     """Whether a call of such a size on these tensors, floats in row-major order but for indices, is PyTorch's own."""
-    if not 0 < size <= most.recorded or first.dtype not in _TYPES or not first.is_contiguous():
+    if not 0 < size <= most.recorded or first.dtype not in _TYPES or first.is_cuda or not first.is_contiguous():
         return False
     is_recorded = first.requires_grad
     for each in others:

@@ -7,7 +7,8 @@
 
 Both part the output into phases, the positions that are equal modulo the stride: neighbours in a phase need
 neighbouring inputs, by the same taps (`phases.py`). Whether weights are finite is known on the device alone: where
-`products` may run, both kernels start, and one of them ends at once.
+`products` may run, both kernels start, and one of them ends at once. There tensors are channels-last, or are copied to
+be so (`layouts.py`): then what a step reads are neighbours in memory.
 
 The gradient by x is a convolution by the same two kernels (`launch_adjoint`); that by the weights has one of its own,
 `weight_gradient.py`.

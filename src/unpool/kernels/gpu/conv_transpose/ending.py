@@ -9,27 +9,26 @@ from unpool.kernels.gpu.elements import narrow
 
 
 @triton.jit
-def share(call, is_wanted, how: tl.constexpr):
-    """What this program computes: where its positions are, and its block of them and of maps.
+def share(number, call, how: tl.constexpr):
+    """What program `number` computes: where its positions are, and its block of them and of maps.
 
     Returns (coordinates, images, phase), as `phases.py` has them, and (group, which positions are there, numbers of
-    maps). Programs that read the same positions are neighbours. Where the kernel is not wanted no position is there.
+    maps). Programs that read the same positions are neighbours: they are alike in all but maps and phase.
     """
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
     sizes = call.sizes
-    number = tl.program_id(0)
     if how.is_wide:
         number = number.to(tl.int64)
     columns = tl.cdiv(sizes.maps, MAPS)
     rows = tl.cdiv(sizes.positions, POSITIONS)
     maps = number % columns * MAPS + tl.arange(0, MAPS)
     number = number // columns
+    phase = phase_of(number % sizes.phases, call.lines)
+    number = number // sizes.phases
     positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
-    number = number // rows
     at, batch = positions_of(positions, call.lines)
-    spot = (at, batch, phase_of(number // sizes.groups, call.lines))
-    return spot, (number % sizes.groups, positions < sizes.positions * is_wanted, maps)
+    return (at, batch, phase), (number // rows, positions < sizes.positions, maps)
 
 
 @triton.jit

@@ -9,18 +9,20 @@ channels and maps change places.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from unpool.geometry import Axis
 from unpool.kernels.gpu.conv_transpose import products, sums
+from unpool.kernels.gpu.conv_transpose.blocks import Blocks
 from unpool.kernels.gpu.conv_transpose.phases import Line, adjoint_line_of, line_of
 from unpool.kernels.gpu.elements import KINDS, bits_of
-from unpool.kernels.gpu.launch import LIMIT32, blocks, warps_for
-from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.launch import LIMIT32, Start, blocks
+from unpool.kernels.gpu.layouts import channels_last, exchange
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
 _IN_FLOAT64 = ("Sigmoid", "Tanh")
@@ -28,6 +30,9 @@ _IN_FLOAT64 = ("Sigmoid", "Tanh")
 
 Run: TypeAlias = Callable[[torch.Tensor, "Packed", torch.Tensor | None, torch.Tensor], None]
 """Writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None."""
+
+_MOST_PROGRAMS = 1024
+"""Of a kernel that mostly has nothing to do, so that it is gone quickly."""
 
 _LEAST = 8
 """Channels and maps of a group from which on blocks of products pay: matrix units take 16 of each."""
@@ -63,11 +68,12 @@ class Growth:
 class Packed(NamedTuple):
     """Weights in the order of the kernels: (groups, taps, channels, maps), so that maps are neighbours.
 
-    `is_finite` is one int32 on the device, 1 where all of them are finite; None where the kernel does not ask.
+    `check` is their sum, one float32 on the device, which says whether all of them are finite; None where no kernel
+    asks.
     """
 
     w: torch.Tensor
-    is_finite: torch.Tensor | None
+    check: torch.Tensor | None
 
 
 class Sizes(NamedTuple):
@@ -110,8 +116,8 @@ def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> Packed:
     """Weights (C, M/groups, k1..kn) for `launch`, or, where `is_adjoint`, for `launch_adjoint`."""
     sizes = groups, w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
     packed = w.reshape(sizes).permute(0, 3, 2, 1) if is_adjoint else w.reshape(sizes).permute(0, 3, 1, 2)
-    is_finite = torch.isfinite(w).all().to(torch.int32) if is_dense(KINDS[w.dtype], *sizes[1:3]) else None
-    return Packed(packed.contiguous(), is_finite)
+    check = w.sum(dtype=torch.float32) if is_dense(KINDS[w.dtype], *sizes[1:3]) else None
+    return Packed(packed.contiguous(), check)
 
 
 def launch(growth: Growth) -> Run:
@@ -153,33 +159,58 @@ def farthest(growth: Growth, call: Call) -> int:
 
 
 def _walk(growth: Growth, lines: tuple[Line, ...]) -> Run:
+    if not is_dense(growth.kind, growth.channels, growth.maps):
+        return _walker(growth, lines, (sums,))
+    walk = _walker(replace(growth, is_channels_last=True), lines, (products, sums))
+    return walk if growth.is_channels_last else _turning(growth, lines, walk)
+
+
+def _walker(growth: Growth, lines: tuple[Line, ...], ways: Sequence[Any]) -> Run:
+    """What starts the kernels of the modules `ways`; the last of them runs where the first one must not."""
     call = call_of(growth, lines)
     is_wide = farthest(growth, call) >= LIMIT32
-    is_tight = is_wide or growth.activation in _IN_FLOAT64
-    ways = (products.add_products, products.blocks_of), (sums.add_sums, sums.blocks_of)
+
+    @lru_cache(8)
+    def starts(has_bias: bool, precision: str) -> list[Start]:
+        return [_start(way, growth, call, is_wide, has_bias, len(ways) > 1, precision) for way in ways]
 
     def run(x: torch.Tensor, w: Packed, b: torch.Tensor | None, y: torch.Tensor) -> None:
-        may_skip = w.is_finite is not None
-        tensors = x, w.w, w.w if b is None else b, bits_of(y), w.is_finite if may_skip else w.w
-        for kernel, blocks_of in ways[not may_skip :]:
-            how = _how(growth, blocks_of(call.sizes, growth.kind, is_tight), b is not None, may_skip, is_wide)
-            warps = warps_for(how.positions * how.maps)
-            start(kernel, _programs(call, how), y.device, (*tensors, call, how), warps)
+        check = w.w if w.check is None else w.check
+        for start in starts(b is not None, precision()):
+            start(x, w.w, w.w if b is None else b, bits_of(y), check)
 
     return run
 
 
-def _how(growth: Growth, sizes: tuple[int, int, int], has_bias: bool, may_skip: bool, is_wide: bool) -> How:
-    return How(
-        *sizes, growth.kind, is_wide, has_bias, may_skip, precision(), growth.activation, growth.params,
+def _turning(growth: Growth, lines: tuple[Line, ...], walk: Run) -> Run:
+    """A walk that wants channels last, for tensors that have them first."""
+    small, large = (math.prod(getattr(line, name) for line in lines) for name in ("small", "large"))
+    turned = channels_last(growth.batch, growth.groups * growth.channels, small)
+    back = exchange(growth.batch, large, growth.groups * growth.maps)
+
+    def run(x: torch.Tensor, w: Packed, b: torch.Tensor | None, y: torch.Tensor) -> None:
+        made = torch.empty_like(y)
+        walk(turned(x), w, b, made)
+        back(bits_of(made), bits_of(y))
+
+    return run
+
+
+def _start(
+    way: Any, growth: Growth, call: Call, is_wide: bool, has_bias: bool, may_skip: bool, precision: str
+) -> Start:
+    """One of the ways: `products` or `sums`; sums that may be skipped are few programs, with many blocks each."""
+    sizes, is_tight = call.sizes, is_wide or growth.activation in _IN_FLOAT64
+    block: Blocks = way.blocks_of(sizes, growth.kind, is_tight)
+    how = How(
+        *block[:3], growth.kind, is_wide, has_bias, may_skip, precision, growth.activation, growth.params,
     )  # fmt: skip
+    programs = sizes.phases * sizes.groups * blocks(sizes.positions, how.positions) * blocks(sizes.maps, how.maps)
+    if way is sums and may_skip:
+        programs = min(programs, _MOST_PROGRAMS)
+    return Start(way.KERNEL, programs, call, how, block.warps, block.stages)
 
 
 def precision() -> str:
     """How float32 is multiplied, as torch.set_float32_matmul_precision says."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-
-
-def _programs(call: Call, how: How) -> int:
-    sizes = call.sizes
-    return sizes.phases * sizes.groups * blocks(sizes.positions, how.positions) * blocks(sizes.maps, how.maps)

@@ -53,13 +53,18 @@ class Line(NamedTuple):
 
 
 def line_of(axis: Axis) -> Line:
-    """What kernels get of an axis of a transposed convolution."""
+    """What kernels get of an axis of a transposed convolution.
+
+    Where x has one position, any stride says the same: with one that is longer than y, every position of y is a phase
+    of its own, which meets the one tap that reads x.
+    """
     window = axis.window
-    common = math.gcd(window.stride, window.dilation)
-    tap_step, back = window.stride // common, window.dilation // common
+    stride = window.stride if axis.small > 1 or axis.begin < 0 else max(window.reach, axis.large + axis.begin)
+    common = math.gcd(stride, window.dilation)
+    tap_step, back = stride // common, window.dilation // common
     return Line(
-        axis.large, axis.small, window.size, window.stride, window.dilation, axis.begin,
-        min(window.stride, axis.large), -(-axis.large // window.stride), common, tap_step, back,
+        axis.large, axis.small, window.size, stride, window.dilation, axis.begin,
+        min(stride, axis.large), -(-axis.large // stride), common, tap_step, back,
         pow(back, -1, tap_step), 1,
     )  # fmt: skip
 
@@ -122,18 +127,41 @@ def target_of(at, axes, lines):
 
 
 @triton.jit
-def source_of(number, at, axes, lines):
-    """What tap `number` of a phase reads: its number in the window, places in a plane of x, and which are there."""
-    tap = number * 0
+def first_of(axes):
+    """The first channels of the first tap: what `next_of` goes on from."""
+    turns = (tl.zeros([], tl.int32),)
+    for _ in tl.static_range(len(axes)):
+        turns = turns + (tl.zeros([], tl.int32),)
+    return turns
+
+
+@triton.jit
+def next_of(turns, axes, columns):
+    """The step after this one: the next block of channels, of which there are so many, or the first of the next tap.
+
+    Steps are tuples: for each axis the number of the tap among those that the phase meets, and the block of channels.
+    Counting up is cheaper than a division in every step.
+    """
+    over = turns[len(axes)] + 1 == columns
+    following = (tl.where(over, 0, turns[len(axes)] + 1),)
+    for axis in tl.static_range(len(axes) - 1, -1, -1):
+        turn = turns[axis] + over.to(tl.int32)
+        over = turn >= tl.maximum(axes[axis][2], 1)
+        following = (tl.where(over, 0, turn),) + following
+    return following
+
+
+@triton.jit
+def source_of(turns, at, axes, lines):
+    """What a step reads: the tap's number in the window, places in a plane of x, and which of them are there."""
+    tap = turns[0] * 0
     place = at[0] * 0
     is_there = at[0] >= 0
     tap_step = 1
     step = 1
     for axis in tl.static_range(len(lines) - 1, -1, -1):
         line = lines[axis]
-        taps = tl.maximum(axes[axis][2], 1)
-        turn = number % taps
-        number = number // taps
+        turn = turns[axis]
         tap += (axes[axis][1] + turn * line.tap_step) * tap_step
         position = at[axis] * line.step + (axes[axis][3] - turn * line.back)
         is_there = is_there & (position >= 0) & (position < line.small)

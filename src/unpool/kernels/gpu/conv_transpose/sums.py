@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from unpool.kernels.gpu.conv_transpose.blocks import Blocks
 from unpool.kernels.gpu.conv_transpose.ending import share, write
-from unpool.kernels.gpu.conv_transpose.phases import source_of, taps_of
+from unpool.kernels.gpu.conv_transpose.phases import first_of, next_of, source_of, taps_of
+from unpool.kernels.gpu.conv_transpose.products import is_finite
 from unpool.kernels.gpu.launch import power_of_two
 
 if TYPE_CHECKING:
@@ -20,35 +22,48 @@ _ELEMENTS = 1024
 _MOST_MAPS = 16
 
 
-def blocks_of(sizes: "Sizes", kind: str, is_tight: bool) -> tuple[int, int, int]:
-    """Positions, maps and channels of a block; channels are taken one by one."""
+def blocks_of(sizes: "Sizes", kind: str, is_tight: bool) -> Blocks:
+    """Channels are taken one by one."""
     maps = power_of_two(sizes.maps, _MOST_MAPS)
-    return power_of_two(sizes.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1
+    return Blocks(power_of_two(sizes.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1)
 
 
 @triton.jit
-def add_sums(x, w, b, y, is_finite, call, how: tl.constexpr):
-    """One block of y, as bits; nothing where products have been added. w is (groups, taps, channels, maps)."""
+def add_sums(x, w, b, y, check, call, how: tl.constexpr):
+    """Blocks of y, as bits; none where products have been added. w is (groups, taps, channels, maps)."""
+    sizes = call.sizes
+    blocks = sizes.phases * sizes.groups * tl.cdiv(sizes.positions, how.positions) * tl.cdiv(sizes.maps, how.maps)
+    if how.may_skip:
+        if is_finite(check):
+            blocks = 0
+    for number in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        _add_block(x, w, b, y, number, call, how)
+
+
+@triton.jit
+def _add_block(x, w, b, y, number, call, how: tl.constexpr):
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
     wide: tl.constexpr = tl.float64 if how.kind == "float64" else tl.float32
     sizes = call.sizes
-    is_wanted = 1
-    if how.may_skip:
-        is_wanted = 1 - tl.load(is_finite)
-    spot, block = share(call, is_wanted, how)
+    spot, block = share(number, call, how)
     at, batch, axes = spot
     group, is_position, maps = block
     x += group * sizes.channels * call.x.channel
     w += group * sizes.taps * sizes.channels * sizes.maps
     total = tl.zeros([POSITIONS, MAPS], wide)
-    for step in range(taps_of(axes) * sizes.channels * is_wanted):
-        channel = step % sizes.channels
-        tap, place, is_there = source_of(step // sizes.channels, at, axes, call.lines)
+    turns = first_of(axes)
+    for _ in range(taps_of(axes) * sizes.channels):
+        channel = turns[len(axes)]
+        tap, place, is_there = source_of(turns, at, axes, call.lines)
         is_there = is_there & is_position
         rows = batch * call.x.batch + place * call.x.place + channel * call.x.channel
         left = tl.load(x + rows, mask=is_there, other=0).to(wide)
         line = (tap * sizes.channels + channel) * sizes.maps
         right = tl.load(w + line + maps, mask=maps < sizes.maps, other=0).to(wide)
         total = tl.where(is_there[:, None], total + left[:, None] * right[None, :], total)
+        turns = next_of(turns, axes, sizes.channels)
     write(total, (b, y), spot, block, call, how)
+
+
+KERNEL = add_sums

@@ -9,24 +9,29 @@ many parts positions are cut depends on sizes alone, not on the device. Sums are
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
 import triton
 import triton.language as tl
 
+from unpool.kernels.gpu.conv_transpose.blocks import Blocks
 from unpool.kernels.gpu.conv_transpose.grow import Growth, call_of, farthest, is_dense, precision
 from unpool.kernels.gpu.conv_transpose.phases import line_of
 from unpool.kernels.gpu.conv_transpose.products import IS_WIDENED
-from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two, warps_for
-from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.launch import LIMIT32, Start, blocks, power_of_two
+from unpool.kernels.gpu.layouts import channels_last
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout."""
 
 _PROGRAMS = 1024
 """So many are enough to keep a device busy."""
+
+_FLOAT32 = Blocks(32, 64, 64, warps=4, stages=3)
+_SIXTEEN_BITS = Blocks(64, 64, 128, warps=4, stages=4)
 
 _LEAST_STEPS = 4
 """Blocks of positions that a part has at least."""
@@ -47,24 +52,41 @@ class How:
 
 def launch(growth: Growth) -> Run:
     """What computes the gradient of a call by its weights."""
+    if growth.is_channels_last or not _is_dense(growth):
+        return _launch(growth)
+    small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in growth.axes), strict=True))
+    turn_x = channels_last(growth.batch, growth.groups * growth.channels, small)
+    turn_grad = channels_last(growth.batch, growth.groups * growth.maps, large)
+    run = _launch(replace(growth, is_channels_last=True))
+    return lambda x, grad: run(turn_x(x), turn_grad(grad))
+
+
+def _launch(growth: Growth) -> Run:
     lines = tuple(map(line_of, growth.axes))
     positions = growth.batch * math.prod(line.small for line in lines)
     call = call_of(growth, lines)
     sizes = call.sizes._replace(positions=positions)
     call = call._replace(sizes=sizes)
     tile = _blocks_of(growth, positions)
-    tiles = growth.groups * sizes.taps * blocks(growth.channels, tile[0]) * blocks(growth.maps, tile[2])
-    parts, steps = cut(blocks(positions, tile[1]), tiles)
+    tiles = growth.groups * sizes.taps * blocks(growth.channels, tile.channels) * blocks(growth.maps, tile.maps)
+    parts, steps = cut(blocks(positions, tile.positions), tiles)
     is_wide = max(farthest(growth, call), parts * growth.groups * growth.channels * growth.maps * sizes.taps) >= LIMIT32
     wide = torch.float64 if growth.kind == "float64" else torch.float32
+    shape = parts, sizes.taps, growth.groups, growth.channels, growth.maps
     window = tuple(line.window for line in lines)
 
+    @lru_cache(4)
+    def start(precision: str) -> Start:
+        how = How(
+            tile.channels, tile.positions, tile.maps, growth.kind, _is_dense(growth), is_wide, precision,
+        )  # fmt: skip
+        return Start(add_positions, parts * tiles, call, how, tile.warps, tile.stages)
+
     def run(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-        shape = parts, growth.groups, growth.channels, growth.maps, sizes.taps
         sums = torch.empty(shape, dtype=wide, device=x.device)
-        how = How(*tile, growth.kind, _is_dense(growth), is_wide, precision())
-        start(add_positions, parts * tiles, x.device, (x, grad, sums, steps, call, how), warps_for(tile[0] * tile[2]))
-        return sums.sum(0).to(x.dtype).view(-1, growth.maps, *window)
+        start(precision())(x, grad, sums, steps)
+        found = sums.sum(0).to(x.dtype).permute(1, 2, 3, 0).contiguous()
+        return found.view(-1, growth.maps, *window)
 
     return run
 
@@ -84,19 +106,21 @@ def _is_dense(growth: Growth) -> bool:
     return is_dense(growth.kind, growth.channels, growth.maps)
 
 
-def _blocks_of(growth: Growth, positions: int) -> tuple[int, int, int]:
-    """Channels, positions and maps of a block; sums that are no products of matrices hold all three at once."""
+def _blocks_of(growth: Growth, positions: int) -> Blocks:
+    """Sums that are no products of matrices hold channels, positions and maps at once."""
     if _is_dense(growth):
-        most = 64 if growth.kind == "float32" else 128
-        sizes = power_of_two(growth.channels, most), power_of_two(positions, 32), power_of_two(growth.maps, most)
-        return max(16, sizes[0]), max(16, sizes[1]), max(16, sizes[2])
+        largest = _FLOAT32 if growth.kind == "float32" else _SIXTEEN_BITS
+        sizes = positions, growth.maps, growth.channels
+        most = largest.positions, largest.maps, largest.channels
+        positions, maps, channels = (max(16, power_of_two(*each)) for each in zip(sizes, most, strict=True))
+        return largest._replace(positions=positions, maps=maps, channels=channels)
     channels, maps = power_of_two(growth.channels, 8), power_of_two(growth.maps, 8)
-    return channels, power_of_two(positions, min(1024, 2048 // (channels * maps))), maps
+    return Blocks(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
 
 
 @triton.jit
 def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
-    """One block of the sums of one part, of so many blocks of positions: (parts, groups, channels, maps, taps)."""
+    """One block of the sums of one part, of so many blocks of positions: (parts, taps, groups, channels, maps)."""
     CHANNELS: tl.constexpr = how.channels
     POSITIONS: tl.constexpr = how.positions
     MAPS: tl.constexpr = how.maps
@@ -119,11 +143,14 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
     x += group * sizes.channels * call.x.channel
     grad += group * sizes.maps * call.y.channel
     total = tl.zeros([CHANNELS, MAPS], wide)
-    for step in range(steps):
-        position = (part * steps + step) * POSITIONS + tl.arange(0, POSITIONS)
-        from_x, from_grad, is_there = sources_of(position, tap, call)
-        inputs = x + (channels * call.x.channel)[:, None] + from_x[None, :]
-        left = tl.load(inputs, mask=is_channel[:, None] & is_there[None, :], other=0)
+    position = part * steps * POSITIONS + tl.arange(0, POSITIONS)
+    at = coordinates_of(position, call.lines)
+    stride = coordinates_of(tl.full([], POSITIONS, tl.int32), call.lines)
+    for _ in range(steps):
+        from_x, from_grad, is_there = sources_of(at, tap, call)
+        is_there = is_there & (position < sizes.positions)
+        inputs = x + from_x[:, None] + (channels * call.x.channel)[None, :]
+        left = tl.trans(tl.load(inputs, mask=is_there[:, None] & is_channel[None, :], other=0))
         grads = grad + from_grad[:, None] + (maps * call.y.channel)[None, :]
         right = tl.load(grads, mask=is_there[:, None] & is_map[None, :], other=0)
         if how.is_dense:
@@ -133,28 +160,52 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
             total = tl.dot(left, right, total, input_precision=precision)
         else:
             total += tl.sum(left.to(wide)[:, :, None] * right.to(wide)[None, :, :], axis=1)
-    place = ((part * sizes.groups + group) * sizes.channels + channels)[:, None] * sizes.maps + maps[None, :]
-    tl.store(sums + place * sizes.taps + tap, total, mask=is_channel[:, None] & is_map[None, :])
+        position += POSITIONS
+        at = sum_of(at, stride, call.lines)
+    row = ((part * sizes.taps + tap) * sizes.groups + group) * sizes.channels + channels
+    places = sums + row[:, None] * sizes.maps + maps[None, :]
+    tl.store(places, total, mask=is_channel[:, None] & is_map[None, :])
 
 
 @triton.jit
-def sources_of(position, tap, call):
-    """Where positions of x, and what a tap makes of them, lie in x and in grad, and whether there are such elements."""
-    from_x = position * 0
-    from_grad = position * 0
-    is_there = position < call.sizes.positions
+def coordinates_of(position, lines):
+    """Where positions of x are along each axis, and their images."""
+    at = ()
+    for axis in tl.static_range(len(lines) - 1, -1, -1):
+        at = (position % lines[axis].small,) + at
+        position = position // lines[axis].small
+    return at + (position,)
+
+
+@triton.jit
+def sum_of(at, other, lines):
+    """Coordinates so much farther, added as digits are: that is cheaper than a division in every step."""
+    total = ()
+    carry = 0
+    for axis in tl.static_range(len(lines) - 1, -1, -1):
+        small = lines[axis].small
+        place = at[axis] + other[axis] + carry
+        carry = (place >= small).to(at[axis].dtype)
+        total = (place - carry * small,) + total
+    return total + (at[len(lines)] + other[len(lines)] + carry,)
+
+
+@triton.jit
+def sources_of(at, tap, call):
+    """Where positions of x, and what a tap makes of them, lie in x and in grad, and whether both are there."""
+    from_x = at[0] * 0
+    from_grad = at[0] * 0
+    is_there = at[0] >= 0
     small = 1
     large = 1
     for axis in tl.static_range(len(call.lines) - 1, -1, -1):
         line = call.lines[axis]
-        at = position % line.small
-        position = position // line.small
-        target = at * line.stride + tap % line.window * line.dilation - line.begin
+        target = at[axis] * line.stride + tap % line.window * line.dilation - line.begin
         tap = tap // line.window
         is_there = is_there & (target >= 0) & (target < line.large)
-        from_x += at * small
+        from_x += at[axis] * small
         from_grad += target * large
         small *= line.small
         large *= line.large
-    from_x = position * call.x.batch + from_x * call.x.place
-    return from_x, position * call.y.batch + from_grad * call.y.place, is_there
+    image = at[len(call.lines)]
+    return image * call.x.batch + from_x * call.x.place, image * call.y.batch + from_grad * call.y.place, is_there

@@ -1,9 +1,12 @@
-"""Max pooling on a GPU: one kernel, `windows`, runs every call, and `gradient` walks it back.
+"""Max pooling on a GPU: one kernel, `pool_windows`, runs every call, and `gradient` walks it back.
 
-Every window is walked tap by tap. So the work grows with the product of the window's sizes: on the CPU there are ways
-around that, here there are none yet.
+| windows | how they are walked | why |
+|---|---|---|
+| of few taps | all taps of a window, in row-major order | each element is read, compared and kept at once |
+| of many, along several axes | one axis after the other, see `passes.py` | 13 + 13 taps are fewer than 13 * 13 |
+| side by side along the last axis, 2 or 4 wide | neighbours are read together | loads are as wide as they can be |
 """
 
-from unpool.kernels.gpu.max_pool.windows import Pool, launch
+from unpool.kernels.gpu.max_pool.calls import Pool, launch
 
 __all__ = ["Pool", "launch"]

@@ -1,205 +1,222 @@
 """The largest element of every window, and where it was found.
 
 A program has a tile of outputs. It walks the taps of all its windows at once, in row-major order, and keeps of each
-window the largest element and the tap that read it. Elements are compared as integers (`elements.order`), so that NaN,
-both zeros and ties are what they are on the CPU, bit for bit.
+window the largest element (`largest.py`) and its place in the plane, as indices count it. A tap beside the data reads
+what the nearest tap of its window reads that is not beside it: the same once more, which changes nothing. So only
+windows without any data are masked, where there are such.
+
+Large windows are pooled in several passes (`passes.py`). What is between them is elements and, for indices, places.
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
-
-import torch
 import triton
 import triton.language as tl
 
-from unpool.geometry import Axis, clipped
-from unpool.kernels.gpu.activation import activated, bounds
-from unpool.kernels.gpu.elements import bits_of, order
-from unpool.kernels.gpu.launch import launch as start
-from unpool.kernels.gpu.tiles import (
-    Grid,
-    Strides,
-    Tile,
-    elements_of,
-    grid_of,
-    place_of,
-    programs,
-    strides_of,
-    tile_for,
-)
-
-Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
-"""Writes y and, where there are any, indices from x; all without gaps, in one layout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """One call.
-
-    Attributes:
-        axes: one per spatial axis.
-        batch: N.
-        channels: C.
-        kind: of the elements, as `unpool.dtypes` calls it.
-        lowest: bits of what a window without data gives.
-        is_channels_last: whether x, y and indices are (N, D1..Dk, C) in memory.
-        is_column_major: whether indices count with the first spatial axis fastest.
-        nan_last: whether the last NaN of a window is found, rather than the first.
-        per_plane: whether indices count inside their own plane, rather than in the whole tensor.
-        activation: its name, "" for none.
-        params: what it takes.
-    """
-
-    axes: tuple[Axis, ...]
-    batch: int
-    channels: int
-    kind: str
-    lowest: int
-    is_channels_last: bool = False
-    is_column_major: bool = False
-    nan_last: bool = False
-    per_plane: bool = False
-    activation: str = ""
-    params: tuple[float, ...] = ()
-
-
-class _Line(NamedTuple):
-    """One spatial axis; `step` are places between neighbours in memory, `weight` in what indices count."""
-
-    large: int
-    stride: int
-    dilation: int
-    begin: int
-    step: int
-    weight: int
-
-
-class _Call(NamedTuple):
-    """What the kernel gets beside its tensors."""
-
-    grid: Grid
-    lines: tuple[_Line, ...]
-    x: Strides
-    y: Strides
-
-
-@dataclass(frozen=True)
-class _How:
-    """What the compiled kernel depends on."""
-
-    tile: Tile
-    window: tuple[int, ...]
-    taps: int
-    kind: str
-    lowest: int
-    nan_last: bool
-    per_plane: bool
-    has_indices: bool
-    activation: str
-    params: tuple[float, ...]
-
-
-def launch(pool: Pool, has_indices: bool) -> Run:
-    """What computes a call."""
-    axes = tuple(map(clipped, pool.axes))
-    large = math.prod(axis.large for axis in axes)
-    grid = grid_of(pool.batch, pool.channels, tuple(axis.small for axis in axes), pool.is_channels_last)
-    lines = tuple(_line(axes, number, pool.is_column_major) for number in range(len(axes)))
-    outer, small = pool.batch * pool.channels, math.prod(grid.sizes)
-    reach = max(axis.small * axis.window.stride + axis.window.reach + abs(axis.begin) for axis in axes)
-    tile = tile_for(grid, pool.is_channels_last, max(outer * large, outer * small, reach))
-    strides = (strides_of(pool.channels, places, pool.is_channels_last) for places in (large, small))
-    call = _Call(grid, lines, *strides)
-    window = tuple(axis.window.size for axis in axes)
-    how = _How(
-        tile, window, math.prod(window), pool.kind, pool.lowest, pool.nan_last, pool.per_plane,
-        has_indices, pool.activation, bounds(pool.kind, pool.params),
-    )  # fmt: skip
-
-    def run(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor | None) -> None:
-        bits = bits_of(y)
-        tensors = bits_of(x), bits, bits if indices is None else indices
-        start(pool_windows, programs(grid, tile), y.device, (*tensors, call, how))
-
-    return run
-
-
-def _line(axes: tuple[Axis, ...], number: int, is_column_major: bool) -> _Line:
-    axis, window = axes[number], axes[number].window
-    step = math.prod(other.large for other in axes[number + 1 :])
-    before = math.prod(other.large for other in axes[:number])
-    stride, dilation = window.stride if axis.small > 1 else 1, window.dilation if window.size > 1 else 1
-    return _Line(axis.large, stride, dilation, axis.begin, step, before if is_column_major else step)
+from unpool.kernels.gpu.activation import activated
+from unpool.kernels.gpu.max_pool.largest import gathered, spread, wins
+from unpool.kernels.gpu.tiles import place_of
 
 
 @triton.jit
-def pool_windows(x, y, indices, call, how: tl.constexpr):
-    """One tile of y, and of indices if they are wanted.
+def pool_windows(x, known, y, places, call, how: tl.constexpr):
+    """One tile of y, and of the places found if they are wanted.
 
-    x: bits (N, C, D1..Dk) or (N, D1..Dk, C); y: bits, and indices: int64, of the small sizes in the same layout.
+    x: bits (N, C, D1..Dk) or (N, D1..Dk, C), or those of the pass before; known: places of these, int32 or int64;
+    y: bits of the sizes of the grid, in the same layout; places: as `known`, or indices, int64, of the shape of y.
     """
-    tile: tl.constexpr = how.tile
-    ROWS: tl.constexpr = tile.rows
-    LANES: tl.constexpr = tile.lanes
-    window: tl.constexpr = how.window
-    taps: tl.constexpr = how.taps
     kind: tl.constexpr = how.kind
+    taps: tl.constexpr = how.taps
     activation: tl.constexpr = how.activation
     params: tl.constexpr = how.params
-    corners, batch, channel, inside = elements_of(call.grid, tile)
-    windows = (corners, inside)
-    base = batch * call.x.batch + channel * call.x.channel
-    if kind == "float64":
-        key = tl.full([ROWS, LANES], -9223372036854775808, tl.int64)
-    else:
-        key = tl.full([ROWS, LANES], -2147483648, tl.int32)
-    bits = tl.full([ROWS, LANES], how.lowest, y.dtype.element_ty)
-    found = tl.full([ROWS, LANES], -1, tl.int32)
+    tile: tl.constexpr = how.tile
+    neighbours: tl.constexpr = how.neighbours
+    carries: tl.constexpr = how.carries
+    row, first = _rows(call.grid, tile, carries)
+    at, lane, is_read = _cells(row, first * neighbours, call.grid, tile, neighbours, how.aligned)
+    if how.has_empty:
+        is_read = is_read & ~_is_empty(at, call, how)
+    windows = (at, _element(row[1], 0, lane, call.planes.read, call, how), is_read)
+    best, found = _read(x, known, 0, windows, call, how)
     if taps <= 16:  # written out, so that their loads are under way together
-        for tap in tl.static_range(taps):
-            key, bits, found = _with_tap(x + base, tap, windows, key, bits, found, call, how)
+        for tap in tl.static_range(1, taps):
+            best, found = _with_tap(x, known, tap, windows, best, found, call, how)
     else:
-        for tap in range(taps):
-            key, bits, found = _with_tap(x + base, tap, windows, key, bits, found, call, how)
-    target = batch * call.y.batch + channel * call.y.channel + place_of(corners, call.grid.sizes) * call.y.place
+        for tap in range(1, taps):
+            best, found = _with_tap(x, known, tap, windows, best, found, call, how)
+    bits = gathered(best, kind)
+    at, lane, inside = _cells(row, first, call.grid, tile, 1, 1)
+    if how.has_empty:
+        bits = tl.where(is_read, bits, tl.full([1, 1], how.lowest, y.dtype.element_ty))
+        found = tl.where(is_read, found, -1)
+    target = _element(row[1], place_of(at, call.grid.sizes), lane, call.planes.written, call, how)
     tl.store(y + target, activated(bits, kind, activation, params), mask=inside)
-    if how.has_indices:
-        index = _place(tl.maximum(found, 0), corners, call, window, True)[0].to(tl.int64)
-        if not how.per_plane:
-            index += (batch.to(tl.int64) * call.grid.extent.channels + channel) * call.x.plane
-        tl.store(indices + target, tl.where(found < 0, -1, index), mask=inside)
+    if how.places != "none":
+        tl.store(places + target, _index(found, row[1], lane, call, how), mask=inside)
 
 
 @triton.jit
-def _with_tap(x, tap, windows, key, bits, found, call, how: tl.constexpr):
-    """The largest elements so far, with those that a tap reads; a NaN counts as larger than all before."""
-    window: tl.constexpr = how.window
+def _rows(grid, tile: tl.constexpr, carries: tl.constexpr):
+    """The rows of this program: coordinates, plane, and which are there, all (rows, 1); and its first lane.
+
+    A plane is one of N * C, or of N where channels are the lanes. Divisions are slow: so the first row is divided, and
+    the others carry over from axis to axis.
+    """
+    ROWS: tl.constexpr = tile.rows
+    folded: tl.constexpr = len(grid.sizes) if tile.is_channels_last else len(grid.sizes) - 1
+    number = tl.program_id(0)
+    if tile.is_wide:
+        number = number.to(tl.int64)
+    across = tl.cdiv(grid.extent.lanes, tile.lanes)
+    down = number // across
+    first = down * ROWS
+    more = tl.arange(0, ROWS)[:, None]
+    is_there = first + more < grid.extent.rows
+    at = ()
+    for axis in tl.static_range(folded - 1, -1, -1):
+        size = grid.sizes[axis]
+        above = first // size
+        here = first - above * size + more
+        more = _carried(here, size, carries[axis])
+        at = (here - more * size,) + at  # type: ignore[assignment]
+        first = above
+    return (at, first + more, is_there), (number - down * across) * tile.lanes
+
+
+@triton.jit
+def _carried(here, size, most: tl.constexpr):
+    """The quotient here // size, which is `most` at most."""
+    if most > 4:
+        more = here // size
+    else:
+        more = (here >= size).to(here.dtype)
+        for times in tl.static_range(2, most + 1):
+            more += (here >= times * size).to(here.dtype)
+    return more
+
+
+@triton.jit
+def _cells(row, first, grid, tile: tl.constexpr, neighbours: tl.constexpr, aligned: tl.constexpr):
+    """Coordinates, lane and which are there, of so many cells for each output; `first` is the first lane."""
+    LANES: tl.constexpr = tile.lanes * neighbours
+    lane = first + tl.arange(0, LANES)[None, :]
+    end = grid.extent.lanes * neighbours
+    inside = row[2] & (lane < (tl.multiple_of(end, aligned) if neighbours > 1 else end))
+    at = row[0]
+    if not tile.is_channels_last:
+        at = at + (lane,)
+    return at, lane, inside
+
+
+@triton.jit
+def _element(outer, place, lane, plane, call, how: tl.constexpr):
+    """Where an element is in a tensor whose planes have so many places."""
+    element = outer * plane + place
+    if how.tile.is_channels_last:
+        element = element * call.grid.extent.channels + lane
+    return element
+
+
+@triton.jit
+def _with_tap(x, known, tap, windows, best, found, call, how: tl.constexpr):
+    """The largest elements so far, and their places, with those that a tap reads."""
+    other, place = _read(x, known, tap, windows, call, how)
+    return _kept(other, place, best, found, how)
+
+
+@triton.jit
+def _kept(other, place, best, found, how: tl.constexpr):
+    """The larger elements and their places; the others come later."""
     kind: tl.constexpr = how.kind
-    place, is_data = _place(tap, windows[0], call, window, False)
-    is_data = is_data & windows[1]
-    read = tl.load(x + place * call.x.place, mask=is_data, other=0)
-    other = order(read, kind)
-    wins = other > key
-    if how.nan_last:
-        if kind == "float64":
-            wins = wins | (other == 0x7FFFFFFFFFFFFFFF)
-        elif kind != "int8" and kind != "uint8":
-            wins = wins | (other == 0x7FFFFFFF)
-    wins = wins & is_data
-    return tl.where(wins, other, key), tl.where(wins, read, bits), tl.where(wins, tap, found)
+    nan_last: tl.constexpr = how.nan_last
+    is_better = wins(other, best, kind, nan_last)
+    return tl.where(is_better, other, best), tl.where(is_better, place, found)
 
 
 @triton.jit
-def _place(tap, corners, call, window: tl.constexpr, is_index: tl.constexpr):
-    """Where a tap reads, as memory or as indices count it, and whether there is data."""
-    place = corners[0] * 0
-    is_data = corners[0] >= 0
+def _read(x, known, tap, windows, call, how: tl.constexpr):
+    """The elements that a tap reads, and their places in a plane of x; of neighbours the largest one."""
+    kind: tl.constexpr = how.kind
+    at, base, is_read = windows
+    place, counted = _place(tap, at, call, how)
+    if how.tile.is_channels_last:
+        place = place * call.grid.extent.channels
+    source = base + place
+    if how.neighbours > 1:
+        aligned: tl.constexpr = how.aligned
+        source = tl.multiple_of(source, [1, aligned])
+    if how.places != "none" and not how.is_first:
+        counted = tl.load(known + source, mask=is_read)
+    read = tl.load(x + source, mask=is_read)
+    counted = counted + tl.zeros_like(source)
+    best, found = spread(read, kind), counted
+    for _ in tl.static_range(how.neighbours // 2):
+        best, other = _even_and_odd(best)
+        found, place = _even_and_odd(found)
+        best, found = _kept(other, place, best, found, how)
+    return best, found
+
+
+@triton.jit
+def _even_and_odd(lanes):
+    """Every other lane of (rows, lanes), and those between."""
+    ROWS: tl.constexpr = lanes.shape[0]
+    HALF: tl.constexpr = lanes.shape[1] // 2
+    return tl.split(tl.reshape(lanes, [ROWS, HALF, 2]))
+
+
+@triton.jit
+def _place(tap, at, call, how: tl.constexpr):
+    """Where a tap reads, as memory and as indices count it."""
+    window: tl.constexpr = how.window
+    dilation: tl.constexpr = how.dilation
+    is_cut: tl.constexpr = how.is_cut
+    place = 0
+    counted = 0
     for axis in tl.static_range(len(window) - 1, -1, -1):
         line = call.lines[axis]
-        position = corners[axis] * line.stride + (tap % window[axis]) * line.dilation - line.begin
+        corner = at[axis] * line.stride - line.begin
+        position = corner + (tap % window[axis]) * dilation[axis]
         tap = tap // window[axis]
-        is_data = is_data & (position >= 0) & (position < line.large)
-        place = place + position * (line.weight if is_index else line.step)
-    return place, is_data
+        if is_cut[axis]:
+            low, high = _edges(corner, line.large, dilation[axis])
+            position = tl.minimum(tl.maximum(position, low), high)
+        place = place + position * line.step
+        counted = counted + position * line.weight
+    return place, counted if how.is_column_major else place
+
+
+@triton.jit
+def _edges(corner, large, dilation: tl.constexpr):
+    """The first and the last position with data that taps of a window read, if there were no end to its taps."""
+    first = (corner % dilation + dilation) % dilation
+    last = first - dilation + (large - 1 - first + dilation) // dilation * dilation
+    return first, last
+
+
+@triton.jit
+def _is_empty(at, call, how: tl.constexpr):
+    """Which windows have no data."""
+    window: tl.constexpr = how.window
+    dilation: tl.constexpr = how.dilation
+    is_cut: tl.constexpr = how.is_cut
+    is_empty = at[0] < 0
+    for axis in tl.static_range(len(window)):
+        if is_cut[axis]:
+            line = call.lines[axis]
+            corner = at[axis] * line.stride - line.begin
+            low, high = _edges(corner, line.large, dilation[axis])
+            last = corner + (window[axis] - 1) * dilation[axis]
+            is_empty = is_empty | (tl.maximum(corner, low) > tl.minimum(last, high))
+    return is_empty
+
+
+@triton.jit
+def _index(found, outer, lane, call, how: tl.constexpr):
+    """What is written of places: themselves for the next pass, or indices."""
+    index = found
+    if how.places == "indices":
+        if not how.per_plane:
+            index = found + _element(outer, 0, lane, 1, call, how) * call.planes.counted
+        if how.has_empty:
+            index = tl.where(found < 0, -1, index)
+        index = index.to(tl.int64)
+    return index

@@ -1,5 +1,16 @@
 """Max unpooling on a GPU: which kernels run, and why.
 
+Where windows are small and tensors row-major, and indices count in y, which may be written twice:
+
+| step | kernel | runs |
+|---|---|---|
+| indices are judged, and y is written from the windows that reach it | cells | where y is memory of our own |
+| every index is read and judged; nothing else is written | judge | where y is memory of the caller |
+| y is written from the windows that reach it | cells | then, where every index lies in its own window |
+| of equal indices the last one is noted, then y is written | owners | otherwise, unless one is out of range |
+
+All other calls:
+
 | step | kernel | runs |
 |---|---|---|
 | every index is read and judged; nothing else is written | judge | always |

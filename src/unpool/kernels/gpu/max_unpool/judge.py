@@ -15,14 +15,13 @@ import torch
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.launch import blocks
-from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.launch import LIMIT32, Start
+from unpool.kernels.gpu.tiles import Grid, Tile, elements_of, grid_of, place_of, programs, tile_for
 
 if TYPE_CHECKING:
     from unpool.kernels.gpu.max_unpool.unpool import Unpool
 
 NOTHING = 2**63 - 1
-_BLOCK = 1024
 
 
 class Line(NamedTuple):
@@ -60,7 +59,22 @@ class How:
     per_plane: bool
     has_inferred: bool
     prefers_inferred: bool
-    block: int = _BLOCK
+
+
+class Call(NamedTuple):
+    """What the kernel gets beside its tensors; the grid is that of the indices."""
+
+    grid: Grid
+    judged: Judged
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What the compiled kernel depends on; has_wide_planes means that indices inside a plane have 64 bits."""
+
+    tile: Tile
+    judged: How
+    has_wide_planes: bool
 
 
 def judged_of(unpool: "Unpool") -> Judged:
@@ -79,67 +93,79 @@ def how_of(unpool: "Unpool") -> How:
     return How(unpool.per_plane, unpool.index_space != "output", unpool.index_space == "inferred")
 
 
-def launch(unpool: "Unpool") -> Callable[[torch.Tensor], torch.Tensor]:
-    """What judges indices: a new tensor of four int64 on their device."""
-    call, how = judged_of(unpool), how_of(unpool)
+def blank(device: torch.device) -> torch.Tensor:
+    """A new verdict, four int64, that finds nothing wrong."""
+    return torch.full((4,), NOTHING, dtype=torch.int64, device=device)
 
-    def run(indices: torch.Tensor) -> torch.Tensor:
-        verdict = torch.full((4,), NOTHING, dtype=torch.int64, device=indices.device)
-        start(judge_indices, blocks(call.counts.positions, how.block), indices.device, (indices, verdict, call, how))
-        return verdict
 
-    return run
+def launch(unpool: "Unpool") -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """What judges (indices, verdict)."""
+    grid = grid_of(unpool.batch, unpool.channels, tuple(axis.small for axis in unpool.axes), False)
+    tile = tile_for(grid, False, LIMIT32 if unpool.is_wide else 0)
+    call = Call(grid, judged_of(unpool))
+    planes = call.judged.counts.large, call.judged.counts.inferred
+    how = Judging(tile, how_of(unpool), max(planes) >= LIMIT32)
+    return Start(judge_indices, programs(grid, tile), call, how)
 
 
 @triton.jit
 def judge_indices(indices, verdict, call, how: tl.constexpr):
-    """One block of indices, int64 (N, C, d1..dk); in a block without fault nothing is written."""
-    BLOCK: tl.constexpr = how.block
-    position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    is_there = position < call.counts.positions
+    """One tile of indices, int64 (N, C, d1..dk); in a tile without fault nothing is written."""
+    tile: tl.constexpr = how.tile
+    judged: tl.constexpr = how.judged
+    at, batch, channel, is_there = elements_of(call.grid, tile)
+    plane = batch * call.grid.extent.channels + channel
+    position = plane * call.judged.counts.small + place_of(at, call.grid.sizes)
     index = tl.load(indices + position, mask=is_there, other=0)
-    _judge_space(position, index, is_there, verdict, call, how, 0)
-    if how.has_inferred:
-        _judge_space(position, index, is_there, verdict + 2, call, how, 1)
+    read = (index, plane, is_there)
+    _judge_space(position, read, at, verdict, call.judged, how, 0)
+    if judged.has_inferred:
+        _judge_space(position, read, at, verdict + 2, call.judged, how, 1)
 
 
 @triton.jit
-def _judge_space(position, index, is_there, verdict, call, how: tl.constexpr, space: tl.constexpr):
-    counts = call.counts
-    large = counts.inferred if space else counts.large
-    plane = position // counts.small
-    if how.per_plane:
+def _judge_space(position, read, at, verdict, call, how: tl.constexpr, space: tl.constexpr):
+    """Notes what is wrong in one space; `read` are indices, their planes, and whether there are such indices."""
+    judged: tl.constexpr = how.judged
+    index, plane, is_there = read
+    large = (call.counts.inferred if space else call.counts.large).to(tl.int64)
+    if judged.per_plane:
         inside = index
         is_inside = (index >= 0) & (index < large)
         is_own = is_inside
     else:
         inside = index - plane * large
-        is_inside = (index >= 0) & (index < counts.planes * large)
+        is_inside = (index >= 0) & (index < call.counts.planes * large)
         is_own = (inside >= 0) & (inside < large)
-    wrong = is_there & (is_inside == 0)
-    _note(verdict, position, wrong)
-    apart = is_there & ((is_own & _is_in_window(position, tl.where(is_own, inside, 0), call, space)) == 0)
-    _note(verdict + 1, position, apart)
+    inside = tl.where(is_own, inside, 0)
+    if not how.has_wide_planes:
+        inside = inside.to(tl.int32)
+    apart = is_there & ((is_own & _is_in_window(at, inside, call, space)) == 0)
+    if tl.max(apart.to(tl.int32)) > 0:  # what is wrong is apart, too
+        note(verdict, position.to(tl.int64), is_there & (is_inside == 0))
+        note(verdict + 1, position.to(tl.int64), apart)
 
 
 @triton.jit
-def _is_in_window(position, inside, call, space: tl.constexpr):
-    """Whether a place of a plane lies in the window of an element, axis by axis."""
-    is_in = position >= 0
+def _is_in_window(at, inside, call, space: tl.constexpr):
+    """Whether places of a plane lie in the windows of the elements at coordinates, axis by axis."""
+    is_in = inside >= 0
     for number in tl.static_range(len(call.lines) - 1, -1, -1):
         line = call.lines[number]
-        first = (position % line.small) * line.stride - line.begin
-        position = position // line.small
-        size = tl.maximum(line.inferred if space else line.large, 1)
-        at = inside % size
-        inside = inside // size
-        is_in = is_in & (at >= first) & (at < first + line.window)
+        first = at[number] * line.stride - line.begin
+        if number:
+            size = tl.maximum(line.inferred if space else line.large, 1)
+            place = inside % size
+            inside = inside // size
+        else:
+            place = inside
+        is_in = is_in & (place >= first) & (place < first + line.window)
     return is_in
 
 
 @triton.jit
-def _note(place, position, is_wrong):
-    """Keep the first position; blocks without any touch no memory."""
+def note(place, position, is_wrong):
+    """Keep the first position, int64; without any no memory is touched."""
     first = tl.min(tl.where(is_wrong, position, 9223372036854775807))
     tl.atomic_min(place, first, mask=first < 9223372036854775807)
 

@@ -15,8 +15,7 @@ import triton.language as tl
 
 from unpool.kernels.gpu.activation import activated
 from unpool.kernels.gpu.elements import narrow
-from unpool.kernels.gpu.launch import LIMIT32, blocks
-from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.launch import LIMIT32, Start, blocks
 from unpool.kernels.gpu.max_unpool.judge import How, Judged, how_of, judged_of, ruling
 from unpool.kernels.gpu.tiles import Strides, strides_of
 
@@ -61,13 +60,18 @@ def launch(unpool: "Unpool") -> Callable[..., None]:
     call = Call(judged_of(unpool), Size(unpool.planes * unpool.large, unpool.channels), *strides)
     how = Owned(how_of(unpool), unpool.kind, unpool.activation, unpool.params)
     kind = torch.int64 if call.judged.counts.positions >= LIMIT32 else torch.int32
-    over_y, over_x = (min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.size.places, call.judged.counts.positions))
+    over_y, over_x = (
+        min(_MOST_PROGRAMS, blocks(count, _BLOCK)) for count in (call.size.places, call.judged.counts.positions)
+    )
+    clearing, claiming, collecting = (
+        Start(kernel, programs, call, how) for kernel, programs in ((clear, over_y), (claim, over_x), (collect, over_y))
+    )
 
     def run(x, indices, y, verdict, is_callers):
         owners = torch.empty(call.size.places, dtype=kind, device=y.device)
-        start(clear, over_y, y.device, (owners, verdict, call, how))
-        start(claim, over_x, y.device, (indices, owners, verdict, call, how))
-        start(collect, over_y, y.device, (x, owners, y, verdict, is_callers, call, how))
+        clearing(owners, verdict)
+        claiming(indices, owners, verdict)
+        collecting(x, owners, y, verdict, is_callers)
 
     return run
 

@@ -1,6 +1,7 @@
-"""Gradients on indices that count inside their own plane, wherever they point.
+"""Gradients on indices that count inside their own plane.
 
     spread:   y[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
+    add_near: the same, where every index lies in the window of its position, and few windows reach an element
     collect:  y[n, c, p] = grad[n, c, indices[n, c, p]]
 
 Spreading sorts the positions by their index, stably, and adds each run of equal ones in its order: no two programs add
@@ -8,16 +9,48 @@ to one place, and results are the same every time. -1 leaves an element out, or 
 so too, and the verdict, a tensor of one int64, is its flat position; NOTHING if there is none.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
+from unpool.geometry import Axis
 from unpool.kernels.gpu.elements import KINDS, bits_of, narrow, widen
-from unpool.kernels.gpu.launch import blocks
-from unpool.kernels.gpu.launch import launch as start
-from unpool.kernels.gpu.max_unpool.judge import NOTHING
+from unpool.kernels.gpu.launch import Start, blocks
+from unpool.kernels.gpu.max_unpool import cells
+from unpool.kernels.gpu.max_unpool.judge import NOTHING, note
+from unpool.kernels.gpu.max_unpool.unpool import Unpool
+from unpool.kernels.gpu.tiles import Grid, elements_of, grid_of, programs, tile_for
 
 _BLOCK = 1024
+_KEPT = 1024
+
+
+class Counts(NamedTuple):
+    """Elements of small tensors, of a plane of them, and of a plane of large ones."""
+
+    all: int
+    small: int
+    large: int
+
+
+class Taking(NamedTuple):
+    """What `take` gets beside its tensors."""
+
+    grid: Grid
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Summing:
+    """What `sum_runs` depends on."""
+
+    kind: str
+    block: int = _BLOCK
 
 
 def spread(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -26,24 +59,46 @@ def spread(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch
     y = torch.zeros((*outer, large), dtype=grad.dtype, device=grad.device)
     verdict = _verdict(grad)
     places = torch.empty(count, dtype=torch.int64, device=grad.device)
-    small = count // max(1, outer[0] * outer[1])
-    start(number_places, blocks(count, _BLOCK), grad.device, (indices, places, verdict, count, small, large, _BLOCK))
+    numbering, summing = _spreading(Counts(count, count // max(1, outer[0] * outer[1]), large), KINDS[grad.dtype])
+    numbering(indices, places, verdict)
     places, positions = torch.sort(places, stable=True)
-    arguments = bits_of(grad), places, positions, bits_of(y), count, KINDS[grad.dtype], _BLOCK
-    start(sum_runs, blocks(count, _BLOCK), grad.device, arguments)
+    summing(bits_of(grad), places, positions, bits_of(y))
     return y, verdict
+
+
+@lru_cache(_KEPT)
+def _spreading(counts: Counts, kind: str) -> tuple[Start, Start]:
+    programs = blocks(counts.all, _BLOCK)
+    return Start(number_places, programs, counts, _BLOCK), Start(sum_runs, programs, counts, Summing(kind))
+
+
+def add_near(
+    axes: tuple[Axis, ...], batch: int, channels: int, kind: str
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
+    """What writes y of (grad, indices, y), all without gaps, where `cells.fits`: an unpooling that adds."""
+    unpooling = cells.launch(Unpool(axes, (), batch, channels, kind, per_plane=True), adds=True)
+
+    def run(grad: torch.Tensor, indices: torch.Tensor, y: torch.Tensor) -> None:
+        unpooling(bits_of(grad), indices, bits_of(y), indices)
+
+    return run
 
 
 def collect(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What grad, (N, C, large), holds at the indices, in their shape, and the verdict; both have no gaps."""
-    count, large = indices.numel(), grad.shape[-1]
+    planes, large = grad.shape[0] * grad.shape[1], grad.shape[-1]
     y = torch.empty(indices.shape, dtype=grad.dtype, device=grad.device)
     verdict = _verdict(grad)
-    places = torch.empty(count, dtype=torch.int64, device=grad.device)
-    small = count // max(1, grad.shape[0] * grad.shape[1])
-    start(number_places, blocks(count, _BLOCK), grad.device, (indices, places, verdict, count, small, large, _BLOCK))
-    start(take, blocks(count, _BLOCK), grad.device, (bits_of(grad), places, bits_of(y), count, _BLOCK))
+    counts = Counts(indices.numel(), indices.numel() // max(1, planes), large)
+    _taking(counts, planes)(bits_of(grad), indices, bits_of(y), verdict)
     return y, verdict
+
+
+@lru_cache(_KEPT)
+def _taking(counts: Counts, planes: int) -> Start:
+    grid = grid_of(planes, 1, (counts.small,), False)
+    tile = tile_for(grid, False, planes * max(counts.small, counts.large))
+    return Start(take, programs(grid, tile), Taking(grid, counts), tile)
 
 
 def _verdict(model: torch.Tensor) -> torch.Tensor:
@@ -51,20 +106,23 @@ def _verdict(model: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def number_places(indices, places, verdict, count, small, large, block: tl.constexpr):
+def number_places(indices, places, verdict, counts, block: tl.constexpr):
     """Places in the whole tensor, -1 for an index that counts for nothing."""
     position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    is_there = position < count
+    is_there = position < counts.all
     index = tl.load(indices + position, mask=is_there, other=-1)
-    is_inside = (index >= 0) & (index < large)
-    tl.store(places + position, tl.where(is_inside, position // small * large + index, -1), mask=is_there)
-    first = tl.min(tl.where((index < -1) | (index >= large), position, 9223372036854775807))
-    tl.atomic_min(verdict, first, mask=first < 9223372036854775807)
+    is_inside = (index >= 0) & (index < counts.large)
+    place = position // counts.small * counts.large + index
+    tl.store(places + position, tl.where(is_inside, place, -1), mask=is_there)
+    note(verdict, position, (index < -1) | (index >= counts.large))
 
 
 @triton.jit
-def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, block: tl.constexpr):
+def sum_runs(grad, places, positions, y, counts, how: tl.constexpr):
     """Of each run of equal places that begins in this block the sum; grad and y are bits."""
+    kind: tl.constexpr = how.kind
+    block: tl.constexpr = how.block
+    count = counts.all
     number = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     place = tl.load(places + number, mask=number < count, other=-1)
     before = tl.load(places + (number - 1), mask=(number > 0) & (number < count), other=-1)
@@ -82,9 +140,15 @@ def sum_runs(grad, places, positions, y, count, kind: tl.constexpr, block: tl.co
 
 
 @triton.jit
-def take(grad, places, y, count, block: tl.constexpr):
-    """Elements at places, as bits; 0 at -1."""
-    position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    is_there = position < count
-    place = tl.load(places + position, mask=is_there, other=-1)
-    tl.store(y + position, tl.load(grad + place, mask=place >= 0, other=0), mask=is_there)
+def take(grad, indices, y, verdict, call, tile: tl.constexpr):
+    """One tile of y, whose rows are planes: elements of grad, as bits; 0 for an index that counts for nothing."""
+    large = call.counts.large
+    at, plane, _, is_there = elements_of(call.grid, tile)
+    position = plane * call.counts.small + at[0]
+    index = tl.load(indices + position, mask=is_there, other=-1)
+    is_inside = (index >= 0) & (index < large)
+    bits = tl.load(grad + (plane.to(tl.int64) * large + index), mask=is_inside, other=0)
+    tl.store(y + position, bits, mask=is_there)
+    wrong = is_there & (is_inside == 0) & (index != -1)
+    if tl.max(wrong.to(tl.int32)) > 0:
+        note(verdict, position.to(tl.int64), wrong)

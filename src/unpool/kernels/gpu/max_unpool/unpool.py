@@ -10,7 +10,7 @@ import torch
 from unpool.geometry import Axis
 from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.launch import LIMIT32
-from unpool.kernels.gpu.max_unpool import judge, owners, windows
+from unpool.kernels.gpu.max_unpool import cells, judge, owners, windows
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torch.Tensor]
 """Writes y of (x, indices, y, whether y is the caller's memory); returns the verdict, see `judge.py`.
@@ -77,14 +77,19 @@ class Unpool:
 
 def launch(unpool: Unpool) -> Run:
     """What computes a call."""
-    judged = judge.launch(unpool)
-    by_windows = windows.launch(unpool)
-    by_owners = owners.launch(unpool)
+    judged, by_owners = judge.launch(unpool), owners.launch(unpool)
+    is_one_pass = unpool.index_space == "output" and cells.fits(unpool.axes, is_channels_last=unpool.is_channels_last)
+    at_once = cells.launch(unpool, judges=True) if is_one_pass else None
+    if_near = cells.launch(unpool, waits=True) if is_one_pass else windows.launch(unpool)
 
     def run(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor, is_callers: bool) -> torch.Tensor:
-        verdict = judged(indices)
+        verdict = judge.blank(indices.device)
         elements, places = bits_of(x), bits_of(y)
-        by_windows(elements, indices, places, verdict)
+        if at_once and not is_callers:
+            at_once(elements, indices, places, verdict)
+        else:
+            judged(indices, verdict)
+            if_near(elements, indices, places, verdict)
         by_owners(elements, indices, places, verdict, is_callers)
         return verdict
 

@@ -13,19 +13,22 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.activation import activated
-from unpool.kernels.gpu.launch import launch as start
+from unpool.kernels.gpu.launch import Start
 from unpool.kernels.gpu.max_unpool.judge import How, how_of, ruling
 from unpool.kernels.gpu.tiles import (
     Grid,
+    Reach,
     Strides,
     Tile,
     elements_of,
+    first_window,
     grid_of,
     place_of,
     programs,
+    reach_of,
     strides_of,
     tile_for,
-    window_at,
+    window_row,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ class Line(NamedTuple):
     """One spatial axis; `large` and `inferred` are its sizes in the two spaces."""
 
     small: int
-    stride: int
     begin: int
     large: int
     inferred: int
@@ -61,12 +63,11 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Gather:
-    """What the compiled kernel depends on; `reaching` are windows that reach an element, at most, by axis."""
+    """What the compiled kernel depends on."""
 
     tile: Tile
     judged: How
-    reaching: tuple[int, ...]
-    count: int
+    reach: Reach
     kind: str
     activation: str
     params: tuple[float, ...]
@@ -77,19 +78,11 @@ def launch(unpool: "Unpool") -> Callable[..., None]:
     own, inferred = unpool.spaces
     grid = grid_of(unpool.batch, unpool.channels, own, unpool.is_channels_last)
     tile = tile_for(grid, unpool.is_channels_last, 2**31 if unpool.is_wide else 0)
-    lines = tuple(
-        Line(axis.small, axis.window.stride, axis.begin, *sizes)
-        for axis, *sizes in zip(unpool.axes, own, inferred, strict=True)
-    )
-    reaching = tuple(-(-axis.window.size // axis.window.stride) for axis in unpool.axes)
+    lines = tuple(Line(axis.small, axis.begin, *sizes) for axis, *sizes in zip(unpool.axes, own, inferred, strict=True))
     strides = (strides_of(unpool.channels, size, unpool.is_channels_last) for size in (unpool.small, unpool.large))
     call = Call(grid, lines, Planes(unpool.large, math.prod(inferred)), *strides)
-    how = Gather(tile, how_of(unpool), reaching, math.prod(reaching), unpool.kind, unpool.activation, unpool.params)
-
-    def run(x, indices, y, verdict):
-        start(unpool_windows, programs(grid, tile), y.device, (x, indices, y, verdict, call, how))
-
-    return run
+    how = Gather(tile, how_of(unpool), reach_of(unpool.axes), unpool.kind, unpool.activation, unpool.params)
+    return Start(unpool_windows, programs(grid, tile), call, how)
 
 
 @triton.jit
@@ -136,25 +129,48 @@ def _gathered(x, indices, here, batch, channel, call, how: tl.constexpr):
     """
     ROWS: tl.constexpr = how.tile.rows
     LANES: tl.constexpr = how.tile.lanes
-    count: tl.constexpr = how.count
+    rows: tl.constexpr = how.reach.rows
     bits = tl.zeros([ROWS, LANES], x.dtype.element_ty)
     from_x = x + batch * call.x.batch + channel * call.x.channel
     from_indices = indices + (batch * call.grid.extent.channels + channel) * call.x.plane
-    if count <= 16:
-        for number in tl.static_range(count):
-            bits = _with_window(from_x, from_indices, number, here, bits, call, how)
+    if how.reach.is_short:
+        for number in tl.static_range(rows):
+            bits = _with_row(from_x, from_indices, number, here, bits, call, how)
     else:
-        for number in range(count):
-            bits = _with_window(from_x, from_indices, number, here, bits, call, how)
+        for number in range(rows):
+            bits = _with_row(from_x, from_indices, number, here, bits, call, how)
     return bits
 
 
 @triton.jit
-def _with_window(x, indices, number, here, bits, call, how: tl.constexpr):
-    """The bits so far, or those of one window more; windows come in row-major order."""
-    reaching: tl.constexpr = how.reaching
-    position, is_there = window_at(number, here[0], call.lines, reaching)
-    is_there = is_there & here[2]
-    found = tl.load(indices + position, mask=is_there, other=-1)
-    wins = is_there & (found == here[1])
-    return tl.where(wins, tl.load(x + position * call.x.place, mask=wins, other=0), bits)
+def _with_row(x, indices, number, here, bits, call, how: tl.constexpr):
+    """The bits so far, or those of one row of windows more; windows come in row-major order."""
+    reach: tl.constexpr = how.reach
+    along: tl.constexpr = reach.along
+    axis: tl.constexpr = len(call.lines) - 1
+    row, is_row = window_row(number, here[0], call.lines, reach)
+    first = first_window(here[0][axis], call.lines[axis], axis, reach)
+    x += (row + first) * call.x.place
+    indices += row + first
+    windows = (first, is_row & here[2])
+    if along <= 16:
+        for each in tl.static_range(along):
+            bits = _with_window(x, indices, each, windows, here[1], bits, call, how)
+    else:
+        for each in range(along):
+            bits = _with_window(x, indices, each, windows, here[1], bits, call, how)
+    return bits
+
+
+@triton.jit
+def _with_window(x, indices, number, windows, own, bits, call, how: tl.constexpr):
+    """The bits so far, or those of one window of a row, if its index is the elements' own.
+
+    `windows` are the first ones of rows, where x and indices are, and whether there is such a row.
+    """
+    steps: tl.constexpr = how.reach.steps
+    first, is_row = windows
+    ahead = tl.full([1, 1], number * steps[len(steps) - 1], first.dtype)
+    is_there = is_row & (first >= -ahead) & (first < call.lines[len(steps) - 1].small - ahead)
+    wins = tl.load(indices + ahead, mask=is_there, other=-1) == own
+    return tl.where(wins, tl.load(x + ahead * call.x.place, mask=wins, other=0), bits)

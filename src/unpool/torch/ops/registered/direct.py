@@ -28,12 +28,12 @@ HAS_DIRECT_CALLS = all(private(name) is not None for name in (*FORWARD_MODE, *DI
 
 
 def is_direct(*tensors: Tensor | None) -> bool:
-    """Whether nothing but autograd and the kernel on the CPU would see a call on these tensors."""
+    """Whether nothing but autograd and our kernels would see a call on these tensors, on the CPU or a CUDA device."""
     if not HAS_DIRECT_CALLS or torch.compiler.is_compiling() or has_torch_function(tensors):
         return False
     if _included().raw_repr() not in _plain_threads() or may_have_tangents() or _is_profiling():
         return False
-    plain = _plain_tensors()
+    plain = _plain_tensors(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
     for each in tensors:  # noqa: SIM110 - a generator takes three times as long
         if each is not None and _keys(each).raw_repr() not in plain:
             return False
@@ -54,12 +54,13 @@ def _plain_threads() -> frozenset[int]:
 
 
 @cache
-def _plain_tensors() -> frozenset[int]:
-    """What it looks at for tensors on the CPU; first asked for in a plain thread, where tensors are made as always."""
+def _plain_tensors(has_cuda: bool) -> frozenset[int]:
+    """What it looks at for plain tensors; first asked for in a plain thread, where tensors are made as always."""
     found = set()
-    for is_inference in (False, True):
-        with torch.inference_mode(is_inference):
-            found.add(_keys(torch.empty(0, device="cpu")).raw_repr())
+    for device in ("cpu", "cuda")[: 1 + has_cuda]:
+        for is_inference in (False, True):
+            with torch.inference_mode(is_inference):
+                found.add(_keys(torch.empty(0, device=device)).raw_repr())
     return frozenset(found)
 
 
