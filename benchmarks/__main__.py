@@ -177,10 +177,13 @@ def _gpu(given: argparse.Namespace) -> int:
     chosen = matching_gpu(given.cases)
     clock = Clock()
     device = measured(clock)
-    rows, devices = list(measure(chosen, device, clock)), device_rows(device)
-    folder = given.results or RESULTS
-    _update(folder / "gpu.csv", GpuRow, rows)
-    _update(folder / "gpu_device.csv", GpuDeviceRow, devices)
+    rows: list[GpuRow] = []
+    devices, folder = device_rows(device), given.results or RESULTS
+    try:
+        rows.extend(measure(chosen, device, clock))
+    finally:  # whatever was measured before it was stopped is kept
+        _update(folder / "gpu.csv", GpuRow, rows)
+        _update(folder / "gpu_device.csv", GpuDeviceRow, devices)
     write_between(given.page, page(rows, devices))
     say(f"wrote {given.page}")
     return 0

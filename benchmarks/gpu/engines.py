@@ -111,8 +111,19 @@ def _has_cudnn(case: GpuCase) -> bool:
     return case.call.operator == "conv_transpose"
 
 
+def _is_compiled(case: GpuCase) -> bool:
+    """A transposed convolution is cuDNN's there too."""
+    return not _has_cudnn(case)
+
+
 def _version_of(package: str) -> Callable[[], str]:
     return lambda: version(package)
+
+
+def _version_of_ours() -> str:
+    import unpool
+
+    return unpool.__version__
 
 
 def _version_of_cudnn() -> str:
@@ -128,9 +139,9 @@ def _always(_: GpuCase) -> bool:
 
 
 ENGINES: Mapping[str, Engine] = {
-    "unpool": Engine("unpool", _functions(_ours), _always, _version_of("unpool")),
+    "unpool": Engine("unpool", _functions(_ours), _always, _version_of_ours),
     "torch": Engine("PyTorch", _functions(_theirs), _always, _version_of("torch")),
-    "compile": Engine("torch.compile", _functions(_theirs, is_compiled=True), _always, _version_of("torch")),
+    "compile": Engine("torch.compile", _functions(_theirs, is_compiled=True), _is_compiled, _version_of("torch")),
     "cudnn": Engine("cuDNN, searched", _functions(_theirs), _has_cudnn, _version_of_cudnn, searches=True),
     "cupy": Engine("CuPy", _by_cupy, _has_cupy, _version_of_cupy),
 }  # fmt: skip
