@@ -14,11 +14,11 @@ SHARED = 227 * 1024
 DENSE = {"add_products", "add_positions"}
 
 
-def compiled(what, folder):
+def compiled(folder, *what):
     """What became of each kernel: see tests/support/compiled.py. Nothing is interpreted in that process."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.compiled", what],
+        [sys.executable, "-m", "tests.support.compiled", *what],
         cwd=Path(__file__).parents[2], env={**environment, "TRITON_CACHE_DIR": str(folder)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -38,15 +38,21 @@ def check(kernels):
 @pytest.mark.gpu_interpreter
 def test_every_kernel(tmp_path):
     """Every type, rank and layout."""
-    check(compiled("all", tmp_path))
+    check(compiled(tmp_path, "all"))
 
 
 def test_large_tensors_have_places_of_64_bits(tmp_path):
     """Beyond 2**31 elements no kernel adds a place of 32 bits to a pointer; 16-bit floats meet on matrix units."""
-    kernels = compiled("wide", tmp_path)
+    kernels = compiled(tmp_path, "wide")
 
     names = {each["kernel"] for each in kernels}
     assert names >= {"pool_windows", "unpool_cells", "unpool_windows", "collect", "sum_windows", *DENSE}
     assert {each["kernel"]: each["offsets"] for each in kernels if each["offsets"] != ["i64"]} == {}
     assert all(each["has_matrix_units"] for each in kernels if each["kernel"] in DENSE)
     check(kernels)
+
+
+@pytest.mark.parametrize("step", [401, pytest.param(53, marks=pytest.mark.gpu_interpreter)])
+def test_random_cases(step, tmp_path):
+    """Sizes of 1 and what else the random cases have: all of it compiles."""
+    check(compiled(tmp_path, "random", str(step)))

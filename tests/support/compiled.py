@@ -1,7 +1,8 @@
 """Compiles the kernels in Triton for an H100 or H200 (sm_90), which needs no GPU, and prints what became of them.
 
-`python -m tests.support.compiled all | wide`: one line of JSON for each kernel. Tensors are on torch's device
-"meta", which has shapes and no memory: so they may be as large as one likes.
+`python -m tests.support.compiled all | wide | random STEP`: one line of JSON for each kernel. Tensors are on torch's
+device "meta", which has shapes and no memory: so they may be as large as one likes. Of the random cases, one in STEP is
+compiled as it would be run: a compiler makes a constant of every size that is 1, which the interpreter does not.
 """
 
 import json
@@ -19,6 +20,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from tests.cases.generated import judged
+from tests.support.gpu import run_gpu
+from unpool.execute.gpu import tensors
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.gpu.conv_transpose import weight_gradient
@@ -123,6 +127,15 @@ def wide() -> None:
     grown("float16", size=HUGE)
 
 
+def some_random(step: int) -> None:
+    """One in so many of the random cases of the contract, on tensors of the CPU that no kernel touches."""
+    tensors.INTERPRETED = True  # that is: tensors of the CPU are taken
+    for seed in range(0, 3000, step):
+        case, expected, _ = judged(seed)
+        if expected is not None:
+            run_gpu(case)
+
+
 def used(cubin: bytes) -> dict[str, int]:
     """Registers, and bytes of stack and of local memory for each thread, and of shared memory for all."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -159,15 +172,15 @@ def compiling(found: list[dict[str, Any]]) -> Callable[..., Any]:
     return start
 
 
-def main(what: str) -> Iterator[str]:
+def main(what: str, *more: str) -> Iterator[str]:
     """The lines to print."""
     found: list[dict[str, Any]] = []
     driver.set_active(Hopper())
     JITFunction.__getitem__ = compiling(found)  # type: ignore[method-assign]
-    {"all": everything, "wide": wide}[what]()
+    {"all": everything, "wide": wide, "random": some_random}[what](*map(int, more))
     yield from map(json.dumps, found)
 
 
 if __name__ == "__main__":
-    for line in main(sys.argv[1]):
+    for line in main(*sys.argv[1:]):
         sys.stdout.write(f"{line}\n")

@@ -55,13 +55,12 @@ class GpuConvTranspose:
         self._launch, self._groups = launch(growth), spec.group
 
     def run(
-        self,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        b: torch.Tensor | None,
-        targets: Sequence[torch.Tensor | None],
+        self, given: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None], _: str
     ) -> tuple[torch.Tensor, ...]:
-        """Y."""
+        """Y of (X, W), or (X, W, B)."""
+        x, w, b = (*given, None)[:3]
+        assert x is not None, "X is required"
+        assert w is not None, "W is required"
         inputs = (x, w) if b is None else (x, w, b)
         y, work = place(self.row, "Y", targets[0], self._call.large.in_layout(self.row), (x.dtype, inputs))
         packed: Packed = getattr(w, _PACKED, None) or pack(w, self._groups)

@@ -28,8 +28,12 @@ class GpuMaxPool:
         )  # fmt: skip
         self._launch = launch(pool, has_indices)
 
-    def run(self, x: torch.Tensor, targets: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        """Y, and the indices if they are wanted, (N, C, d1..dk)."""
+    def run(
+        self, given: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None], _: str
+    ) -> tuple[torch.Tensor, ...]:
+        """Y, and the indices if they are wanted, (N, C, d1..dk), of (X,)."""
+        x = given[0]
+        assert x is not None, "X is required"
         y, work = place(self.row, "Y", targets[0], self._call.small.in_layout(self.row), (x.dtype, (x,)))
         if not self._has_indices:
             self._launch(x.contiguous(), work, None)

@@ -44,9 +44,12 @@ class GpuMaxUnpool:
         self._launch = launch(unpool)
 
     def run(
-        self, x: torch.Tensor, indices: torch.Tensor, targets: Sequence[torch.Tensor | None], check: str
+        self, given: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None], check: str
     ) -> tuple[torch.Tensor, ...]:
-        """The output."""
+        """The output of (X, I)."""
+        x, indices = given
+        assert x is not None, "X is required"
+        assert indices is not None, "I is required"
         shape = self._call.large.in_layout(self.row)
         y, work = place(self.row, "output", targets[0], shape, (x.dtype, (x, indices)))
         if y is not work:

@@ -49,7 +49,7 @@ def judge(verdict: torch.Tensor, check: str, describe: Callable[[list[int]], Ind
 
 def raise_known() -> None:
     """Raise the first error among the verdicts that have come, without waiting for others."""
-    while (first := _first_if(_has_come)) is not None:
+    while _pending and (first := _first_if(_has_come)) is not None:
         _raise(first)
 
 

@@ -66,7 +66,7 @@ class Start:
 
 def _kind(given: Any) -> Any:
     """What a compiled kernel depends on: a tensor's type, and whether vectors of 16 bytes fit its place."""
-    return (given.dtype, given.data_ptr() % 16) if isinstance(given, torch.Tensor) else given
+    return (given.dtype, given.data_ptr() % 16 == 0) if isinstance(given, torch.Tensor) else given
 
 
 def blocks(count: int, size: int) -> int:

@@ -158,6 +158,7 @@ class _Call:
         self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
         self.is_laid_out = self.order is None and has_channels_last(self.model)
         self.spec, self.is_on_gpu = spec, is_on_gpu(x)
+        self.on_gpu: Any = None
         if not self.is_on_gpu:
             self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
 
@@ -175,10 +176,15 @@ class _Call:
         """The outputs, as the spec's layout has them."""
         from unpool.execute import gpu
 
+        gpu.raise_known()
         given = [None if each is None else each.detach() for each in inputs]
         if self.order:
             given[0] = given[0].permute(self.order)  # type: ignore[union-attr]  # never optional
-        return gpu.run(self.spec, given, outputs=len(self.targets), nan_last=True, per_plane=True)
+        gpu.check_devices(self.spec.row, given)
+        if self.on_gpu is None:
+            self.on_gpu = gpu.prepare(self.spec, given, len(self.targets), nan_last=True, per_plane=True)
+        found: tuple[torch.Tensor, ...] = self.on_gpu.run(given, self.targets, "later")
+        return found
 
     def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
         """The inputs as the kernels take them."""
