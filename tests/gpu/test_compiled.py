@@ -26,8 +26,9 @@ def compiled(folder, *what):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-FEW = 64
-"""Bytes of a thread's stack that versions of the compiler keep addresses in; sums that do not fit take hundreds."""
+FEW = 16
+"""Bytes of a thread's stack that the compiler keeps a number or two in, where that lets more programs run at a time.
+Sums that do not fit take hundreds."""
 
 
 def check(kernels):

@@ -28,7 +28,7 @@ _FEW = 32
 _LARGEST = {
     (True, False): Blocks(64, 64, 32, warps=4, stages=3),
     (True, True): Blocks(128, 32, 16, warps=4, stages=3),
-    (False, False): Blocks(128, 128, 64, warps=4, stages=3),
+    (False, False): Blocks(128, 128, 32, warps=4, stages=4),
     (False, True): Blocks(128, 32, 32, warps=4, stages=4),
 }
 """By whether elements are float32, and whether there are few maps: the fastest of several on an H100."""
