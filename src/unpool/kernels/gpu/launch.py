@@ -30,13 +30,21 @@ class Start:
         programs: how many of it run; none where there is nothing to do.
         call: numbers, in named tuples: each holds numbers alone, or tuples alone, which Triton 3.6 needs.
         how: what the compiled kernel depends on.
-        warps: of each program.
-        stages: of loads that are under way together, in loops that multiply; None for Triton's own choice.
     """
 
     def __init__(
         self, kernel: Any, programs: int, call: Any, how: Any, warps: int = 4, stages: int | None = None
     ) -> None:
+        """As attributes, and how each program runs.
+
+        Args:
+            kernel: as above.
+            programs: as above.
+            call: as above.
+            how: as above.
+            warps: of a program.
+            stages: of loads that are under way together, in loops that multiply; None for Triton's own choice.
+        """
         self.kernel, self.programs, self.call, self.how = kernel, programs, call, how
         self._options = {**_OPTIONS, "num_warps": warps} | ({} if stages is None else {"num_stages": stages})
         self._compiled: dict[tuple[Any, ...], Any] = {}
