@@ -201,7 +201,7 @@ def _start(
 ) -> Start:
     """One of the ways: `products` or `sums`; sums that may be skipped are few programs, with many blocks each."""
     sizes, is_tight = call.sizes, is_wide or growth.activation in _IN_FLOAT64
-    block: Blocks = way.blocks_of(sizes, growth.kind, is_tight)
+    block: Blocks = way.blocks_of(sizes, growth.kind, is_tight or (way is sums and len(call.lines) > 2))
     how = How(
         *block[:3], growth.kind, is_wide, has_bias, may_skip, precision, growth.activation, growth.params,
     )  # fmt: skip

@@ -23,9 +23,10 @@ _MOST_MAPS = 16
 
 
 def blocks_of(sizes: "Sizes", kind: str, is_tight: bool) -> Blocks:
-    """Channels are taken one by one."""
+    """Channels are taken one by one; `is_tight` says that places, or sums, have to share registers."""
     maps = power_of_two(sizes.maps, _MOST_MAPS)
-    return Blocks(power_of_two(sizes.positions, _ELEMENTS // maps // (2 if kind == "float64" else 1)), maps, 1)
+    elements = _ELEMENTS // (2 if is_tight or kind == "float64" else 1)
+    return Blocks(power_of_two(sizes.positions, elements // maps), maps, 1)
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -49,6 +49,9 @@ class Pool:
     activation: str = ""
     params: tuple[float, ...] = ()
 
+
+_MOST_TAPS = 8
+"""Of tiles of the usual size: with more a program has half as many outputs, so that registers suffice."""
 
 _MANY = 5
 """Quotients from which on they are divided for: smaller ones are counted."""
@@ -178,6 +181,8 @@ def _pass(pool: Pool, steps: tuple[Axes, ...], number: int, has_indices: bool, l
     windows = [axis.window for axis in walked]
     grid = grid_of(pool.batch, pool.channels, tuple(axis.small for axis in axes), pool.is_channels_last)
     tile = tile_for(grid, pool.is_channels_last, largest)
+    if math.prod(each.size for each in windows) > _MOST_TAPS:
+        tile = replace(tile, rows=max(1, tile.rows // 2))
     folded = grid.sizes if pool.is_channels_last else grid.sizes[:-1]
     how = _How(
         tile, neighbours, aligned, _carries(folded, tile.rows), tuple(each.size for each in windows),
