@@ -20,7 +20,7 @@ the output's own window holds (`winograd_even.py`). The kernel computes all tile
 again in another way, over what was written (`winograd_mend.py`). Where too many are not, or the weights themselves are
 not even, the whole call goes another way.
 
-Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what two vectors of positions need with all channels, and one
+Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what three vectors of positions need with all channels, and one
 tile of rows in all phases: 32 MiB at most.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; the points are theirs.
@@ -36,7 +36,7 @@ import numpy as np
 from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
-from unpool.kernels.cpu.conv_transpose.winograd_kernel import About, Entry, kernel, record_of, tile_rows
+from unpool.kernels.cpu.conv_transpose.winograd_kernel import VECTORS, About, Entry, kernel, record_of, tile_rows
 from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, packing_kernel
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Work
@@ -67,7 +67,7 @@ PRODUCT_BYTES = 1 << 19
 """Products of one block with a chunk of output channels stay in the second cache."""
 
 MOST_CHANNELS = 1 << 13
-"""With two vectors of positions, the least that a block has, a panel is then 16 MiB."""
+"""With VECTORS of positions, a whole tile of the product, a panel is then 24 MiB."""
 
 LEAST_TERMS = 32
 """Numbers of x that an output is made of: corners with fewer are seldom even, and mending costs what tiles save."""
@@ -115,12 +115,12 @@ def _fitting_vectors(channels: int) -> int:
     most = _most_vectors(channels)
     if second_cache_bytes() < LARGE_CACHE:
         return most
-    return max(2, min(NEAR_VECTORS, most, NEAR_BYTES // (16 * channels * vector_bytes())))
+    return max(VECTORS, min(NEAR_VECTORS, most, NEAR_BYTES // (16 * channels * vector_bytes())))
 
 
 def _most_vectors(channels: int) -> int:
     """The same for any processor, by which ways are compared: so they are the same ones everywhere."""
-    return max(2, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
+    return max(VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
 
 
 def _blocks(work: Work, block: int, chunk: int) -> Blocks:
