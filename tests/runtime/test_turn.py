@@ -105,6 +105,18 @@ def test_the_last_convolution_of_a_generator_is_turned():
     assert record.runner == "onnxruntime"
 
 
+def test_large_windows_on_small_maps_are_turned():
+    """By phases: onnxruntime reads all their weights again for each row; for a single output it reads them once."""
+    shape, weights = "1, 256, 8, 8", (512, 256, 7, 7)
+    padded, single = "y = Conv <pads = [3, 3, 3, 3]> (x, w)", "y = Conv <pads = [0, 0, 0, 0]> (x, w)"
+    model = convolution(padded, shape, weights)
+    (record,) = unpool.InferenceSession(model).plan
+    assert record.reason == "unpool runs every ConvTranspose, by phases; turned from Conv 'Conv->y': faster so"
+    assert_same(model, models.random(1, 256, 8, 8))
+    (record,) = unpool.InferenceSession(convolution(single, "1, 256, 7, 7", weights)).plan
+    assert record.runner == "onnxruntime"
+
+
 def test_numbers_that_tiles_would_spread_stay_where_they_are():
     """NaN, infinity and what is far larger than its neighbours reach the same outputs as in the convolution."""
     x = models.random(1, 64, 40, 40)

@@ -6,9 +6,10 @@
 
 Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
 vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and our
-lanes are positions. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it
-costs to leave onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other
-positions among elements that only rounding tells apart, and MaxUnpool would put whole values there.
+lanes are positions. For each row of its output it goes through the weights again, which for a large window come from
+far. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
+onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other positions among
+elements that only rounding tells apart, and MaxUnpool would put whole values there.
 """
 
 import math
@@ -23,7 +24,7 @@ from onnx import helper, numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute.cost import cost, in_whole_vectors
-from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import names_beside
@@ -40,6 +41,15 @@ ELEMENT_COST = 40
 
 COPY_COST = 10
 """Multiply-adds in the time of one of onnxruntime's copies."""
+
+RELOAD_COST = 10
+"""Multiply-adds in the time of reading a weight that was not kept in a cache."""
+
+VECTORS = 4
+"""Of output channels, whose weights onnxruntime goes through together, row by row of its output; 1x1 has no rows."""
+
+KEPT_BYTES = 1 << 20
+"""So many bytes of these weights stay in the second cache from one row to the next."""
 
 TYPES = (np.float32, np.float64)
 RANKS = (2, 3)
@@ -104,18 +114,30 @@ def _pays(
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False
+    turned = channels * group, maps // group, *window
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        ours = cost(spec, x_shape, (channels * group, maps // group, *window), dtype)
+        ours = cost(spec, x_shape, turned, dtype)
+        y_shape = call(spec, x_shape, turned, None).large.in_onnx_order()
     except UnpoolError:
         return False
-    positions = x_shape[0] * math.prod(x_shape[2:])
-    is_blocked = len(window) == 2 and group == 1 and dtype == np.float32
-    each = in_whole_vectors(maps, dtype) if is_blocked else maps
-    copied = COPY_COST * group if len(window) == 3 else 0
-    theirs = positions * channels * math.prod(window) * (each + copied)
-    return bool(theirs - ours > STEP_COST + ELEMENT_COST * positions * (channels * group + maps))
+    saved = _cost_in_onnxruntime(w.dims, y_shape, group, dtype) - ours
+    return bool(saved > STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)))
+
+
+def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
+    """What onnxruntime takes for a Conv, in multiply-adds at the processor's peak."""
+    maps, channels, *window = w_shape
+    rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
+    products = rows * y_shape[-1] * terms
+    if len(window) == max(RANKS):
+        return products * (maps + COPY_COST * group)
+    if group > 1 or dtype != np.float32:
+        return products * maps
+    each, together = in_whole_vectors(maps, dtype), VECTORS * in_whole_vectors(1, dtype)
+    is_far = terms > channels and min(each, together) * terms * dtype.itemsize > KEPT_BYTES
+    return products * each + (RELOAD_COST * rows * terms * each if is_far else 0)
 
 
 def _turned_window(w: AnyArray, group: int) -> AnyArray:
