@@ -9,6 +9,7 @@ from benchmarks.layers import Layers
 
 VGG_16: tuple[tuple[int, ...], ...] = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 CLASSES = 12
+VOC_CLASSES = 21
 LEAKY = "LeakyRelu"
 
 
@@ -58,6 +59,41 @@ def _bottleneck(layers: Layers, value: str, dilation: int) -> str:
     else:
         narrow = layers.conv(layers.conv(narrow, channels // 4, (5, 1)), channels // 4, (1, 5))
     return layers.add(value, layers.conv(narrow, channels, 1, after=""))
+
+
+def deconvnet(layers: Layers, spatial: tuple[int, ...]) -> str:
+    """DeconvNet for 224 by 224: VGG-16 with its fully connected layers, and the same backwards, by ConvTranspose."""
+    value, places = "x", []
+    for block in VGG_16:
+        for channels in block:
+            value = layers.conv(value, channels, 3)
+        value, indices = layers.pool_with_indices(value)
+        places.append((indices, spatial))
+        spatial = tuple(size // 2 for size in spatial)
+    value = layers.conv(layers.conv(value, 4096, 7, pad=0), 4096, 1)
+    value = layers.grow(value, 512, 7, 1, 0)
+    narrower = (64, 64, 128, 256, 512)
+    for block, last, (indices, size) in zip(VGG_16[::-1], narrower[::-1], places[::-1], strict=True):
+        value = layers.unpool(value, indices, size)
+        for channels in (*block[1:], last):
+            value = layers.grow(value, channels, 3, 1, 1)
+    return layers.conv(value, VOC_CLASSES, 1, after="")
+
+
+def fcn_8s(layers: Layers, _: tuple[int, ...]) -> str:
+    """FCN-8s, its input padded at the start: VGG-16, scores at 1/8, 1/16 and 1/32 of the size, grown and added."""
+    value, pooled = "x", []
+    for block in VGG_16:
+        for channels in block:
+            value = layers.conv(value, channels, 3)
+        value = layers.pool(value)
+        pooled.append(value)
+    value = layers.conv(layers.conv(value, 4096, 7), 4096, 1)
+    scores = layers.conv(value, VOC_CLASSES, 1, after="")
+    for skip in (pooled[3], pooled[2]):
+        grown = layers.grow(scores, VOC_CLASSES, 4, 2, 1, after="")
+        scores = layers.sum(grown, layers.conv(skip, VOC_CLASSES, 1, after=""))
+    return layers.grow(scores, VOC_CLASSES, 16, 8, 4, after="")
 
 
 def u_net(*widths: int) -> "Architecture":
@@ -145,6 +181,8 @@ Architecture = Callable[[Layers, tuple[int, ...]], str]
 NETWORKS: dict[str, Architecture] = {
     "SegNet": segnet,
     "ENet": enet,
+    "DeconvNet": deconvnet,
+    "FCN-8s": fcn_8s,
     "3-D U-Net": u_net(16, 32, 64, 128),
     "3-D U-Net of the paper": unet_3d,
     "DCGAN generator": dcgan,

@@ -89,9 +89,13 @@ class Layers:
         window = {"kernel_shape": self._per_axis(2), "strides": self._per_axis(2)}
         return self._add("MaxUnpool", inputs, self._channels[x], **window)
 
+    def sum(self, x: str, y: str) -> str:
+        """Element by element."""
+        return self._add("Add", [x, y], self._channels[x])
+
     def add(self, x: str, y: str) -> str:
         """A sum and a Relu."""
-        return self._add("Relu", [self._add("Add", [x, y], self._channels[x])], self._channels[x])
+        return self.after("Relu", self.sum(x, y))
 
     def concat(self, x: str, y: str) -> str:
         """Both along the channels."""
