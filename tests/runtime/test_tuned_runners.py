@@ -1,7 +1,8 @@
-"""A session that is tuned takes the runners that were the fastest in a trial: onnxruntime's pieces, or OpenVINO's."""
+"""A session that is tuned takes the runners that were the fastest in a trial: onnxruntime's, OpenVINO's, or ours."""
 
 import logging
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -16,7 +17,7 @@ from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.runners import openvino_loader
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.session import fastest
-from unpool.runtime.session.fastest import PIECES, USUAL, WHOLE
+from unpool.runtime.session.fastest import BEFORE_INDICES, PIECES, USUAL, WHOLE
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
 X = models.random(1, 3, 8, 8)
@@ -46,7 +47,7 @@ def runners(session):
 @pytest.fixture
 def clock(monkeypatch, tmp_path):
     """Says which runners are fast, whatever the machine does, and counts trials; nothing is kept yet."""
-    times = dict.fromkeys((USUAL, PIECES, WHOLE), 1.0)
+    times = dict.fromkeys((USUAL, BEFORE_INDICES, PIECES, WHOLE), 1.0)
     asked: list[tuple[str, ...]] = []
 
     def timed(calls, *_):
@@ -291,6 +292,73 @@ def test_what_openvino_refuses_with_its_neighbours_comes_back(clock):
     assert runners(session) == {**EXPECTED[USUAL], "Conv": "openvino", "Relu": "openvino"}
     usual = unpool.InferenceSession(made).run(None, {"x": X})[0]
     np.testing.assert_allclose(session.run(None, {"x": X})[0], usual, rtol=0, atol=2e-5)
+
+
+def segnet():
+    """A Conv that is worth turning before a MaxPool with Indices, and one behind its MaxUnpool; the input is fed."""
+    conv, pool = "Conv <pads = [1, 1, 1, 1]>", "kernel_shape = [2, 2], strides = [2, 2]"
+    return models.model(
+        f"""net (float[1, 64, 40, 40] x) => (float y) {{
+            a = {conv} (x, k) p, i = MaxPool <{pool}> (a) u = MaxUnpool <{pool}> (p, i) y = {conv} (u, k) }}""",
+        k=models.random(64, 64, 3, 3, seed=7) / np.float32(24),
+    )
+
+
+def convolutions(session):
+    """Who runs the two."""
+    return {record.node: record.runner for record in session.plan if record.node in ("Conv->a", "Conv->y")}
+
+
+def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
+    """Only then; with the oracle's pool and unpool behind it, it gives what the kernels give."""
+    usual = {"Conv->a": "onnxruntime", "Conv->y": "unpool"}
+    assert convolutions(unpool.InferenceSession(segnet())) == usual
+    assert convolutions(unpool.InferenceSession(segnet(), tune=True)) == usual
+    clock[0][BEFORE_INDICES] = 0.5
+
+    session = unpool.InferenceSession(segnet(), tune=True, threads=1)
+
+    assert clock[1] == [(USUAL, BEFORE_INDICES, PIECES, WHOLE)] * 2
+    assert convolutions(session) == {"Conv->a": "unpool", "Conv->y": "unpool"}
+    assert OPENVINO not in session.get_providers()
+    x = models.random(1, 64, 40, 40)
+    k = np.flip(models.random(64, 64, 3, 3, seed=7) / np.float32(24), (2, 3)).swapaxes(0, 1)
+    a = oracle.conv_transpose(x, k, pads=[1] * 4)
+    p, i = oracle.max_pool(a, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+    u = oracle.max_unpool(p, i, kernel_shape=[2, 2], strides=[2, 2])
+    expected = oracle.conv_transpose(u, k, pads=[1] * 4)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-4)
+
+
+def test_a_conv_before_indices_goes_back(clock):
+    """To where it was, with providers that are set later; a pickled session keeps it."""
+    clock[0][BEFORE_INDICES] = 0.5
+    session = unpool.InferenceSession(segnet(), tune=True)
+    assert convolutions(pickle.loads(pickle.dumps(session))) == {"Conv->a": "unpool", "Conv->y": "unpool"}
+    assert len(clock[1]) == 1
+
+    session.set_providers([CPU])
+
+    assert convolutions(session) == {"Conv->a": "onnxruntime", "Conv->y": "unpool"}
+
+
+def test_without_openvino_there_is_still_a_choice(clock, monkeypatch):
+    """Where a model has Indices."""
+    monkeypatch.setattr(fastest, "is_installed", lambda: False)
+    clock[0][BEFORE_INDICES] = 0.5
+
+    assert set(convolutions(unpool.InferenceSession(segnet(), tune=True)).values()) == {"unpool"}
+    assert clock[1] == [(USUAL, BEFORE_INDICES)]
+
+
+def test_what_there_is_no_time_for_is_left_out(clock, monkeypatch, caplog):
+    """The last choices first, with a word in the log."""
+    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=iter([0.0, 1.0]).__next__))
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        found = fastest._equal(dict.fromkeys((USUAL, BEFORE_INDICES, PIECES), list), 2.5 * fastest.RUNS)
+
+    assert list(found) == [USUAL, BEFORE_INDICES]
+    assert "a run takes too long for the time that is left: openvino." in caplog.text
 
 
 def test_a_trial_in_fact():

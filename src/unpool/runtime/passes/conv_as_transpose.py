@@ -8,8 +8,10 @@ Both sum the same products. Over two axes onnxruntime takes one per tap, with an
 vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and our
 lanes are positions. For each row of its output it goes through the weights again, which for a large window come from
 far. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
-onnxruntime and to come back, and where no MaxPool with Indices is behind it: those would choose other positions among
-elements that only rounding tells apart, and MaxUnpool would put whole values there.
+onnxruntime and to come back.
+
+Usually none is turned that a MaxPool with Indices stands behind: that would choose other positions among elements that
+only rounding tells apart, and MaxUnpool would put whole values there.
 """
 
 import math
@@ -56,12 +58,21 @@ RANKS = (2, 3)
 """Numbers of spatial axes."""
 
 
-def as_conv_transpose(graph: Graph, types: Types, ranks: Collection[int] = RANKS) -> Graph:
-    """The graph in which every Conv over so many axes is turned that is faster so; `raised` says which ones."""
-    names, choosing = names_beside(graph), before_choices(graph)
+def as_conv_transpose(
+    graph: Graph, types: Types, spared: Collection[str] = (), ranks: Collection[int] = RANKS
+) -> Graph:
+    """The graph in which every Conv is turned that is faster so; `raised` says which ones.
+
+    Args:
+        graph: constants lifted.
+        types: what is known of the values.
+        spared: values; a Conv that makes one of them stays.
+        ranks: numbers of spatial axes; so does a Conv over any other.
+    """
+    names = names_beside(graph)
     nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
     for position, node in enumerate(nodes):
-        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in choosing
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in spared
         tensor = constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None:

@@ -213,8 +213,7 @@ class _Assembly:
         loaded: dict[str, LoadedBody] = {}
         self._inner[position] = {}
         for body in bodies_of(self._graph, node, self._known, meaning, is_chosen_from=is_chosen_from):
-            how = self._settings
-            graph, types = improve(body.graph, body.types, meaning, raises=how.raises, turns=how.turns, fuses=how.fuses)
+            graph, types = improve(body.graph, body.types, meaning, self._settings.changes)
             plan = _Assembly(graph, types, replace(self._settings, cuda=None), self._shared).loaded_plan()
             self._inner[position][body.name] = plan
             loaded[body.name] = LoadedBody(body, graph, plan)

@@ -9,6 +9,7 @@ import onnxruntime
 from unpool.execute.tuning import Tuner
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.passes.conv_as_transpose import RANKS
+from unpool.runtime.passes.improve import Changes
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Settings:
         raises: whether decomposed unpoolings become MaxUnpool again.
         tuner: finds the fastest way of every ConvTranspose; None where the cheapest one is taken.
         delegates: whether OpenVINO gets every ConvTranspose that it computes as it is written.
+        before_indices: whether unpool may also compute a Conv on which Indices depend.
         cuda: the memory in which values stay; None where they are arrays of the host.
     """
 
@@ -41,10 +43,16 @@ class Settings:
     raises: bool = True
     tuner: Tuner | None = None
     delegates: bool = False
+    before_indices: bool = False
     cuda: "CudaMemory | None" = None
 
     @property
-    def turns(self) -> tuple[int, ...]:
+    def changes(self) -> Changes:
+        """What the passes change; where unpool does not compute a ConvTranspose, it takes no activations in."""
+        return Changes(self.raises, self._turns, self.before_indices, fuses=not self.delegates)
+
+    @property
+    def _turns(self) -> tuple[int, ...]:
         """Over how many axes unpool may compute a Conv, whose results are then rounded differently.
 
         Not beside OpenVINO, nor where onnxruntime has CUDA: their convolutions are fast.
@@ -54,8 +62,3 @@ class Settings:
         if self.options.graph_optimization_level != highest or self.meaning.exact or is_beside:
             return ()
         return RANKS
-
-    @property
-    def fuses(self) -> bool:
-        """Whether activations become part of the ConvTranspose before them: where unpool computes it."""
-        return not self.delegates

@@ -3,12 +3,14 @@
 | runners | ConvTranspose | the pieces between our nodes |
 |---|---|---|
 | usual | unpool | onnxruntime |
+| Conv before Indices | unpool | onnxruntime, which loses more Convs to unpool: those on which Indices depend |
 | openvino | unpool | OpenVINO |
 | openvino with ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
 
-A caller who names providers has chosen the pieces; OpenVINO's may still get every ConvTranspose. What was found is kept
-for later sessions of the same file. Others than the usual runners are taken only if they give the same results, but for
-rounding, and are faster by a margin.
+The second differs only for models that have Indices, and OpenVINO may not be there. A caller who names providers has
+chosen the pieces; OpenVINO's may still get every ConvTranspose. What was found is kept for later sessions of the same
+file. Others than the usual runners are taken only if they are faster by a margin, and OpenVINO's only if they give the
+same results but for rounding.
 """
 
 import hashlib
@@ -29,12 +31,14 @@ from unpool.errors import UnpoolError
 from unpool.execute import tuning
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.serialized import content_of
+from unpool.runtime.plan.plan import Plan
 from unpool.runtime.runners.openvino_device import is_installed, package
 from unpool.runtime.runners.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.told import Told
 
-USUAL, PIECES, WHOLE = "usual", "openvino", "openvino with ConvTranspose"
+USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
+PIECES, WHOLE = "openvino", "openvino with ConvTranspose"
 
 TOLERANCE = 1e-3
 """Relative to the largest element of an output."""
@@ -57,18 +61,26 @@ _log = logging.getLogger("unpool")
 def candidates(told: Told) -> dict[str, Told]:
     """What a session may be made of in place of what was told, by a name; the usual one first.
 
-    There is but one where nothing is tuned, or only unpool may compute, or OpenVINO is not there or not wanted; nor is
-    there another with options of the caller, which may ask for anything.
+    There is but one where nothing is tuned, or only unpool may compute, or other providers are named than OpenVINO; nor
+    is there another with options of the caller, which may ask for anything.
     """
-    usual = {USUAL: told}
+    found = {USUAL: told}
     if not told.tuning or told.delegates is not None or told.options is not None or told.meaning.exact:
-        return usual
-    if not is_installed():
-        return usual
+        return found
     if told.providers is None:
+        found[BEFORE_INDICES] = replace(told, delegates=False, before_indices=True)
+    if told.providers is None and is_installed():
         there = replace(told, providers=Providers((OPENVINO, CPU), ({}, {})))
-        return usual | {PIECES: replace(there, delegates=False), WHOLE: replace(there, delegates=True)}
-    return usual if told.providers.openvino is None else usual | {WHOLE: replace(told, delegates=True)}
+        found |= {PIECES: replace(there, delegates=False), WHOLE: replace(there, delegates=True)}
+    elif is_installed() and told.all_providers.openvino is not None:
+        found[WHOLE] = replace(told, delegates=True)
+    return found
+
+
+def differing(choices: Mapping[str, Told], plan: Plan) -> dict[str, Told]:
+    """Those of the choices that differ from the usual one for a model, given its plan in that."""
+    gives_indices = any(one.operator == "MaxPool" and len(plan.steps[one.step].outputs) > 1 for one in plan)
+    return {name: told for name, told in choices.items() if name != BEFORE_INDICES or gives_indices}
 
 
 def known(told: Told) -> str | None:
@@ -111,13 +123,23 @@ def trial_feed(model: Any) -> dict[str, Any] | None:
 
 
 def _equal(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Callable[[], Any]]:
-    """Those that give the same as the usual one; that one alone if there is no time for more."""
+    """Those that there is time for, the usual one first, and of OpenVINO's those that give the same as that.
+
+    Unpool's own are not compared: they only round otherwise. That may change an index, and a single one may change many
+    outputs, as decision 11 has it.
+    """
     start = time.perf_counter()
     expected = calls[USUAL]()
-    if (time.perf_counter() - start) * RUNS * len(calls) > seconds:
-        _log.info("tuning: the usual runners stay, untimed: a run takes too long for the time that is left.")
-        return {USUAL: calls[USUAL]}
-    return {name: call for name, call in calls.items() if name == USUAL or _agree(name, call, expected)}
+    fitting = int(seconds / (RUNS * (time.perf_counter() - start)))
+    left_out = list(calls)[max(fitting, 1) :]
+    if left_out:
+        _log.info("tuning: untimed, as a run takes too long for the time that is left: %s.", ", ".join(left_out))
+    foreign = (PIECES, WHOLE)
+    return {
+        name: call
+        for name, call in calls.items()
+        if name not in left_out and (name not in foreign or _agree(name, call, expected))
+    }
 
 
 def _agree(name: str, call: Callable[[], Any], expected: list[Any]) -> bool:
@@ -146,7 +168,8 @@ def _key(told: Told) -> str | None:
     """Under what the result is kept; None where the model has no bytes to be known by."""
     digest = _digest(told.source)
     asked = (told.meaning, told.threads, told.providers, sorted(told.disabled_optimizers))
-    return None if digest is None else repr((digest, asked, onnxruntime.__version__, package().__version__))
+    versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
+    return None if digest is None else repr((digest, asked, *versions))
 
 
 def _digest(source: ModelSource) -> str | None:

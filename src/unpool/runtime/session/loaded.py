@@ -253,7 +253,7 @@ def prepare(model: onnx.ModelProto, settings: Settings) -> tuple[Graph, Types]:
     graph = lift_constants(graph_of(lift_opset(inline(model), meaning)))
     node_contract.check_nodes(graph.nodes, graph.opsets, meaning)
     types = infer(graph, meaning).types
-    return improve(graph, types, meaning, raises=settings.raises, turns=settings.turns, fuses=settings.fuses)
+    return improve(graph, types, meaning, settings.changes)
 
 
 def _constant_outputs(graph: Graph) -> dict[str, Any]:

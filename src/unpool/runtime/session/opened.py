@@ -10,7 +10,7 @@ import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.boundary import reading
-from unpool.runtime.session.fastest import USUAL, candidates, fastest, known, trial_feed
+from unpool.runtime.session.fastest import USUAL, candidates, differing, fastest, known, trial_feed
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.opening import brought
 from unpool.runtime.session.optimised import write_optimised
@@ -50,7 +50,8 @@ def _tuned(told: Told, choices: Mapping[str, Told]) -> Opened:
     """Load the model with all runners, and keep the one that is the fastest; others than the usual may fail to load."""
     end = time.perf_counter() + told.tuning
     usual = _opened(told)
-    feed = trial_feed(usual.model)
+    choices = differing(choices, usual.model.plan)
+    feed = trial_feed(usual.model) if len(choices) > 1 else None
     if feed is None:
         return usual
     found = {USUAL: usual}

@@ -84,6 +84,7 @@ def brought(told: Told) -> Brought:
         openvino=providers.openvino,
         tuner=Tuner(told.tuning) if told.tuning and cuda is None else None,
         delegates=bool(told.delegates),
+        before_indices=told.before_indices,
         cuda=cuda,
     )
     return Brought(model, options, settings)

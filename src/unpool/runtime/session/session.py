@@ -49,10 +49,11 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
 
         tune: whether the ways to compute each ConvTranspose are timed and the fastest one is taken, rather than the one
-            that should be; and, where OpenVINO is installed and no options are given, whether the pieces, or the pieces
-            and every ConvTranspose, are faster there. For 30 seconds at most, or as many as are given, and some more
-            for what has begun. What was found is kept beside the machine code, for later sessions with `tune`. Other
-            ways round differently. Nodes with open sizes stay, and so does a model with open inputs.
+            that should be; and, if no options are given, whether unpool is faster at a Conv on which Indices depend,
+            and, where OpenVINO is installed, whether the pieces, or the pieces and every ConvTranspose, are faster
+            there. For 30 seconds at most, or as many as are given, and some more for what has begun. What was found is
+            kept beside the machine code, for later sessions with `tune`. Other ways round differently, by which Indices
+            may change. Nodes with open sizes stay, and so does a model with open inputs.
 
     Raises:
         MissingFileError: no such file.
@@ -121,9 +122,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         Raises:
             UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
         """
-        self._open(
-            replace(self._told, providers=_providers(providers, provider_options, falls_back=False), delegates=None)
-        )
+        self._open(self._told.with_providers(_providers(providers, provider_options, falls_back=False)))
 
     def enable_fallback(self) -> None:
         """Let pieces whose provider fails in a run change to the CPU."""

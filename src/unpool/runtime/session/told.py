@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 import onnxruntime
@@ -31,6 +31,7 @@ class Told:
         tuning: seconds for which runners and ways are timed at most; 0 for not at all.
         delegates: whether OpenVINO computes ConvTranspose too, where it gets pieces; None where tuning may decide who
             runs the model.
+        before_indices: whether unpool may also compute a Conv on which Indices depend.
     """
 
     source: ModelSource
@@ -42,11 +43,16 @@ class Told:
     disabled_optimizers: frozenset[str]
     tuning: float = 0.0
     delegates: bool | None = None
+    before_indices: bool = False
 
     @property
     def all_providers(self) -> Providers:
         """The providers that the pieces get."""
         return self.providers or Providers((CPU,), ({},))
+
+    def with_providers(self, providers: Providers | None) -> "Told":
+        """The same with other providers, before any trial has chosen."""
+        return replace(self, providers=providers, delegates=None, before_indices=False)
 
     @property
     def turns(self) -> bool:
