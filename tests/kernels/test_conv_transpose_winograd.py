@@ -187,7 +187,7 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
 
 @pytest.mark.parametrize("channels", [1, 64, 256, 1024])
 def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
-    """Where that cache has 2 MiB a block of many positions stays in it, unless two vectors alone do not."""
+    """Where that cache has 2 MiB a block of many positions stays in it, unless three vectors alone do not."""
     work = Work(square(3, 64, stride=1), 1, 1, channels, 64, np.dtype(np.float32), is_plain=True, is_kept=True)
     panels = []
     for size in (1 << 20, 1 << 21):
@@ -195,8 +195,8 @@ def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch,
         panels.append(winograd.cut_of(work, 1).block * 16 * channels * 4)
 
     far, near = panels
-    assert near <= max(winograd.NEAR_BYTES, 2 * vector_bytes() * 16 * channels)
-    assert near <= far <= max(winograd.PANEL_BYTES, 2 * vector_bytes() * 16 * channels)
+    assert near <= max(winograd.NEAR_BYTES, winograd.VECTORS * vector_bytes() * 16 * channels)
+    assert near <= far <= max(winograd.PANEL_BYTES, winograd.VECTORS * vector_bytes() * 16 * channels)
     assert near < far or channels == 1024
 
 

@@ -14,13 +14,13 @@ from unpool.kernels.cpu.machine import kept_results
 from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.session import fastest
 
-SHAPE, WINDOW, STRIDES = (1, 32, 7, 7), (32, 3, 4, 4), (2, 2)
+SHAPE, WINDOW, STRIDES = (1, 32, 31, 31), (32, 8, 4, 4), (2, 2)
 WAYS = ("direct", "winograd", "phases")
 X = models.random(*SHAPE)
 W = models.random(*WINDOW, seed=3) / 10
 
 
-def growing(shape: str = "1, 32, 7, 7"):
+def growing(shape: str = "1, 32, 31, 31"):
     """A model of one ConvTranspose that can go each of these ways."""
     body = f"y = ConvTranspose <strides = {list(STRIDES)}> (x, w)"
     return models.model(f"c (float[{shape}] x) => (float y) {{ {body} }}", w=W)
@@ -58,6 +58,16 @@ def test_the_fastest_way_is_taken_and_computes_the_same(clock, way):
     np.testing.assert_allclose(session.run(None, {"x": X})[0], expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("maps", "ways"), [(64, {"winograd", "phases"}), (512, set())])
+def test_a_way_that_is_far_too_slow_is_not_timed(clock, maps, ways):
+    """Direct, where an output has hundreds of products; phases too, where tiles save more than a third of all."""
+    body = "y = ConvTranspose <pads = [1, 1, 1, 1]> (x, w)"
+    w = models.random(maps, maps, 3, 3)
+    unpool.InferenceSession(models.model(f"c (float[1, {maps}, 20, 20] x) => (float y) {{ {body} }}", w=w), tune=True)
+
+    assert [set(each) for each in clock[1]] == [ways] * bool(ways)
+
+
 def test_a_later_session_finds_it(clock):
     """What was found is kept for sessions that are tuned, even without time; others take the cheapest way."""
     times, asked = clock
@@ -73,7 +83,7 @@ def test_a_later_session_finds_it(clock):
 
 def test_nothing_is_timed_where_sizes_are_open(clock):
     """A node whose input may have any size stays with the way that costs least for each size."""
-    assert unpool.InferenceSession(growing("1, 32, h, w"), tune=True).run(None, {"x": X})[0].shape == (1, 3, 16, 16)
+    assert unpool.InferenceSession(growing("1, 32, h, w"), tune=True).run(None, {"x": X})[0].shape == (1, 8, 64, 64)
     assert clock[1] == []
 
 
@@ -81,7 +91,7 @@ def test_no_trial_begins_when_the_time_is_up(clock, caplog):
     """The first node is timed, and takes all the time; the second one goes the usual way, which the log says."""
     body = "a = ConvTranspose <strides = [2, 2]> (x, w) b = ConvTranspose <strides = [2, 2]> (x, v)"
     v = models.random(32, 5, 4, 4, seed=4)
-    model = models.model(f"c (float[1, 32, 7, 7] x) => (float a, float b) {{ {body} }}", w=W, v=v)
+    model = models.model(f"c (float[1, 32, 31, 31] x) => (float a, float b) {{ {body} }}", w=W, v=v)
 
     with caplog.at_level(logging.INFO, logger="unpool"):
         unpool.InferenceSession(model, tune=1e-9)

@@ -70,6 +70,11 @@ class PreparedConvTranspose:
         """All ways that such a call can go, but for those that are hopeless."""
         return self._grow.possible
 
+    @property
+    def ways_in_question(self) -> tuple[str, ...]:
+        """Those that may be the fastest on some machine."""
+        return self._grow.in_question
+
     def pack(self, w: AnyArray) -> None:
         """Derive from weights that are unpool's own what calls need, so that the first one finds it ready."""
         self._grow.pack(contiguous(w, self.row))

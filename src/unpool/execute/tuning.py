@@ -83,7 +83,7 @@ class Tuner:
             UnpoolError: shapes or types do not fit.
         """
         cheapest = trial.prepared()
-        ways = cheapest.possible_ways
+        ways = cheapest.ways_in_question
         if len(ways) == 1:
             return trial.spec
         key = repr((trial.spec, trial.x_shape, trial.w.shape, trial.w.dtype.name, trial.threads))

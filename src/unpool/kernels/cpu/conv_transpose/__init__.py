@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import direct, phases_blocking, winograd
-from unpool.kernels.cpu.conv_transpose.costs import FAR, MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS
+from unpool.kernels.cpu.conv_transpose.costs import FAR, MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS, UNCERTAIN
 from unpool.kernels.cpu.conv_transpose.winograd_depth import flattened
 from unpool.kernels.cpu.conv_transpose.work import Way, Work
 
@@ -58,6 +58,17 @@ def possible(work: Work) -> tuple[Way, ...]:
     if work.is_plain and direct.fits(work.axes, shape[0], shape[2]):
         found.insert(0, "direct")
     return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def in_question(work: Work) -> tuple[Way, ...]:
+    """Those of the possible ways that may be the fastest on some machine, as far as costs tell."""
+    shape, can = (work.channels // work.group, work.maps, work.dtype.itemsize), possible(work)
+    slow = set() if direct.may_pay(work.axes, *shape) else {"direct"}
+    if "winograd" in can:
+        share = winograd.share(*_flat_shape(work), is_kept=work.is_kept)
+        slow |= {"winograd"} if share > UNCERTAIN else {"phases", "rows"} if share * UNCERTAIN < 1 else set()
+    return tuple(way for way in can if way not in slow or way == ways(work)[0])
 
 
 def _flat_shape(work: Work) -> tuple[tuple[Axis, ...], int, int, int, int]:

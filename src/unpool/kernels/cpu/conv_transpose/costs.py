@@ -12,6 +12,9 @@ ROW_CALL = 600
 FAR = 3
 """Times the cost of the phases, from which on rows are no match for them, however much machines differ."""
 
+UNCERTAIN = 1.5
+"""Times the cost of Winograd's tiles or of the phases, from which on the other one is the faster on any machine."""
+
 LAYING = 3
 """Laying out an element of the line: one load and one store for what is otherwise 1/16 of an instruction."""
 

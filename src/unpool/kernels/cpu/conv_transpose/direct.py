@@ -54,17 +54,30 @@ FEW_MAPS = 4
 MOST_PRODUCTS_ALONE = 25
 """The same for groups of one output channel, which fill no tile."""
 
+FAR = 8
+"""With more products than so many times these, this way takes twice the time of the others or more."""
 
-@lru_cache(maxsize=1024)
+
 def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
+    return _excess(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
+
+
+def may_pay(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+    """Whether this way may be the fastest on some machine: arguments as of `pays`."""
+    return _excess(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
+
+
+@lru_cache(maxsize=1024)
+def _excess(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> float:
+    """How many times as many products there are for an output as this way is the fastest for."""
     if not channels or not all(axis.small and axis.large for axis in axes):
-        return False
+        return math.inf
     lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
     filled = -(-steps // lanes) * lanes / steps
     products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
     most = MOST_PRODUCTS_ALONE if maps == 1 else MOST_PRODUCTS_OF_FEW if maps < FEW_MAPS else MOST_PRODUCTS
-    return products <= most and fits(axes, channels, size)
+    return products / most
 
 
 def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:

@@ -16,6 +16,7 @@ from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose import (
     direct,
+    in_question,
     phases,
     phases_blocking,
     phases_pack,
@@ -93,6 +94,11 @@ class Growth:
     def possible(self) -> tuple[Way, ...]:
         """As `possible`."""
         return possible(self._work)
+
+    @property
+    def in_question(self) -> tuple[Way, ...]:
+        """As `in_question`, for weights that are kept."""
+        return in_question(replace(self._work, is_kept=True))
 
     def pack(self, w: Any) -> None:
         """Derive from weights that are unpool's own what calls need."""

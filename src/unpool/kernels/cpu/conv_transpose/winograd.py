@@ -179,12 +179,17 @@ def _fewest_met(axis: Axis) -> int:
 
 
 @lru_cache(maxsize=1024)
-def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
-    """Whether a call costs less this way than by a product for every tap; arguments as for `cost`."""
+def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
+    """What a call costs this way, over a product for every tap; arguments as for `cost`."""
     taps = math.prod(axis.small * axis.window.size for axis in axes)
     outputs = math.prod(axis.large for axis in axes)
     dense = batch * maps * (channels * taps * _DENSE_COST + outputs * _STORE_COST)
-    return cost(axes, batch, channels, maps, size, is_kept=is_kept) < dense
+    return cost(axes, batch, channels, maps, size, is_kept=is_kept) / dense if dense else math.inf
+
+
+def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
+    """Whether a call costs less this way."""
+    return share(axes, batch, channels, maps, size, is_kept=is_kept) < 1
 
 
 def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
