@@ -45,7 +45,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     pair.add_argument("other", type=Path, metavar="FOLDER", help="that its package lies in, such as ../before/src")
     rent = commands.add_parser("rent", help="time what each mechanism earns: unpool with it and without")
     rent.add_argument("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS), metavar="NAME")
-    steady = commands.add_parser("steady", help="run whole networks hundreds of times: medians, and how far runs stray")
+    steady = commands.add_parser("steady", help="run whole networks many times: medians, and how far runs stray")
+    steady.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
     steady.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, {RUNS} by default")
     steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
@@ -131,7 +132,7 @@ def _rent(given: argparse.Namespace) -> int:
 def _steady(given: argparse.Namespace) -> int:
     from benchmarks.steady import report, rows_of, steady
 
-    found = steady(STEADY, given.without, given.threads, given.runs, given.load)
+    found = steady(_networks(given), given.without, given.threads, given.runs, given.load)
     print(report(found))
     _update((given.results or RESULTS) / "steady.csv", SteadyRow, rows_of(found, given.threads, given.load))
     return 0
@@ -140,10 +141,13 @@ def _steady(given: argparse.Namespace) -> int:
 def _timeline(given: argparse.Namespace) -> int:
     from benchmarks.timeline import report, timeline
 
-    for case in STEADY:
-        if not given.names or any(name in case.name for name in given.names):
-            print(report(case, timeline(case, given.threads, given.runs), given.threads))
+    for case in _networks(given):
+        print(report(case, timeline(case, given.threads, given.runs), given.threads))
     return 0
+
+
+def _networks(given: argparse.Namespace) -> list[Case]:
+    return [case for case in STEADY if not given.names or any(name in case.name for name in given.names)]
 
 
 def _choices(given: argparse.Namespace) -> int:

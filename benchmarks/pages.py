@@ -38,9 +38,9 @@ README_ROWS = (
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
 
 STEADY = (
-    "Milliseconds, median and 95th percentile, 20 runs at a time in turn. *tuned* is a session with `tune=True`: the "
-    'runners and ways that were the fastest in a trial. *busy* is beside another process that kept a core busy; "–" '
-    "is refused."
+    "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn. *tuned* is a session with `tune=True`: "
+    "the runners and ways that were the fastest in a trial. *busy* is beside another process that kept a core busy; "
+    '"–" is refused.'
 )
 
 ELSEWHERE = (

@@ -175,22 +175,35 @@ NETWORKS = tuple(
     )
 )
 
-STEADY = tuple(
-    Case(suite="steady", operator="network", name=name, shape=shape, peers=("onnxruntime", "openvino"))
-    for name, shape in (
-        ("SegNet", (1, 3, 96, 128)),
-        ("U-Net", (1, 1, 256, 256)),
-        ("U-Net of the paper", (1, 1, 192, 192)),
-        ("3-D U-Net", (1, 1, 32, 64, 64)),
-        ("3-D U-Net of the paper", (1, 1, 16, 32, 32)),
-        ("pix2pix", (1, 3, 256, 256)),
-        ("CycleGAN", (1, 3, 128, 128)),
-        ("DCGAN generator", (1, 100, 1, 1)),
-        ("DCGAN generator, 8 images", (8, 100, 1, 1)),
-        ("vocoder", (1, 80, 64)),
-    )
+
+def _steady(name: str, shape: tuple[int, ...]) -> Case:
+    return Case(suite="steady", operator="network", name=name, shape=shape, peers=("onnxruntime", "openvino"))
+
+
+PUBLISHED = (
+    _steady("SegNet", (1, 3, 360, 480)),
+    _steady("ENet", (1, 3, 360, 480)),
+    _steady("DeconvNet", (1, 3, 224, 224)),
+    _steady("FCN-8s", (1, 3, 256, 256)),
+    _steady("U-Net of the paper", (1, 1, 192, 192)),
+    _steady("3-D U-Net of the paper", (1, 1, 16, 32, 32)),
+    _steady("pix2pix", (1, 3, 256, 256)),
+    _steady("DCGAN generator", (1, 100, 1, 1)),
 )
-"""Networks whose runs take two tenths of a second at most, so that hundreds of them show how steady they are."""
+"""The kinds of networks that unpool is for, at the widths of their papers; volumes and U-Net's image are smaller."""
+
+FURTHER = (
+    _steady("SegNet", (1, 3, 96, 128)),
+    _steady("U-Net", (1, 1, 256, 256)),
+    _steady("3-D U-Net", (1, 1, 32, 64, 64)),
+    _steady("CycleGAN", (1, 3, 128, 128)),
+    _steady("DCGAN generator, 8 images", (8, 100, 1, 1)),
+    _steady("vocoder", (1, 80, 64)),
+)
+"""Narrower ones, smaller images, a batch, a normalisation behind every layer, sound."""
+
+STEADY = (*PUBLISHED, *FURTHER)
+"""Networks that are run many times, which shows how steady they are."""
 
 SIZES = tuple(
     replace(_pool(f"size {size}", (1, 64, size, size), (3, 2, 1), {}), suite="max_pool_sizes", peers=("onnxruntime",))

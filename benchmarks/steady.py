@@ -1,7 +1,7 @@
-"""How steady whole networks run: hundreds of runs of each engine, in short turns, on a quiet and on a busy machine."""
+"""How steady whole networks run: many runs of each engine, in short turns, on a quiet and on a busy machine."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,13 +20,17 @@ from benchmarks.machine import Machine, cpu_name
 from benchmarks.measure import SETTLE, say, today
 from benchmarks.pair import Side, process
 from benchmarks.rows import SteadyRow, read
+from benchmarks.shapes import PUBLISHED
 from benchmarks.tables import in_markdown, milliseconds, times
 from unpool.runtime.table import table
 
 PEERS = ("onnxruntime", "openvino")
 
 TURN = 20
-"""Runs of an engine, one after the other."""
+"""Runs of an engine, one after the other, at most."""
+
+TURN_SECONDS = 2.0
+"""Of the slowest engine, that its turn takes at most, but for two runs: machines are slow for seconds at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Runs:
 
 
 def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: int, load: int) -> list[Runs]:
-    """Run the networks, each engine in a process of its own, TURN runs at a time, in turn.
+    """Run the networks, each engine in a process of its own, some runs at a time, in turn.
 
     Args:
         cases: networks.
@@ -90,7 +95,7 @@ def rows_of(found: Sequence[Runs], threads: int, load: int) -> list[SteadyRow]:
     versions = {who: import_module(EVERY[names[who]].module).version() for who in asked}
     return [
         SteadyRow(
-            f"{one.case.name} {one.case.title}", names[one.who], versions[one.who], load, cpu, threads,
+            _name(one.case), names[one.who], versions[one.who], load, cpu, threads,
             len(one.seconds), min(one.seconds), one.median, one.p95, date,
         )
         for one in found if one.who in versions
@@ -108,35 +113,50 @@ def markdown(rows: Sequence[SteadyRow]) -> str:
     ours = (UNPOOL, TUNED.name)
     engines = (*ours, *PEERS)
     lines: list[list[str]] = []
-    gains: dict[tuple[str, int], list[float]] = {(name, row.load): [] for row in rows for name in ours}
-    for case, load in dict.fromkeys((row.case, row.load) for row in rows):
-        some = {row.engine: row for row in rows if (row.case, row.load) == (case, load)}
-        best = min(row.median for name, row in some.items() if name not in ours)
-        for name in ours:
-            gains[name, load].append(best / some[name].median)
-        cells = [f"{milliseconds(some[name].median)} / {milliseconds(some[name].p95)}" if name in some else "–"
-                 for name in engines]  # fmt: skip
-        lines.append([f"{'busy: ' * (load > 0)}{case}", *cells, *(times(gains[name, load][-1]) for name in ours)])
     for load in dict.fromkeys(row.load for row in rows):
-        means = [times(geometric_mean(gains[name, load])) for name in ours]
-        lines.append([f"{'busy: ' * (load > 0)}geometric mean", *[""] * len(engines), *means])
+        cases = dict.fromkeys(row.case for row in rows if row.load == load)
+        gains: dict[str, list[float]] = {}
+        for case in cases:
+            some = {row.engine: row for row in rows if (row.case, row.load) == (case, load)}
+            best = min(row.median for name, row in some.items() if name not in ours)
+            gains[case] = [best / some[name].median for name in ours]
+            cells = [f"{milliseconds(some[name].median)} / {milliseconds(some[name].p95)}" if name in some else "–"
+                     for name in engines]  # fmt: skip
+            lines.append([f"{'busy: ' * (load > 0)}{case}", *cells, *map(times, gains[case])])
+        for title, each in _groups(gains).items():
+            means = [times(geometric_mean(some)) for some in zip(*each, strict=True)]
+            lines.append([f"{'busy: ' * (load > 0)}geometric mean{title}", *[""] * len(engines), *means])
     titles = ["network", *(EVERY[name].title for name in engines), *(f"{EVERY[name].title}, × best" for name in ours)]
     return in_markdown(titles, 1, lines)
+
+
+_Gain = TypeVar("_Gain")
+
+
+def _groups(gains: Mapping[str, _Gain]) -> dict[str, list[_Gain]]:
+    """Of all networks, by "", and before that, where there are others too, of those of PUBLISHED."""
+    published = [gain for case, gain in gains.items() if case in {_name(each) for each in PUBLISHED}]
+    every = list(gains.values())
+    return {" at published widths": published, "": every} if 0 < len(published) < len(every) else {"": every}
+
+
+def _name(case: Case) -> str:
+    return f"{case.name} {case.title}"
 
 
 def report(found: Sequence[Runs]) -> str:
     """A table, network by network, and how much faster unpool is than the fastest peer, untuned and tuned."""
     rows: list[tuple[str, ...]] = []
-    gains: dict[str, list[float]] = {}
+    gains: dict[str, dict[str, float]] = {}
     for case in {one.case.path: one.case for one in found}.values():
         some = [one for one in found if one.case is case]
         best = min(one.median for one in some if not one.who.startswith(UNPOOL))
         for one in some:
             if one.who in (UNPOOL, TUNED.title):
-                gains.setdefault(one.who, []).append(best / one.median)
+                gains.setdefault(one.who, {})[_name(case)] = best / one.median
         rows += [
             (
-                f"{case.name} {case.title}",
+                _name(case),
                 one.who,
                 milliseconds(min(one.seconds)),
                 milliseconds(one.median),
@@ -147,17 +167,23 @@ def report(found: Sequence[Runs]) -> str:
             for one in some
         ]
     heads = ("network", "engine", "fastest, ms", "median, ms", "p95, ms", "p95 / median", "times the best peer")
-    means = [f"{who} against the best peer, geometric mean: {geometric_mean(each):.2f}" for who, each in gains.items()]
+    means = [
+        f"{who} against the best peer, geometric mean{title}: {geometric_mean(each):.2f}"
+        for who, some in gains.items()
+        for title, each in _groups(some).items()
+    ]
     return "\n".join([table(heads, rows), *means])
 
 
 def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {who: [] for who in pools}
-    for number in range(-(-runs // TURN)):
+    longest = max(min(pool.submit(worker.several, 2).result()) for pool in pools.values())
+    turn = max(2, min(TURN, int(TURN_SECONDS / longest)))
+    for number in range(-(-runs // turn)):
         names = list(pools) if number % 2 == 0 else list(pools)[::-1]
         for who in names:
             time.sleep(SETTLE)
-            seconds[who] += pools[who].submit(worker.several, TURN).result()
+            seconds[who] += pools[who].submit(worker.several, turn).result()
     return seconds
 
 

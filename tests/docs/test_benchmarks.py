@@ -489,6 +489,17 @@ def test_unpool_is_held_against_the_best_peer():
     assert "1.90" in table.splitlines()[2]
 
 
+def test_networks_at_published_widths_have_a_mean_of_their_own():
+    """Where others are there too; it comes first."""
+    runs = [Runs(case, who, (time,)) for case, ours in ((STEADY[0], 0.5), (STEADY[-1], 2.0))
+            for who, time in (("unpool", ours), ("onnxruntime", 1.0))]  # fmt: skip
+
+    assert told(runs).splitlines()[-2:] == [
+        "unpool against the best peer, geometric mean at published widths: 2.00",
+        "unpool against the best peer, geometric mean: 1.00",
+    ]
+
+
 def test_runs_are_kept_and_shown(tmp_path):
     """Quiet and busy runs come back from the file, and the page holds them; without a mechanism they are not kept."""
     case, busy = STEADY[:2]
