@@ -79,7 +79,8 @@ def candidates(told: Told) -> dict[str, Told]:
 
 def differing(choices: Mapping[str, Told], plan: Plan) -> dict[str, Told]:
     """Those of the choices that differ from the usual one for a model, given its plan in that."""
-    gives_indices = any(one.operator == "MaxPool" and len(plan.steps[one.step].outputs) > 1 for one in plan)
+    pools = {one.step for one in plan if one.operator == "MaxPool" and one.runner == "unpool"}
+    gives_indices = any(len(plan.steps[step].outputs) > 1 for step in pools)
     return {name: told for name, told in choices.items() if name != BEFORE_INDICES or gives_indices}
 
 

@@ -78,8 +78,7 @@ _SCATTER_COST = 50  # and one output whose neighbours are of other phases, more 
 _PANEL_COST = 0.5  # and one transformed input that a chunk of output channels reads again
 _WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
 _PACK_COST = 140  # and one that is not kept
-_DENSE_COST = 1.2  # and a product of the direct way, whose lines have borders
-_STORE_COST = 10  # and one output of that way
+_STORE_COST = 10  # and one output of the direct way
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: in
     """What a call costs this way, over a product for every tap; arguments as for `cost`."""
     taps = math.prod(axis.small * axis.window.size for axis in axes)
     outputs = math.prod(axis.large for axis in axes)
-    dense = batch * maps * (channels * taps * _DENSE_COST + outputs * _STORE_COST)
+    dense = batch * maps * (channels * taps + outputs * _STORE_COST)
     return cost(axes, batch, channels, maps, size, is_kept=is_kept) / dense if dense else math.inf
 
 
