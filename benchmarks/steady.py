@@ -148,7 +148,7 @@ def report(found: Sequence[Runs]) -> str:
     """A table, network by network, and how much faster unpool is than the fastest peer, untuned and tuned."""
     rows: list[tuple[str, ...]] = []
     gains: dict[str, dict[str, float]] = {}
-    for case in {one.case.path: one.case for one in found}.values():
+    for case in {_name(one.case): one.case for one in found}.values():
         some = [one for one in found if one.case is case]
         best = min(one.median for one in some if not one.who.startswith(UNPOOL))
         for one in some:

@@ -491,7 +491,8 @@ def test_unpool_is_held_against_the_best_peer():
 
 def test_networks_at_published_widths_have_a_mean_of_their_own():
     """Where others are there too; it comes first."""
-    runs = [Runs(case, who, (time,)) for case, ours in ((STEADY[0], 0.5), (STEADY[-1], 2.0))
+    small = next(case for case in STEADY[1:] if case.name == STEADY[0].name)
+    runs = [Runs(case, who, (time,)) for case, ours in ((STEADY[0], 0.5), (small, 2.0))
             for who, time in (("unpool", ours), ("onnxruntime", 1.0))]  # fmt: skip
 
     assert told(runs).splitlines()[-2:] == [
