@@ -4,6 +4,7 @@ Only "U-Net" and "3-D U-Net" are narrower than in their papers, as those that ru
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from benchmarks.layers import Layers
 
@@ -15,6 +16,17 @@ LEAKY = "LeakyRelu"
 
 def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:
     """SegNet: VGG-16's convolutions down, mirrored up, MaxUnpool at the indices of each MaxPool."""
+    value, places = _down(layers, spatial)
+    value = _up(layers, value, places, lambda value, channels: layers.conv(value, channels, 3))
+    return layers.conv(value, CLASSES, 1, after="")
+
+
+Places: TypeAlias = list[tuple[str, tuple[int, ...]]]
+"""Of every pool, its indices and the size of its input."""
+
+
+def _down(layers: Layers, spatial: tuple[int, ...]) -> tuple[str, Places]:
+    """VGG-16's convolutions and pools with indices."""
     value, places = "x", []
     for block in VGG_16:
         for channels in block:
@@ -22,12 +34,17 @@ def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:
         value, indices = layers.pool_with_indices(value)
         places.append((indices, spatial))
         spatial = tuple(size // 2 for size in spatial)
+    return value, places
+
+
+def _up(layers: Layers, value: str, places: Places, layer: Callable[[str, int], str]) -> str:
+    """The same backwards, with unpools, and layers that are given a value and how many channels to make."""
     narrower = (64, 64, 128, 256, 512)
     for block, last, (indices, size) in zip(VGG_16[::-1], narrower[::-1], places[::-1], strict=True):
         value = layers.unpool(value, indices, size)
         for channels in (*block[1:], last):
-            value = layers.conv(value, channels, 3)
-    return layers.conv(value, CLASSES, 1, after="")
+            value = layer(value, channels)
+    return value
 
 
 def enet(layers: Layers, spatial: tuple[int, ...]) -> str:
@@ -63,20 +80,10 @@ def _bottleneck(layers: Layers, value: str, dilation: int) -> str:
 
 def deconvnet(layers: Layers, spatial: tuple[int, ...]) -> str:
     """DeconvNet for 224 by 224: VGG-16 with its fully connected layers, and the same backwards, by ConvTranspose."""
-    value, places = "x", []
-    for block in VGG_16:
-        for channels in block:
-            value = layers.conv(value, channels, 3)
-        value, indices = layers.pool_with_indices(value)
-        places.append((indices, spatial))
-        spatial = tuple(size // 2 for size in spatial)
+    value, places = _down(layers, spatial)
     value = layers.conv(layers.conv(value, 4096, 7, pad=0), 4096, 1)
     value = layers.grow(value, 512, 7, 1, 0)
-    narrower = (64, 64, 128, 256, 512)
-    for block, last, (indices, size) in zip(VGG_16[::-1], narrower[::-1], places[::-1], strict=True):
-        value = layers.unpool(value, indices, size)
-        for channels in (*block[1:], last):
-            value = layers.grow(value, channels, 3, 1, 1)
+    value = _up(layers, value, places, lambda value, channels: layers.grow(value, channels, 3, 1, 1))
     return layers.conv(value, VOC_CLASSES, 1, after="")
 
 
