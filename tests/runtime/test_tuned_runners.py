@@ -16,7 +16,7 @@ from unpool.kernels.cpu.machine import kept_results
 from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.runners import openvino_loader
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
-from unpool.runtime.session import fastest
+from unpool.runtime.session import fastest, whole
 from unpool.runtime.session.fastest import BEFORE_INDICES, PIECES, USUAL, WHOLE
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
@@ -349,6 +349,17 @@ def test_without_openvino_there_is_still_a_choice(clock, monkeypatch):
 
     assert set(convolutions(unpool.InferenceSession(segnet(), tune=True)).values()) == {"unpool"}
     assert clock[1] == [(USUAL, BEFORE_INDICES)]
+
+
+def test_a_model_without_operators_of_ours_is_not_planned_for_a_trial(clock, monkeypatch):
+    """Onnxruntime runs it whole, and a plan is made only for those who ask for it."""
+    monkeypatch.setattr(fastest, "is_installed", lambda: False)
+    monkeypatch.setattr(whole, "make_plan", None)
+    model = models.model("net (float[1, 3] x) => (float[1, 3] y) { y = Abs (x) }")
+    session = unpool.InferenceSession(model.SerializeToString(), tune=True)
+
+    assert session.run(None, {"x": np.float32([[-1, 2, -3]])})[0].tolist() == [[1, 2, 3]]
+    assert clock[1] == []
 
 
 def test_what_there_is_no_time_for_is_left_out(clock, monkeypatch, caplog):

@@ -77,10 +77,15 @@ def candidates(told: Told) -> dict[str, Told]:
     return found
 
 
-def differing(choices: Mapping[str, Told], plan: Plan) -> dict[str, Told]:
-    """Those of the choices that differ from the usual one for a model, given its plan in that."""
-    pools = {one.step for one in plan if one.operator == "MaxPool" and one.runner == "unpool"}
-    gives_indices = any(len(plan.steps[step].outputs) > 1 for step in pools)
+def differing(choices: Mapping[str, Told], plan: Plan | None) -> dict[str, Told]:
+    """Those of the choices that differ from the usual one for a model.
+
+    Args:
+        choices: as of `candidates`.
+        plan: of the usual one; None where onnxruntime runs the model as a whole.
+    """
+    pools = {one.step for one in plan or () if one.operator == "MaxPool" and one.runner == "unpool"}
+    gives_indices = plan is not None and any(len(plan.steps[step].outputs) > 1 for step in pools)
     return {name: told for name, told in choices.items() if name != BEFORE_INDICES or gives_indices}
 
 

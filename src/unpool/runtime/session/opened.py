@@ -50,7 +50,7 @@ def _tuned(told: Told, choices: Mapping[str, Told]) -> Opened:
     """Load the model with all runners, and keep the one that is the fastest; others than the usual may fail to load."""
     end = time.perf_counter() + told.tuning
     usual = _opened(told)
-    choices = differing(choices, usual.model.plan)
+    choices = differing(choices, usual.model.plan if isinstance(usual.model, LoadedModel) else None)
     feed = trial_feed(usual.model) if len(choices) > 1 else None
     if feed is None:
         return usual
