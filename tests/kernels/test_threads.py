@@ -16,6 +16,7 @@ import pytest
 import unpool
 from tests.kernels.test_fork import forked
 from tests.support.runners import bits
+from unpool.kernels.cpu.machine import placing
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.machine.board import nap, pause, read
 from unpool.kernels.cpu.machine.compiled import compiled
@@ -384,3 +385,32 @@ def test_wrong_threads_are_refused(threads: object) -> None:
         unpool.max_unpool(x, i, kernel_shape=[1], threads=threads)
     with pytest.raises(unpool.UnpoolError, match=r"^ConvTranspose: threads .*, got "):
         unpool.conv_transpose(x, x, threads=threads)
+
+
+@pytest.mark.skipif(placing._core is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
+def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is woken where its caller is not, may run anywhere afterwards, and keeps to what it has been told since."""
+    assert placing._core is not None
+    every = os.sched_getaffinity(0)
+    worker, done = splitter._Worker(1), threading.Semaphore(0)
+    seen: list[tuple[set[int], set[int]]] = []
+    allow = placing.allow
+
+    def noted(cores: set[int]) -> None:
+        woken_on = os.sched_getaffinity(0)
+        allow(cores)
+        seen.append((woken_on, os.sched_getaffinity(0)))
+
+    monkeypatch.setattr(splitter, "allow", noted)
+    try:
+        for core in (*every, *every):
+            os.sched_setaffinity(0, {core})
+            worker.wake(lambda: done.release() and None)
+            assert done.acquire(timeout=5)
+            if len(seen) == 1:  # its thread began with the one core of its caller
+                assert worker._thread is not None
+                os.sched_setaffinity(worker._thread.native_id or 0, every)
+    finally:
+        os.sched_setaffinity(0, every)
+        worker.stop()
+    assert seen[1:] == [(every - {core}, every) for core in (*every, *every)[1:]]

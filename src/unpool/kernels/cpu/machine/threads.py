@@ -27,6 +27,7 @@ from unpool.kernels.cpu.machine.entry import SHARED
 from unpool.kernels.cpu.machine.jobs import PIECES
 from unpool.kernels.cpu.machine.numba_seam import entry_point, is_plain
 from unpool.kernels.cpu.machine.parts import Parts
+from unpool.kernels.cpu.machine.placing import allow, keep_off_this_core
 from unpool.kernels.cpu.machine.stop import go_on
 
 VECTORISED = 4
@@ -90,7 +91,8 @@ class _Worker:
         self._number = number
         self._bell: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()  # whether there is a thread
+        self._cores: set[int] = set()  # that it may use once it is awake; none where it may use them now
+        self._lock = threading.Lock()  # whether there is a thread, and on which cores
 
     def wake(self, work: Callable[[], None]) -> None:
         """Have its thread do some work, unless other work waits for it."""
@@ -98,6 +100,8 @@ class _Worker:
             try:
                 if self._thread is None:
                     self._thread = self._started()
+                elif not self._cores:
+                    self._cores = keep_off_this_core(self._thread)
                 self._bell.put(work)
             except RuntimeError:  # no more threads, or the interpreter is ending: the caller does it all
                 pass
@@ -123,7 +127,14 @@ class _Worker:
 
     def _serve(self) -> None:
         for work in iter(self._wanted, None):
+            self._roam()
             work()
+
+    def _roam(self) -> None:
+        """Let the system move it again, now that it is awake."""
+        with self._lock:
+            allow(self._cores)
+            self._cores = set()
 
     def _wanted(self) -> Callable[[], None] | None:
         """Wait for the bell, but not for ever: what there is to do, None to end."""
