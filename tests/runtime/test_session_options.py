@@ -15,6 +15,7 @@ from unpool.runtime.runners import ort_copies
 from unpool.runtime.runners.ort_options import PieceOptions, piece_options
 
 SQUARE = np.arange(9, dtype=np.float32).reshape(3, 3)
+SPINNING, SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
 
 
@@ -95,6 +96,28 @@ def test_pieces_have_the_entries_and_the_level():
     assert made.copy.get_session_config_entry("my.own") == "7"
     assert made.copy.get_session_config_entry("session.intra_op.allow_spinning") == "1"
     assert made.copy.get_session_config_entry("session.force_spinning_stop") == "1"
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "expected"),
+    [
+        ("1.31.1", {}, ("1", "20")),
+        ("1.26.0.dev20260401", {}, ("1", "20")),
+        ("1.25.1", {}, ("0", None)),
+        ("1.31.1", {SPINNING: "1"}, ("1", None)),
+        ("1.31.1", {SPINNING: "0"}, ("0", None)),
+        ("1.31.1", {SPIN_DURATION: "300"}, ("1", "300")),
+    ],
+)
+def test_pieces_spin_for_a_moment(version, asked, expected, monkeypatch):
+    """Where onnxruntime can be told for how long, and the caller says nothing else."""
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    options = onnxruntime.SessionOptions()
+    for key, value in asked.items():
+        options.add_session_config_entry(key, value)
+    made = piece_options(options, 2).copy
+
+    assert (ort_copies.entry(made, SPINNING), ort_copies.entry(made, SPIN_DURATION)) == expected
 
 
 def test_a_lent_object_comes_back_as_it_was():

@@ -1,4 +1,4 @@
-"""Sets up the pieces of onnxruntime: with the user's options, one budget of threads, no spinning."""
+"""Sets up the pieces of onnxruntime: with the user's options, one budget of threads, and hardly any spinning."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,14 +23,15 @@ UNSET = -1  # the level of a log that nobody chose
 Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 
 _DEFAULTS = {
-    "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
     "session.force_spinning_stop": "1",
 }
-"""Threads of a piece sleep while they wait for its next node: others need the cores.
-
-Runs are as fast on a quiet machine; beside another busy process they are faster and steadier (docs/decisions/0007).
-"""
+_SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
+_SPIN = "20"
+"""Microseconds for which a thread of a piece keeps its core while it waits for the next node; then it sleeps, for
+others need the cores: beside another busy process, longer waits make runs slower (docs/decisions/0007)."""
+_KNOWS_DURATION = (1, 26)
+"""The first onnxruntime that can be told how long; with an older one threads sleep at once."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,18 @@ def piece_options(
     options.enable_profiling = False
     options.optimized_model_filepath = ""
     options.intra_op_num_threads = available_cores() if threads is None else threads
-    for key, value in _DEFAULTS.items():
+    for key, value in (_DEFAULTS | _waiting(options)).items():
         if entry(options, key) is None:
             options.add_session_config_entry(key, value)
     put_entry(options, LOAD_FORMAT, "ONNX")  # of pieces, whatever the model has
     return PieceOptions(options, lends, brings_providers, traces)
+
+
+def _waiting(options: onnxruntime.SessionOptions) -> dict[str, str]:
+    """How threads of a piece wait for its next node, where the caller does not say whether they spin."""
+    if entry(options, _SPINNING) is not None:
+        return {}
+    major, minor = map(int, onnxruntime.__version__.split(".")[:2])
+    if (major, minor) < _KNOWS_DURATION:
+        return {_SPINNING: "0"}
+    return {_SPINNING: "1", _SPIN_DURATION: _SPIN}

@@ -12,6 +12,8 @@ from unpool.runtime.session.told import Told
 ENTRIES = (
     *("session.disable_prepacking", "session.disable_quant_qdq", "session.dynamic_block_base"),
     *("session.force_spinning_stop", "session.inter_op.allow_spinning", "session.intra_op.allow_spinning"),
+    *("session.intra_op.spin_duration_us", "session.intra_op.spin_backoff_max"),
+    *("session.inter_op.spin_duration_us", "session.inter_op.spin_backoff_max"),
     *("session.set_denormal_as_zero", "session.strict_shape_type_inference", "session.use_env_allocators"),
     *("session.use_device_allocator_for_initializers", "session.use_ort_model_bytes_directly"),
     *("session.x64quantprecision", "session.load_model_format", "session.save_model_format"),
