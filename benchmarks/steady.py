@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
@@ -31,6 +32,12 @@ TURN = 20
 
 TURN_SECONDS = 2.0
 """Of the slowest engine, that its turn takes at most, but for two runs: machines are slow for seconds at a time."""
+
+LEAST_TURNS = 10
+"""Of each engine, however few runs are asked for: a slow spell is not to meet all runs of one of them."""
+
+LEAST_SECONDS = 2.0
+"""Of the slowest engine, in all its turns."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
         cases: networks.
         without: mechanisms of `mechanisms.py`; for each, unpool runs once more, without it.
         threads: for every engine.
-        runs: of each engine and network.
+        runs: of each engine and network, at least; further ones until all engines have had enough turns.
         load: other processes that keep a core busy meanwhile.
     """
     sides = {UNPOOL: (UNPOOL, Side()), **{f"unpool without {one}": (UNPOOL, Side(without=one)) for one in without}}
@@ -179,7 +186,7 @@ def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[f
     seconds: dict[str, list[float]] = {who: [] for who in pools}
     longest = max(min(pool.submit(worker.several, 2).result()) for pool in pools.values())
     turn = max(2, min(TURN, int(TURN_SECONDS / longest)))
-    for number in range(-(-runs // turn)):
+    for number in range(max(LEAST_TURNS, ceil(runs / turn), ceil(LEAST_SECONDS / (turn * longest)))):
         names = list(pools) if number % 2 == 0 else list(pools)[::-1]
         for who in names:
             time.sleep(SETTLE)
