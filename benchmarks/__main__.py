@@ -47,7 +47,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     rent.add_argument("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS), metavar="NAME")
     steady = commands.add_parser("steady", help="run whole networks many times: medians, and how far runs stray")
     steady.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
-    steady.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, at least; {RUNS} by default")
+    steady.add_argument(
+        "--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, or more; by default {RUNS}"
+    )
     steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
     timeline = commands.add_parser("timeline", help="show what each step of a network takes, and which threads compute")

@@ -18,7 +18,7 @@ from tests.kernels.test_fork import forked
 from tests.support.runners import bits
 from unpool.kernels.cpu.machine import placing
 from unpool.kernels.cpu.machine import threads as splitter
-from unpool.kernels.cpu.machine.board import nap, pause, read
+from unpool.kernels.cpu.machine.board import PARKED, nap, new_box, pause, read, serve
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.stop import asking
 from unpool.kernels.cpu.vector import address_of
@@ -335,6 +335,16 @@ def test_arguments_are_let_go() -> None:
         before = sys.getrefcount(values)
         splitter.split(count, 3, LARGE, 3, values)
         assert sys.getrefcount(values) == before
+
+
+def test_a_thread_watches_by_the_clock() -> None:
+    """It stays for as long as it is told, however slow its looks are, and says then that it has left."""
+    box = new_box()
+    for seconds in (0.0, 0.001, 0.05):
+        start = time.monotonic()
+        serve(box, 1, seconds)
+        assert time.monotonic() - start >= seconds
+        assert box[0] == PARKED
 
 
 def test_idle_threads_use_no_processor() -> None:

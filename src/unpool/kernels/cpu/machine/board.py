@@ -26,6 +26,8 @@ from unpool.kernels.cpu.machine.host import source_digest
 from unpool.kernels.cpu.machine.numba_seam import address
 from unpool.kernels.cpu.vector import address_of
 
+_IS_WINDOWS = platform.system() == "Windows"
+
 IDLE, PARKED, BUSY = 0, 1, 2
 """What a box says; anything else is an address."""
 
@@ -33,19 +35,19 @@ SPIN = 200e-6
 """Seconds for which a thread that waits keeps its core: longer than what a caller does alone between two steps, which
 is Python and, for Winograd's tiles, a look at x."""
 
-NAP = 1 if platform.system() == "Windows" else 30
+NAP = 1 if _IS_WINDOWS else 30
 """Of a caller, again and again, until workers have ended: milliseconds on Windows, microseconds elsewhere."""
 
-FIRST, STOP, THREADS, PIECES, DONE, PAUSES, BOXES = range(6, 13)
-"""Words of a board: the jobs, threads, parts of each, workers that have helped, looks before a nap, the first box."""
+FIRST, STOP, THREADS, PIECES, DONE, TICKS, BOXES = range(6, 13)
+"""Words of a board: the jobs, threads, parts of each, workers that have helped, time before a nap, the first box."""
 
 _END = 8  # bytes from a box to the word that asks its worker to end
 _LINE = 8  # words
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
            "aarch64": ("llvm.aarch64.hint", (1,)), "arm64": ("llvm.aarch64.hint", (1,))}  # fmt: skip
-_YIELD, _SLEEP = ("SwitchToThread", "Sleep") if platform.system() == "Windows" else ("sched_yield", "usleep")
+_YIELD, _SLEEP = ("SwitchToThread", "Sleep") if _IS_WINDOWS else ("sched_yield", "usleep")
 _POLITE = 32  # looks between offers of the core: a thread may watch on the very core that it waits for
-_SAMPLES, _LOOKS = 8, 500
+_TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9  # seconds, of `clock`
 
 
 def _pointer(builder, address):
@@ -137,13 +139,35 @@ def nap(context):
     return types.void(), emit
 
 
+@intrinsic
+def clock(context):
+    """What time it is, in ticks from any start."""
+
+    def emit(ctx, builder, signature, arguments):
+        word, number = ir.IntType(64), ir.IntType(32)
+        time_of = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
+        place = builder.bitcast(time_of, word.as_pointer())
+        name = "QueryPerformanceCounter" if _IS_WINDOWS else "clock_gettime"
+        given = [place] if _IS_WINDOWS else [ir.Constant(number, time.CLOCK_MONOTONIC), place]
+        kind = ir.FunctionType(number, [each.type for each in given])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+        first = builder.load(place)
+        if _IS_WINDOWS:
+            return first
+        rest = builder.load(builder.gep(place, [ir.Constant(number, 1)]))
+        return builder.add(builder.mul(first, ir.Constant(word, 10**9)), rest)
+
+    return types.int64(), emit
+
+
 @inlined
-def watch(left):
-    """Spend the time between two looks, the one of `left` that are to come."""
-    if left % _POLITE == 0:
-        give_way()
-    else:
+def may_wait(looks, end):
+    """Spend the time after so many looks, and whether it is not the end yet: every few looks the clock is asked."""
+    if looks % _POLITE:
         pause()
+        return True
+    give_way()
+    return clock() < end
 
 
 @inlined
@@ -179,11 +203,11 @@ def _make_lead(digest):
         for place in range(places, stop, 16):
             said = read(place + 8)
             begun += said != BUSY and not swap(read(place), board, said)
-        pauses = read(board + 8 * PAUSES)
+        looks, end, is_awake = 0, clock() + read(board + 8 * TICKS), True
         while read(board + 8 * DONE) < begun:
-            if pauses > 0:
-                pauses -= 1
-                watch(pauses)
+            if is_awake:
+                looks += 1
+                is_awake = may_wait(looks, end)
             else:
                 nap()
         return 0
@@ -193,11 +217,11 @@ def _make_lead(digest):
 
 def _make_serve(digest):
     @compiled()
-    def serve(handle, me, pauses):
-        """The worker's side: help whoever asks; return when nobody has for so many looks, or when asked to end."""
+    def serve(handle, me, ticks):
+        """The worker's side: help whoever asks; return when nobody has for so long, or when asked to end."""
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         box = address_of(handle)
-        left = pauses
+        looks, end = 0, clock() + ticks
         while read(box + _END) == 0:
             board = read(box)
             if board == PARKED:
@@ -207,10 +231,9 @@ def _make_serve(digest):
                     help_with(board, me)
                     swap(box, BUSY, IDLE)
                     add(board + 8 * DONE, 1)
-                    left = pauses
-            elif left > 0:
-                left -= 1
-                watch(left)
+                    end = clock() + ticks
+            elif may_wait(looks, end):
+                looks += 1
             elif swap(box, IDLE, PARKED):
                 return
 
@@ -227,12 +250,12 @@ def new_box():
     return box
 
 
-def serve(box, me: int, pauses: int) -> None:
-    """Be worker `me`, 1 or more, until nobody has wanted help for so many looks at the box; it says PARKED then."""
-    _serve(id(box), me, pauses)
+def serve(box, me: int, seconds: float) -> None:
+    """Be worker `me`, 1 or more, until nobody has wanted help for so long; the box says PARKED then."""
+    _serve(id(box), me, int(seconds / _TICK))
 
 
-def blank(threads: int, pieces: int, boxes: list[Any], pauses: int):
+def blank(threads: int, pieces: int, boxes: list[Any], seconds: float):
     """A board that nothing is on yet, to be copied for every call, and the first word of its results.
 
     What the parts give is found there as ints, in order, once they have ended.
@@ -241,11 +264,11 @@ def blank(threads: int, pieces: int, boxes: list[Any], pauses: int):
         threads: the caller, and one for each box.
         pieces: parts of each.
         boxes: of the workers that are asked for help.
-        pauses: looks for the end of others before the caller takes a nap.
+        seconds: for which the caller watches for the end of others before it takes a nap.
     """
     start = BOXES + 2 * len(boxes) + _LINE * (threads + 1)
     words = np.zeros(start + threads * pieces, np.int64)
-    words[[LEAD, RESULTS, THREADS, PIECES, PAUSES]] = _lead_address(), 8 * start, threads, pieces, pauses
+    words[[LEAD, RESULTS, THREADS, PIECES, TICKS]] = _lead_address(), 8 * start, threads, pieces, int(seconds / _TICK)
     words[BOXES : BOXES + 2 * len(boxes) : 2] = [box.ctypes.data for box in boxes]
     return words, start
 
@@ -253,14 +276,3 @@ def blank(threads: int, pieces: int, boxes: list[Any], pauses: int):
 @cache
 def _lead_address() -> int:
     return address(_lead, (types.int64,))
-
-
-@cache
-def pauses_in(seconds: float) -> int:
-    """How many looks at a box take so long on this machine."""
-    times = []
-    for _ in range(_SAMPLES):
-        start = time.perf_counter()
-        serve(new_box(), 1, _LOOKS)
-        times.append(time.perf_counter() - start)
-    return int(seconds * _LOOKS / min(times))

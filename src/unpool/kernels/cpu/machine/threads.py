@@ -110,7 +110,7 @@ class _Worker:
 
     def watch(self) -> None:
         """Work of a thread: to help those who ask for it in the box, until nobody has for SPIN seconds."""
-        board.serve(self.box, self._number, board.pauses_in(board.SPIN))
+        board.serve(self.box, self._number, board.SPIN)
 
     def stop(self) -> None:
         """End it, once it has finished what it has begun."""
@@ -193,9 +193,7 @@ class _Workers:
             worker.stop()
 
     def _new_blank(self, helpers: list[_Worker], pieces: int) -> tuple[Any, int]:
-        found: tuple[Any, int] = board.blank(
-            len(helpers) + 1, pieces, [each.box for each in helpers], board.pauses_in(board.SPIN)
-        )
+        found: tuple[Any, int] = board.blank(len(helpers) + 1, pieces, [each.box for each in helpers], board.SPIN)
         self._blank[len(helpers), pieces] = found
         return found
 
