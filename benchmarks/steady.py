@@ -186,11 +186,14 @@ def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[f
     seconds: dict[str, list[float]] = {who: [] for who in pools}
     longest = max(min(pool.submit(worker.several, 2).result()) for pool in pools.values())
     turn = max(2, min(TURN, int(TURN_SECONDS / longest)))
-    for number in range(max(LEAST_TURNS, ceil(runs / turn), ceil(LEAST_SECONDS / (turn * longest)))):
+    least = max(LEAST_TURNS, ceil(runs / turn))
+    number = 0
+    while number < least or max(map(sum, seconds.values())) < LEAST_SECONDS:
         names = list(pools) if number % 2 == 0 else list(pools)[::-1]
         for who in names:
             time.sleep(SETTLE)
             seconds[who] += pools[who].submit(worker.several, turn).result()
+        number += 1
     return seconds
 
 
