@@ -5,6 +5,7 @@ import pytest
 
 import unpool
 from tests.support import models
+from unpool.execute import own_weights
 
 
 def expected(x, w, b):
@@ -44,6 +45,26 @@ def test_many_images_of_which_little_is_wanted(shape):
     part = expected(x, w, b)[:, :, begins[0] :, begins[1] :][:, :, : shape[0], : shape[1]]
     np.testing.assert_allclose(y[:, :, :31], part, rtol=0, atol=1e-5)
     assert np.array_equal(y[:, :, 31:], np.broadcast_to(b[:, None, None], y[:, :, 31:].shape))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pads": [1, 1, 1, 1]},
+        {"pads": [1, 0, 0, 2], "output_padding": [1, 0]},
+        {"pads": [3, 0, 2, 0], "output_padding": [1, 1]},
+        {"pads": [0, 0, 0, 0]},
+    ],
+)
+@pytest.mark.parametrize("maps", [2, 67])
+def test_weights_that_are_kept_give_what_others_do(maps, attributes, dtype):
+    """They are cut to what outputs meet: some taps, all, or none."""
+    x, w, b = models.random(1, 9, 1, 1), models.random(9, maps, 4, 4), models.random(maps)
+    x, w, b = x.astype(dtype), w.astype(dtype), b.astype(dtype)
+    plain, own = (unpool.conv_transpose(x, each, b, strides=[2, 2], **attributes) for each in (w, own_weights(w)))
+    assert plain.shape == own.shape
+    np.testing.assert_allclose(own, plain, rtol=0, atol=50 * np.finfo(dtype).eps)
 
 
 def test_threads_do_not_change_a_bit():

@@ -107,6 +107,8 @@ class Growth:
             return
         if way in ("direct", "winograd", "phases"):
             _Packing(way, self._work).of(w, None)
+        elif way == "points":
+            _met(w, self._work)
         else:
             _wide(w, self._work.dtype)
 
@@ -206,7 +208,25 @@ def _by_rows(work: Work, *_: Any) -> Run:
 
 
 def _by_points(work: Work, *_: Any) -> Run:
-    return _always(points.writer(work))
+    """Weights that are unpool's own are cut once, so that others are not even read."""
+    write, write_met = points.writer(work), points.writer(points.of_met_taps(work))
+
+    def run(x, w, b, y, threads):
+        if packings_of(w) is None:
+            write(x, np.asarray(w, b.dtype), b, y, threads)
+        else:
+            write_met(x, _met(w, work), b, y, threads)
+        return True
+
+    return run
+
+
+def _met(w: Any, work: Work) -> Any:
+    """Of weights that are unpool's own the taps that some output meets, in the type that sums are formed in."""
+    taps, packings = points.met_taps(work), packings_of(w)
+    if packings is None or w[..., *taps].shape == w.shape:
+        return _wide(w, work.dtype)
+    return packings.find(f"{taps} as {work.dtype.name}", lambda: np.array(w[..., *taps], work.dtype, order="C"))
 
 
 def _always(write: Callable[..., object]) -> Run:

@@ -232,7 +232,7 @@ def sum_line(weights, part, taps, target, used, about, fixed):
     def sum_up(weights, part, taps, target, used, about, fixed):
         line, apart, channels = about.pitch * size, about.block * size, part.channels
         whole = taps.size * channels * rows * size
-        each = rows * size * wide // used + 1
+        each = rows * size * wide // max(used, wide) + 1
         for position in range(0, used, wide):
             total = tile_zero(element, lanes, registers)
             a = weights

@@ -10,13 +10,14 @@ else.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
-from unpool.geometry import Axis
+from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.compiled import compiled
@@ -78,6 +79,22 @@ def writer(work: Work) -> Write:
         y[..., *target] = windows[..., *after]
 
     return grow_and_cut
+
+
+def met_taps(work: Work) -> tuple[slice, ...]:
+    """Which taps of a window some output meets, per axis: the others need not be read. All where none is met."""
+    met = tuple(_shared(axis)[1] for axis in work.axes)
+    every = tuple(slice(0, axis.window.size) for axis in work.axes)
+    return met if all(tap.start < tap.stop for tap in met) else every
+
+
+def of_met_taps(work: Work) -> Work:
+    """The same call with windows of these taps alone."""
+    axes = [
+        replace(axis, window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
+        for axis, tap in zip(work.axes, met_taps(work), strict=True)
+    ]
+    return replace(work, axes=tuple(axes))
 
 
 def _shared(axis: Axis) -> tuple[slice, slice]:

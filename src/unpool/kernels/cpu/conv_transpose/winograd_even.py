@@ -131,12 +131,10 @@ def thresholds_of(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void]
         axes: two that have a tiling.
         group: number of groups.
     """
-    channels, phases = w.shape[0] // group, _phases_of(tiling_of(axes).sides, w.shape[2:])
-    used, numbers = np.flatnonzero(phases >= 0), phases[phases >= 0]
+    channels, (used, member) = w.shape[0] // group, _met_taps(axes)
     flat = w.reshape(group, channels, w.shape[1], -1)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.abs(flat).sum(axis=1), np.abs(flat.sum(axis=1)), np.einsum("gcmt,gcmt->gmt", flat, flat)
-    member = np.equal.outer(numbers, np.unique(numbers))
     share = member / (channels * member.sum(axis=0))
     sizes, signed, squares = (np.einsum("gmt,tp->gmp", each[..., used], share) for each in sums)
     tap_squares = sums[2][..., used] / channels
@@ -155,14 +153,17 @@ def thresholds_of(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void]
     return thresholds_record(Thresholds(spread, error, ALIGNED_ERROR * aligned**2), w.dtype)
 
 
-def _phases_of(sides: tuple[Side, Side], sizes: Sequence[int]):
-    """The number of the phase of every tap of a window; -1 for those that no output meets."""
-    lines = [np.full(size, -1) for size in sizes]
+@lru_cache(maxsize=64)
+def _met_taps(axes: tuple[Axis, ...]):
+    """The taps of a window that some output meets, and (taps, phases) whether each is of each phase that has any."""
+    lines, sides = [np.full(axis.window.size, -1) for axis in axes], tiling_of(axes).sides
     for line, side in zip(lines, sides, strict=True):
         for number, taps in enumerate(side.taps):
             line[[tap for tap, _ in taps]] = number
     down, across = lines[0][:, None], lines[1][None, :]
-    return np.where((down < 0) | (across < 0), -1, down * len(sides[1].taps) + across).reshape(-1)
+    phases = np.where((down < 0) | (across < 0), -1, down * len(sides[1].taps) + across).reshape(-1)
+    used, numbers = np.flatnonzero(phases >= 0), phases[phases >= 0]
+    return used, np.equal.outer(numbers, np.unique(numbers))
 
 
 def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
