@@ -67,6 +67,29 @@ def test_weights_that_are_kept_give_what_others_do(maps, attributes, dtype):
     np.testing.assert_allclose(own, plain, rtol=0, atol=50 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "params", "formula"),
+    [
+        ("Relu", None, lambda y: np.maximum(y, 0)),
+        ("LeakyRelu", [0.25], lambda y: np.where(y < 0, y * 0.25, y)),
+        ("Clip", [-0.5, 0.25], lambda y: np.clip(y, -0.5, 0.25)),
+        ("Tanh", None, np.tanh),
+    ],
+)
+@pytest.mark.parametrize(("maps", "attributes"), [(67, {}), (2, {}), (67, {"pads": [1, 1, 1, 1], "strides": [2, 2]})])
+def test_activations_of_sums(maps, attributes, name, params, formula, dtype):
+    """Windows that are y as a whole are activated in registers, few columns and windows that are cut afterwards."""
+    x, w, b = models.random(1, 9, 1, 1), models.random(9, maps, 4, 4), models.random(maps)
+    x, w, b = x.astype(dtype) - dtype(0.5), w.astype(dtype), b.astype(dtype)
+    x[0, 0], w[0, 0, 1, 1] = 1, np.nan
+    plain = unpool.conv_transpose(x, w, b, **attributes)
+    active = unpool.conv_transpose(x, w, b, activation=name, activation_params=params, layout="NCHW", **attributes)
+    assert np.isnan(active).sum() == np.isnan(plain).sum() == 1
+    np.testing.assert_allclose(active, formula(plain), rtol=0, atol=4 * np.finfo(dtype).eps)
+    assert (plain < 0).any()
+
+
 def test_threads_do_not_change_a_bit():
     """Output channels are split over threads; no sum is."""
     x, w, b = models.random(1, 33, 1, 1), models.random(33, 67, 5, 7), models.random(67)

@@ -107,8 +107,8 @@ class Growth:
             return
         if way in ("direct", "winograd", "phases"):
             _Packing(way, self._work).of(w, None)
-        elif way == "points":
-            _met(w, self._work)
+        elif way == "points" and points.of_met_taps(self._work).taps < self._work.taps:
+            _cut(w, points.met_taps(self._work), self._work.dtype)
         else:
             _wide(w, self._work.dtype)
 
@@ -123,7 +123,10 @@ class Growth:
 def _start(way: Way, work: Work, storage: np.dtype[Any], ending: Ending) -> Run:
     """What computes in one way: in the layout and type of x and y where it can, else as `_widened`."""
     is_narrow = ending.is_channels_last and work.maps < NARROW_STORE
-    fits = {"phases": not is_narrow, "winograd": not ending.is_channels_last, "direct": work.is_plain}
+    fits = {
+        "phases": not is_narrow, "winograd": not ending.is_channels_last, "direct": work.is_plain,
+        "points": work.is_plain and points.activates(work),
+    }  # fmt: skip
     if fits.get(way, False) and ending.is_simple:
         return _STARTERS[way](work, storage, ending)
     run = _STARTERS[way](work, work.dtype, PLAIN)
@@ -207,26 +210,25 @@ def _by_rows(work: Work, *_: Any) -> Run:
     return _always(rows.writer(work))
 
 
-def _by_points(work: Work, *_: Any) -> Run:
-    """Weights that are unpool's own are cut once, so that others are not even read."""
-    write, write_met = points.writer(work), points.writer(points.of_met_taps(work))
+def _by_points(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
+    taps, met = points.met_taps(work), points.of_met_taps(work)
+    if met.taps == work.taps:
+        return _always(points.writer(work, ending))
+    write, write_met = points.writer(work), points.writer(met)
 
     def run(x, w, b, y, threads):
         if packings_of(w) is None:
             write(x, np.asarray(w, b.dtype), b, y, threads)
         else:
-            write_met(x, _met(w, work), b, y, threads)
+            write_met(x, _cut(w, taps, b.dtype), b, y, threads)
         return True
 
     return run
 
 
-def _met(w: Any, work: Work) -> Any:
-    """Of weights that are unpool's own the taps that some output meets, in the type that sums are formed in."""
-    taps, packings = points.met_taps(work), packings_of(w)
-    if packings is None or w[..., *taps].shape == w.shape:
-        return _wide(w, work.dtype)
-    return packings.find(f"{taps} as {work.dtype.name}", lambda: np.array(w[..., *taps], work.dtype, order="C"))
+def _cut(w: Any, taps: tuple[slice, ...], dtype: np.dtype[Any]) -> Any:
+    """The taps of weights that are unpool's own which outputs meet, so that the others are not even read."""
+    return w.packings.find(f"{taps} as {dtype.name}", lambda: np.array(w[..., *taps], dtype, order="C"))
 
 
 def _always(write: Callable[..., object]) -> Run:

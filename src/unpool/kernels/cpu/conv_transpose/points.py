@@ -18,13 +18,26 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.activation import PLAIN, Ending
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
 from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
 from unpool.kernels.cpu.rows import readonly
-from unpool.kernels.cpu.vector import address_of, load, store, tile_add_product, tile_add_to, tile_store, tile_zero
+from unpool.kernels.cpu.vector import (
+    Activation,
+    activated,
+    activation_in_lanes,
+    activation_type,
+    address_of,
+    load,
+    store,
+    tile_add_product,
+    tile_add_to,
+    tile_store,
+    tile_zero,
+)
 from unpool.kernels.cpu.vector.by_type import by_type
 from unpool.kernels.cpu.vector.named import Fixed, record
 
@@ -49,22 +62,30 @@ class About(NamedTuple):
         channels: of x.
         columns: of w: taps of all output channels.
         taps: of each of them.
+        activation: of the sums.
     """
 
     batch: int
     channels: int
     columns: int
     taps: int
+    activation: Activation
 
 
-def writer(work: Work) -> Write:
+def activates(work: Work) -> bool:
+    """Whether `writer` can activate: where y is made of whole windows, and of many."""
+    return _is_whole(work) and not _has_few_columns(work, work.taps)
+
+
+def writer(work: Work, ending: Ending = PLAIN) -> Write:
     """What writes y from arrays of one type, all C-contiguous.
 
     Args:
         work: with one element per channel of x, and no dilation.
+        ending: the activation of the sums, where `activates` allows one.
     """
-    if all(axis.begin == 0 and axis.large == axis.window.size for axis in work.axes):
-        return _writer_of_windows(work, work.taps)
+    if _is_whole(work):
+        return _writer_of_windows(work, work.taps, ending)
     target, source = zip(*(_shared(axis) for axis in work.axes), strict=True)
     before, after = (slice(None),) * len(source), source
     if work.batch * work.taps > _MOST_UNCUT * (work.batch * work.large + work.channels * work.taps):
@@ -79,6 +100,10 @@ def writer(work: Work) -> Write:
         y[..., *target] = windows[..., *after]
 
     return grow_and_cut
+
+
+def _is_whole(work: Work) -> bool:
+    return all(axis.begin == 0 and axis.large == axis.window.size for axis in work.axes)
 
 
 def met_taps(work: Work) -> tuple[slice, ...]:
@@ -103,16 +128,28 @@ def _shared(axis: Axis) -> tuple[slice, slice]:
     return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
 
 
-def _writer_of_windows(work: Work, taps: int) -> Write:
+def _writer_of_windows(work: Work, taps: int, ending: Ending = PLAIN) -> Write:
     """What writes all windows of so many taps, uncut."""
-    columns, tile = work.maps * taps, TILE_OF_ONE if work.batch == 1 else TILE
-    wide = tile[1] * (vector_bytes() // work.dtype.itemsize)
-    if columns < wide:
+    columns = work.maps * taps
+    if _has_few_columns(work, taps):
         return _writer_by_maps(work, columns)
-    about = About(batch=work.batch, channels=work.channels, columns=columns, taps=taps)
-    cost = work.batch * work.channels * columns // VECTORISED
-    launch = Launch(_kernel(work.dtype, tile), -(-columns // wide), cost, record(about))
+    about = About(work.batch, work.channels, columns, taps, Activation(ending.is_active, *ending.bounds))
+    given, cost = record(about, activation=activation_type(work.dtype)), work.batch * work.channels * columns
+    launch = Launch(_kernel(work.dtype, _tile(work)), -(-columns // _width(work)), cost // VECTORISED, given)
     return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)
+
+
+def _tile(work: Work) -> tuple[int, int]:
+    return TILE_OF_ONE if work.batch == 1 else TILE
+
+
+def _width(work: Work) -> int:
+    """Columns of a tile."""
+    return _tile(work)[1] * (vector_bytes() // work.dtype.itemsize)
+
+
+def _has_few_columns(work: Work, taps: int) -> bool:
+    return work.maps * taps < _width(work)
 
 
 def _writer_by_maps(work: Work, columns: int) -> Write:
@@ -170,6 +207,7 @@ def _make(fixed, digest):
         digest  # noqa: B018  captured, so that the cache misses when a helper changed
         about = given[0]
         batch, channels, columns, taps = about.batch, about.channels, about.columns, about.taps
+        activation = activation_in_lanes(about.activation, lanes)
         turned = np.empty(-(-batch // rows) * rows * channels, element)
         results, line = np.empty(rows * wide, element), np.empty(wide, element)
         for image in range(-(-batch // rows) * rows):
@@ -192,7 +230,8 @@ def _make(fixed, digest):
                     out = address_of(y) + ((image + row) * columns + at) * size
                     for part in range(0, wide, lanes):
                         value = load(target + (row * wide + part) * size, element, lanes)
-                        store(out + part * size, value + load(address_of(line) + part * size, element, lanes))
+                        value = value + load(address_of(line) + part * size, element, lanes)
+                        store(out + part * size, activated(value, activation))
 
     return grow_points
 
