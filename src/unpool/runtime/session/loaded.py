@@ -208,9 +208,9 @@ class LoadedModel:
         """The outputs of a step, written to their targets where the step can do that."""
         step = entry.loaded
         try:
-            if entry.step.device == HOST:
+            if self.cuda is not None and entry.step.device == HOST:
                 inputs = [self._hosted(one) for one in inputs]
-            if isinstance(step, _WRITES_TO_TARGETS) and not targets.keys().isdisjoint(entry.step.outputs):
+            if targets and isinstance(step, _WRITES_TO_TARGETS) and not targets.keys().isdisjoint(entry.step.outputs):
                 return step.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
             return step.run(inputs, run_options)
         except UnpoolError:

@@ -133,6 +133,7 @@ class Signature:
     ) -> None:
         self._accepted_inputs = dict(inputs)
         self._defaults = dict(defaults)
+        self._required = [name for name in inputs if name not in defaults]
         self._optional = {name: None for name, one in self._accepted_inputs.items() if one.is_optional}
         self.outputs = list(outputs)
         self.owner: object = None
@@ -154,7 +155,7 @@ class Signature:
     @property
     def inputs(self) -> list[ValueInfo]:
         """The inputs that a caller must feed."""
-        return [accepted.info for name, accepted in self._accepted_inputs.items() if name not in self._defaults]
+        return [self._accepted_inputs[name].info for name in self._required]
 
     @property
     def optional_inputs(self) -> list[ValueInfo]:
@@ -187,13 +188,12 @@ class Signature:
                 if self.inputs
                 else f"run: expected an empty dict, the model has no inputs, got {type(feed).__name__}."
             )
-        required = [info.name for info in self.inputs]
-        missing = [name for name in required if feed.get(name) is None and name not in self._optional]
+        missing = [name for name in self._required if feed.get(name) is None and name not in self._optional]
         unknown = [name for name in feed if name not in self._accepted_inputs]
         if missing or unknown:
             wrong = [f"{_names(missing)} missing"] * bool(missing) + [f"{_names(unknown)} unknown"] * bool(unknown)
             raise UnpoolError(
-                f"run: expected inputs {_names(required)}{self._optional_text()}, got {_names(feed)}: "
+                f"run: expected inputs {_names(self._required)}{self._optional_text()}, got {_names(feed)}: "
                 f"{' and '.join(wrong)}. Feed exactly these."
             )
 

@@ -62,6 +62,18 @@ class Pace:
         self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
     ) -> list[Any]:
         """As `split`; nobody is at work when a signal's handler runs, or `go_on`, which may raise."""
+        if work * self._seconds <= WHOLE:
+            results, seconds = _timed(kernel, 0, jobs, work, threads, pieces, args)
+        else:
+            results, seconds = self._in_rounds(kernel, jobs, work, threads, pieces, args)
+        self._seconds = max(seconds, self._seconds * _FORGET) if self._is_known else seconds
+        self._is_known = True
+        return results
+
+    def _in_rounds(
+        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
+    ) -> tuple[list[Any], float]:
+        """Some jobs after others: what they give, and the seconds for a unit of work in the last of these rounds."""
         results: list[Any] = []
         seconds, first, count = self._seconds, 0, jobs
         while first < jobs:
@@ -71,16 +83,22 @@ class Pace:
             count = min(8 * count, jobs - first if left <= WHOLE else int((jobs - first) * ROUND / left))
             count = max(count - count % threads, threads) if count < jobs - first else count
             stop = min(first + count, jobs)
-            start = time.perf_counter()
-            if threads <= 1 or stop - first < threads:
-                results.append(kernel(*args, first, stop))
-            else:
-                results += _workers.compute(kernel, first, stop, threads, pieces, work, args)
-            seconds = (time.perf_counter() - start) / (work * (stop - first) / jobs)
+            some, seconds = _timed(kernel, first, stop, work * (stop - first) / jobs, threads, pieces, args)
+            results += some
             first = stop
-        self._seconds = max(seconds, self._seconds * _FORGET) if self._is_known else seconds
-        self._is_known = True
-        return results
+        return results, seconds
+
+
+def _timed(
+    kernel: Callable[..., Any], first: int, stop: int, work: float, threads: int, pieces: int, args: tuple[Any, ...]
+) -> tuple[list[Any], float]:
+    """What some jobs give, and the seconds that they take for a unit of work."""
+    start = time.perf_counter()
+    if threads <= 1 or stop - first < threads:
+        results = [kernel(*args, first, stop)]
+    else:
+        results = _workers.compute(kernel, first, stop, threads, pieces, work, args)
+    return results, (time.perf_counter() - start) / work
 
 
 class _Worker:
@@ -158,9 +176,9 @@ class _Workers:
         self._lock = threading.Lock()  # the list
 
     def compute(
-        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, work: int,
+        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, work: float,
         args: tuple[Any, ...],
-    ) -> Any:  # fmt: skip
+    ) -> list[Any]:  # fmt: skip
         """Have the jobs computed; what each part gives, in order.
 
         The caller wakes threads one by one. With n of them the work is done in work / n, and waking another one saves
@@ -184,7 +202,8 @@ class _Workers:
         record = blank.copy()
         record[board.FIRST], record[board.STOP] = first, stop
         kernel(*args, SHARED, id(record))
-        return record[start:].tolist()
+        results: list[Any] = record[start:].tolist()
+        return results
 
     def stop(self) -> None:
         """End all threads, once they have finished what they have begun."""
@@ -232,10 +251,17 @@ def split(
     Returns:
         What the kernel returned for each part, in order, as numbers where there are several.
     """
-    most = min(jobs, useful(work, threads))
+    return _spread(kernel, jobs, work, useful(work, threads), pieces, pace or _paces.setdefault(kernel, Pace()), args)
+
+
+def _spread(
+    kernel: Callable[..., Any], jobs: int, work: int, most: int, pieces: int, pace: Pace, args: tuple[Any, ...]
+) -> list[Any]:
+    """As `split`, over so many threads where there are as many jobs."""
+    threads = min(jobs, most)
     if work > _WORTH_A_ROUND:
-        return (pace or _paces.setdefault(kernel, Pace())).run(kernel, jobs, work, max(most, 1), pieces, args)
-    return [kernel(*args, 0, jobs)] if most <= 1 else _workers.compute(kernel, 0, jobs, most, pieces, work, args)
+        return pace.run(kernel, jobs, work, threads, pieces, args)
+    return [kernel(*args, 0, jobs)] if threads <= 1 else _workers.compute(kernel, 0, jobs, threads, pieces, work, args)
 
 
 def useful(work: int, threads: int | None) -> int:
@@ -294,12 +320,14 @@ class Launch:
         """As a call, for any number of arrays."""
         if self._kernel is None:
             return []
-        handles = (*map(id, arrays), *more)
         if self._work < 2 * _WORTH_A_THREAD:
-            return [self._enter(*handles, *self._alone)]
-        return split(
-            self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=self._pieces, pace=self._pace
-        )
+            return [self._enter(*map(id, arrays), *more, *self._alone)]
+        return self.over(useful(self._work, threads), arrays, *more)
+
+    def over(self, threads: int, arrays: tuple[Any, ...], *more: Any) -> list[Any]:
+        """The same over so many threads, which are worth their hand-over."""
+        args = (*map(id, arrays), *more, *self._args)
+        return _spread(self._enter, self._jobs, self._work, threads, self._pieces, self._pace, args)
 
     def _begin(self, *args: Any) -> Any:
         """The first call finds the machine code for its types; later ones enter that without asking again."""
@@ -324,7 +352,7 @@ class Launches:
     def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
         """As `Launch.on`."""
         count = useful(self._work, threads)
-        return (self._made.get(count) or self.of(count)).on(arrays, count, *more)
+        return (self._made.get(count) or self.of(count)).over(count, arrays, *more)
 
     def of(self, threads: int) -> Launch:
         """The launch for so many threads."""
