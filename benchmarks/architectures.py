@@ -135,12 +135,16 @@ def unet_3d(layers: Layers, _: tuple[int, ...]) -> str:
     return layers.conv(value, 3, 1, after="")
 
 
-def dcgan(layers: Layers, _: tuple[int, ...]) -> str:
-    """DCGAN's generator: noise to 64 by 64 by transposed convolutions alone."""
-    value = layers.grow("x", 512, 4, 1, 0)
-    for channels in (256, 128, 64):
-        value = layers.grow(value, channels, 4, 2, 1)
-    return layers.grow(value, 3, 4, 2, 1, after="Tanh")
+def dcgan(widest: int) -> "Architecture":
+    """DCGAN's generator: noise to 64 by 64 by transposed convolutions alone, so many channels after the first."""
+
+    def build(layers: Layers, _: tuple[int, ...]) -> str:
+        value = layers.grow("x", widest, 4, 1, 0)
+        for channels in (widest // 2, widest // 4, widest // 8):
+            value = layers.grow(value, channels, 4, 2, 1)
+        return layers.grow(value, 3, 4, 2, 1, after="Tanh")
+
+    return build
 
 
 def pix2pix(layers: Layers, _: tuple[int, ...]) -> str:
@@ -192,8 +196,9 @@ NETWORKS: dict[str, Architecture] = {
     "FCN-8s": fcn_8s,
     "3-D U-Net": u_net(16, 32, 64, 128),
     "3-D U-Net of the paper": unet_3d,
-    "DCGAN generator": dcgan,
-    "DCGAN generator, 8 images": dcgan,
+    "DCGAN generator": dcgan(512),
+    "DCGAN generator, 8 images": dcgan(512),
+    "DCGAN generator of the paper": dcgan(1024),
     "U-Net": u_net(16, 32, 64, 128, 256),
     "U-Net of the paper": u_net(64, 128, 256, 512, 1024),
     "pix2pix": pix2pix,
