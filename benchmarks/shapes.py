@@ -190,7 +190,8 @@ PUBLISHED = (
     _steady("pix2pix", (1, 3, 256, 256)),
     _steady("DCGAN generator", (1, 100, 1, 1)),
 )
-"""The kinds of networks that unpool is for, at the widths of their papers; volumes and U-Net's image are smaller."""
+"""The kinds of networks that unpool is for, at the widths of their papers, but DCGAN's generator at those of PyTorch's
+example, half as wide; volumes and U-Net's image are smaller."""
 
 FURTHER = (
     _steady("SegNet", (1, 3, 96, 128)),
@@ -198,9 +199,10 @@ FURTHER = (
     _steady("3-D U-Net", (1, 1, 32, 64, 64)),
     _steady("CycleGAN", (1, 3, 128, 128)),
     _steady("DCGAN generator, 8 images", (8, 100, 1, 1)),
+    _steady("DCGAN generator of the paper", (1, 100, 1, 1)),
     _steady("vocoder", (1, 80, 64)),
 )
-"""Narrower ones, smaller images, a batch, a normalisation behind every layer, sound."""
+"""Narrower and wider ones, smaller images, a batch, a normalisation behind every layer, sound."""
 
 STEADY = (*PUBLISHED, *FURTHER)
 """Networks that are run many times, which shows how steady they are."""

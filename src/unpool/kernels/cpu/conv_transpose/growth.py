@@ -105,10 +105,9 @@ class Growth:
         way = self.ways(is_kept=True)[0]
         if self._is_empty:
             return
-        if way in ("direct", "winograd", "phases"):
+        is_cut = way == "points" and points.of_met_taps(self._work).taps < self._work.taps
+        if is_cut or way in ("direct", "winograd", "phases"):
             _Packing(way, self._work).of(w, None)
-        elif way == "points" and points.of_met_taps(self._work).taps < self._work.taps:
-            _cut(w, points.met_taps(self._work), self._work.dtype)
         else:
             _wide(w, self._work.dtype)
 
@@ -211,24 +210,19 @@ def _by_rows(work: Work, *_: Any) -> Run:
 
 
 def _by_points(work: Work, _: np.dtype[Any], ending: Ending) -> Run:
-    taps, met = points.met_taps(work), points.of_met_taps(work)
+    met = points.of_met_taps(work)
     if met.taps == work.taps:
         return _always(points.writer(work, ending))
-    write, write_met = points.writer(work), points.writer(met)
+    write, write_met, packing = points.writer(work), points.writer(met), _Packing("points", work)
 
     def run(x, w, b, y, threads):
         if packings_of(w) is None:
             write(x, np.asarray(w, b.dtype), b, y, threads)
         else:
-            write_met(x, _cut(w, taps, b.dtype), b, y, threads)
+            write_met(x, packing.of(w, threads), b, y, threads)
         return True
 
     return run
-
-
-def _cut(w: Any, taps: tuple[slice, ...], dtype: np.dtype[Any]) -> Any:
-    """The taps of weights that are unpool's own which outputs meet, so that the others are not even read."""
-    return w.packings.find(f"{taps} as {dtype.name}", lambda: np.array(w[..., *taps], dtype, order="C"))
 
 
 def _always(write: Callable[..., object]) -> Run:
@@ -255,7 +249,7 @@ _STARTERS: dict[Way, Callable[[Work, np.dtype[Any], Ending], Run]] = {
 
 
 class _Packing:
-    """The weights in the order of a way, kept with those that are unpool's own."""
+    """The weights in the order of a way, kept with those that are unpool's own; of points, those that outputs meet."""
 
     def __init__(self, way: Way, work: Work) -> None:
         layout = () if way == "direct" else winograd.packing_key(work.axes[-2:]) if way == "winograd" else work.axes
@@ -272,6 +266,8 @@ class _Packing:
 
 
 def _pack(w, way: Way, work: Work, threads: int | None, *, is_kept: bool) -> Packed:
+    if way == "points":
+        return np.array(w[..., *points.met_taps(work)], work.dtype, order="C")
     wide = np.asarray(w, work.dtype)
     if not np.isfinite(wide).all():
         return None

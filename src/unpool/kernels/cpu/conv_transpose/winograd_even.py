@@ -203,11 +203,12 @@ def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int 
         threads: at most so many; None for all cores.
         depth: the axis before them.
     """
-    count, bits = useful(x.size * depth.taps // VECTORISED, threads), x.view(BITS.get(x.dtype.name, x.dtype))
+    count = useful(x.size * depth.taps // VECTORISED, threads)
+    bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
     launch, tiles, *tables = _look(axes, with_slices(bits).shape, bits.dtype, group, count, depth)
     verdict = np.zeros(tiles, np.uint8)
     launch.on((), count, readonly(bits), verdict, thresholds, *tables)
-    return np.flatnonzero(verdict)
+    return verdict.nonzero()[0]
 
 
 @lru_cache(maxsize=64)
