@@ -320,12 +320,15 @@ class Launch:
         """As a call, for any number of arrays."""
         if self._kernel is None:
             return []
+        handles = (*map(id, arrays), *more)
         if self._work < 2 * _WORTH_A_THREAD:
-            return [self._enter(*map(id, arrays), *more, *self._alone)]
-        return self.over(useful(self._work, threads), arrays, *more)
+            return [self._enter(*handles, *self._alone)]
+        return split(
+            self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=self._pieces, pace=self._pace
+        )
 
     def over(self, threads: int, arrays: tuple[Any, ...], *more: Any) -> list[Any]:
-        """The same over so many threads, which are worth their hand-over."""
+        """The same, once `useful` has said how many threads the work is worth."""
         args = (*map(id, arrays), *more, *self._args)
         return _spread(self._enter, self._jobs, self._work, threads, self._pieces, self._pace, args)
 
