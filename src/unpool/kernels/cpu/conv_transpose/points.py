@@ -3,9 +3,9 @@
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
 The columns are the taps of all output channels; of weights that are kept only those that some output meets. Weights are
-read as they are, a tile of columns at a time, once for several images. For one image that is all there is to wait for, so its tiles are as wide as registers allow. BLAS would
-split it over threads of its own, which then watch for more work for milliseconds and keep the cores from everybody
-else.
+read as they are, a tile of columns at a time, once for several images. For one image that is all there is to wait for,
+so its tiles are as wide as registers allow. BLAS would split it over threads of its own, which then watch for more work
+for milliseconds and keep the cores from everybody else.
 """
 
 import math
