@@ -132,7 +132,8 @@ def _rent(given: argparse.Namespace) -> int:
 
 
 def _steady(given: argparse.Namespace) -> int:
-    from benchmarks.steady import report, rows_of, steady
+    from benchmarks.steady import rows_of, steady
+    from benchmarks.steady_tables import report
 
     found = steady(_networks(given), given.without, given.threads, given.runs, given.load)
     print(report(found))

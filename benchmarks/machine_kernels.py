@@ -2,7 +2,8 @@
 # ruff: noqa: ANN001, ANN201, ANN202, ARG001
 """What keeps memory or multipliers busy and nothing else, compiled by Numba; serial, without the interpreter lock.
 
-read_all walks an array once, write_all too, spinner(lanes) keeps chains of fused multiply-adds in registers.
+read_all walks an array once, write_all too, spinner(lanes) keeps chains of fused multiply-adds in registers;
+spinner_in_jobs(lanes) is the same as a kernel whose jobs `split` spreads over unpool's threads.
 """
 
 import numpy as np
@@ -11,7 +12,8 @@ from numba import float32, njit
 from numba.core import cgutils
 from numba.core.types import UniTuple
 
-from unpool.kernels.cpu.vector import Vector, splat, store
+from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.vector import Vector, address_of, splat, store
 from unpool.kernels.cpu.vector.type import intrinsic
 
 CHAINS = 12  # multiply-adds in flight: at least latency times throughput, and few enough for 16 registers
@@ -80,3 +82,15 @@ def spinner(lanes):
         store(address, total)
 
     return spin
+
+
+def spinner_in_jobs(lanes):
+    """A kernel of an array's handle, with CHAINS * lanes float32 numbers for each job, and of a number of steps."""
+    spin = spinner(lanes)
+
+    @compiled()
+    def spin_jobs(numbers, steps, first, stop):
+        for job in range(first, stop):
+            spin(address_of(numbers) + job * CHAINS * lanes * 4, steps)
+
+    return spin_jobs

@@ -8,7 +8,7 @@ from benchmarks import RESULTS, ROOT
 from benchmarks.pictures import drawn
 from benchmarks.rows import SteadyRow
 from benchmarks.standings import Standing, Standings
-from benchmarks.steady import markdown as markdown_of_runs
+from benchmarks.steady_tables import markdown as markdown_of_runs
 from benchmarks.tables import BEST, conditions, label, markdown, source, times
 from unpool.files import write
 
@@ -38,9 +38,9 @@ README_ROWS = (
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
 
 STEADY = (
-    "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn. *tuned* is a session with `tune=True`: "
-    "the runners and ways that were the fastest in a trial. *busy* is beside another process that kept a core busy; "
-    '"–" is refused.'
+    "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn, without the first 10 ms of each turn. "
+    "*tuned* is a session with `tune=True`: the runners and ways that were the fastest in a trial. *busy* is beside "
+    'another process that kept a core busy; "–" is refused.'
 )
 
 ELSEWHERE = (

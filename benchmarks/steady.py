@@ -1,7 +1,7 @@
 """How steady whole networks run: many runs of each engine, in short turns, on a quiet and on a busy machine."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,23 +9,20 @@ from importlib import import_module
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import geometric_mean
-from typing import TypeVar
 
 import numpy as np
 
 from benchmarks import worker
 from benchmarks.case import Case
-from benchmarks.engines import EVERY, TUNED, UNPOOL
+from benchmarks.engines import EVERY, MULTIPLICATIONS, TUNED, UNPOOL
 from benchmarks.machine import Machine, cpu_name
 from benchmarks.measure import SETTLE, say, today
 from benchmarks.pair import Side, process
 from benchmarks.rows import SteadyRow, read
-from benchmarks.shapes import PUBLISHED
-from benchmarks.tables import in_markdown, milliseconds, times
-from unpool.runtime.table import table
+from benchmarks.tables import milliseconds
 
 PEERS = ("onnxruntime", "openvino")
+ASKED = (UNPOOL, TUNED.name, *PEERS, MULTIPLICATIONS.name)
 
 TURN = 20
 """Runs of an engine, one after the other, at most."""
@@ -76,7 +73,7 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
         load: other processes that keep a core busy meanwhile.
     """
     sides = {UNPOOL: (UNPOOL, Side()), **{f"unpool without {one}": (UNPOOL, Side(without=one)) for one in without}}
-    sides |= {EVERY[name].title: (name, Side()) for name in (TUNED.name, *PEERS)}
+    sides |= {EVERY[name].title: (name, Side()) for name in ASKED[1:]}
     found = []
     with ExitStack() as stack:
         pools = {who: stack.enter_context(process(side, threads, name)) for who, (name, side) in sides.items()}
@@ -95,14 +92,14 @@ def steady(cases: Sequence[Case], without: Sequence[str], threads: int, runs: in
 
 
 def rows_of(found: Sequence[Runs], threads: int, load: int) -> list[SteadyRow]:
-    """What is kept: the engines themselves, without those that did without a mechanism."""
+    """What is kept: the engines of ASKED, without those that did without a mechanism."""
     cpu, date = cpu_name(), today()
     names = {engine.title: name for name, engine in EVERY.items()}
-    asked = [EVERY[name].title for name in (UNPOOL, TUNED.name, *PEERS)]
+    asked = [EVERY[name].title for name in ASKED]
     versions = {who: import_module(EVERY[names[who]].module).version() for who in asked}
     return [
         SteadyRow(
-            _name(one.case), names[one.who], versions[one.who], load, cpu, threads,
+            name_of(one.case), names[one.who], versions[one.who], load, cpu, threads,
             len(one.seconds), min(one.seconds), one.median, one.p95, date,
         )
         for one in found if one.who in versions
@@ -115,71 +112,9 @@ def kept_runs(folder: Path, machine: Machine) -> list[SteadyRow]:
     return [row for row in rows if (row.cpu, row.threads) == (machine.cpu, machine.threads)]
 
 
-def markdown(rows: Sequence[SteadyRow]) -> str:
-    """A table of what was kept: median and 95th percentile of each engine, and the best peer's median over ours."""
-    ours = (UNPOOL, TUNED.name)
-    engines = (*ours, *PEERS)
-    lines: list[list[str]] = []
-    for load in dict.fromkeys(row.load for row in rows):
-        cases = dict.fromkeys(row.case for row in rows if row.load == load)
-        gains: dict[str, list[float]] = {}
-        for case in cases:
-            some = {row.engine: row for row in rows if (row.case, row.load) == (case, load)}
-            best = min(row.median for name, row in some.items() if name not in ours)
-            gains[case] = [best / some[name].median for name in ours]
-            cells = [f"{milliseconds(some[name].median)} / {milliseconds(some[name].p95)}" if name in some else "–"
-                     for name in engines]  # fmt: skip
-            lines.append([f"{'busy: ' * (load > 0)}{case}", *cells, *map(times, gains[case])])
-        for title, each in _groups(gains).items():
-            means = [times(geometric_mean(some)) for some in zip(*each, strict=True)]
-            lines.append([f"{'busy: ' * (load > 0)}geometric mean{title}", *[""] * len(engines), *means])
-    titles = ["network", *(EVERY[name].title for name in engines), *(f"{EVERY[name].title}, × best" for name in ours)]
-    return in_markdown(titles, 1, lines)
-
-
-_Gain = TypeVar("_Gain")
-
-
-def _groups(gains: Mapping[str, _Gain]) -> dict[str, list[_Gain]]:
-    """Of all networks, by "", and before that, where there are others too, of those of PUBLISHED."""
-    published = [gain for case, gain in gains.items() if case in {_name(each) for each in PUBLISHED}]
-    every = list(gains.values())
-    return {" at published widths": published, "": every} if 0 < len(published) < len(every) else {"": every}
-
-
-def _name(case: Case) -> str:
+def name_of(case: Case) -> str:
+    """As results have it: with its shape."""
     return f"{case.name} {case.title}"
-
-
-def report(found: Sequence[Runs]) -> str:
-    """A table, network by network, and how much faster unpool is than the fastest peer, untuned and tuned."""
-    rows: list[tuple[str, ...]] = []
-    gains: dict[str, dict[str, float]] = {}
-    for case in {_name(one.case): one.case for one in found}.values():
-        some = [one for one in found if one.case is case]
-        best = min(one.median for one in some if not one.who.startswith(UNPOOL))
-        for one in some:
-            if one.who in (UNPOOL, TUNED.title):
-                gains.setdefault(one.who, {})[_name(case)] = best / one.median
-        rows += [
-            (
-                _name(case),
-                one.who,
-                milliseconds(min(one.seconds)),
-                milliseconds(one.median),
-                milliseconds(one.p95),
-                f"{one.p95 / one.median:.2f}",
-                f"{best / one.median:.2f}" if one.who.startswith(UNPOOL) else "",
-            )
-            for one in some
-        ]
-    heads = ("network", "engine", "fastest, ms", "median, ms", "p95, ms", "p95 / median", "times the best peer")
-    means = [
-        f"{who} against the best peer, geometric mean{title}: {geometric_mean(each):.2f}"
-        for who, some in gains.items()
-        for title, each in _groups(some).items()
-    ]
-    return "\n".join([table(heads, rows), *means])
 
 
 def _turns(pools: dict[str, ProcessPoolExecutor], runs: int) -> dict[str, list[float]]:

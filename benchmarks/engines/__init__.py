@@ -45,8 +45,11 @@ ENGINES = (
 TUNED = Engine("unpool_tuned", f"{UNPOOL}, tuned", "benchmarks.engines.unpool_tuned")
 """Whole networks alone."""
 
+MULTIPLICATIONS = Engine("multiplications", "multiplications alone", "benchmarks.engines.multiplications")
+"""Beside whole networks: what the machine itself strays."""
+
 BY_NAME = {engine.name: engine for engine in ENGINES}
-EVERY = {**BY_NAME, TUNED.name: TUNED}
+EVERY = {engine.name: engine for engine in (*ENGINES, TUNED, MULTIPLICATIONS)}
 
 
 @dataclass(frozen=True)
