@@ -23,6 +23,7 @@ from benchmarks.tables import milliseconds
 
 PEERS = ("onnxruntime", "openvino")
 ASKED = (UNPOOL, TUNED.name, *PEERS, MULTIPLICATIONS.name)
+"""Who runs every network, where it is not refused."""
 
 TURN = 20
 """Runs of an engine, one after the other, at most."""

@@ -16,8 +16,8 @@ OURS = (UNPOOL, TUNED.name)
 STRAYING = (
     "How far runs stray: one run in twenty takes so many times the median, or longer. *Multiplications alone* are no "
     "network: the threads multiply numbers in registers for about as long as unpool runs. What these stray is the "
-    "machine's doing. The last column is the lowest 95th percentile of the peers over unpool's: above 1, one run in "
-    "twenty of unpool ends sooner than one in twenty of theirs."
+    "machine's doing. The last column is the lowest 95th percentile of the peers over unpool's: above 1, unpool's is "
+    "lower."
 )
 
 ByEngine = Mapping[str, SteadyRow]

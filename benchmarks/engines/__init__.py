@@ -46,7 +46,7 @@ TUNED = Engine("unpool_tuned", f"{UNPOOL}, tuned", "benchmarks.engines.unpool_tu
 """Whole networks alone."""
 
 MULTIPLICATIONS = Engine("multiplications", "multiplications alone", "benchmarks.engines.multiplications")
-"""Beside whole networks: what the machine itself strays."""
+"""Beside whole networks: how far the machine itself strays."""
 
 BY_NAME = {engine.name: engine for engine in ENGINES}
 EVERY = {engine.name: engine for engine in (*ENGINES, TUNED, MULTIPLICATIONS)}

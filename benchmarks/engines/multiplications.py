@@ -1,7 +1,6 @@
 """No engine: multiplications alone, for as long as a run of unpool takes, shared like the work of unpool's kernels.
 
-They need registers and nothing else, no memory and no other step. So how far these calls stray is the machine's doing:
-no code that multiplies all the time is steadier there.
+They need registers and nothing else, no memory and no other step. So how far these calls stray is the machine's doing.
 """
 
 from statistics import median
