@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.cli.test_cli import copy_model, fails, here, invoke
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
-from unpool.cli.tiff_segments import jpeg_size
+from unpool.runtime.streams.tiff_pages import jpeg_size
 
 __all__ = ["here"]
 
@@ -82,7 +82,7 @@ BOMBS = {
         "claims 3600000000 bytes, more than its",
     ),
     "tile.tif": (tiff({"TileWidth": 60000, "TileLength": 60000}, tile=(16, 16)), "claims 3600000000 bytes, more than"),
-    "jpeg.tif": (jpeg_in_tiff(65000, 65000), "expected a JPEG of 16x16 pixels at byte"),
+    "jpeg.tif": (jpeg_in_tiff(65000, 65000), "expected a JPEG of 16x16 pixels, got one of 65000x65000"),
 }
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from unpool.cli.bounds import check_claim
 from unpool.cli.model import BFLOAT16, Slot, sizes
-from unpool.errors import FileError, UnpoolError
+from unpool.errors import UnpoolError
 from unpool.memory import check_bytes
-
-HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+from unpool.runtime.streams.npy import read_header
+from unpool.runtime.streams.opened import check_claim
+from unpool.runtime.streams.source import read_errors
 
 
 def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
@@ -23,14 +23,10 @@ def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
         FileError: no array of numbers, or the file is shorter than it says.
         ShapeError: more numbers than this process has memory for.
     """
-    try:
+    with read_errors(where, "an array of numbers"):
         _check_header(stream, size, where)
         stream.seek(0)
         return npy.read_array(stream, allow_pickle=False)
-    except UnpoolError:
-        raise
-    except Exception as error:  # a broken file leads NumPy to many
-        raise _unreadable(where, error) from error
 
 
 def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
@@ -39,18 +35,13 @@ def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
     Raises:
         FileError, ShapeError: as `read_npy`.
     """
-    try:
-        with zipfile.ZipFile(archive) as file:
-            info = file.getinfo(f"{member}.npy")
-            check_claim(info.file_size, info.compress_size, where)
-            with file.open(info) as stream:
-                _check_header(stream, info.file_size, where)
-            with file.open(info) as stream:
-                return npy.read_array(stream, allow_pickle=False)
-    except UnpoolError:
-        raise
-    except Exception as error:  # a broken archive leads zipfile, zlib and NumPy to many
-        raise _unreadable(where, error) from error
+    with read_errors(where, "an array of numbers"), zipfile.ZipFile(archive) as file:
+        info = file.getinfo(f"{member}.npy")
+        check_claim(info.file_size, info.compress_size, where)
+        with file.open(info) as stream:
+            _check_header(stream, info.file_size, where)
+        with file.open(info) as stream:
+            return npy.read_array(stream, allow_pickle=False)
 
 
 def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], list[str]]:
@@ -72,13 +63,8 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
 
 
 def _check_header(stream: Any, size: int, where: str) -> None:
-    version = npy.read_magic(stream)
-    read = HEADERS.get(version, npy.read_array_header_2_0)
-    shape, _, dtype = read(stream)
-    claimed = prod(shape) * dtype.itemsize
-    if claimed > size:
-        raise FileError(f"{where}: claims {claimed} bytes of numbers, the file has {size}. Copy it again.")
-    check_bytes(claimed, f"an array of {sizes(shape)} {dtype}", where)
+    header = read_header(stream, size, where)
+    check_bytes(prod(header.shape) * header.dtype.itemsize, f"an array of {sizes(header.shape)} {header.dtype}", where)
 
 
 def _of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
@@ -102,7 +88,3 @@ def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
         f"{where}: input {slot.name!r} takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}, "
         "of which it cannot hold every number exactly. Convert it first."
     )
-
-
-def _unreadable(where: str, error: Exception) -> FileError:
-    return FileError(f"{where}: expected an array of numbers, could not read it ({error}).")

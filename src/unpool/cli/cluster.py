@@ -14,7 +14,9 @@ from unpool.cli.inputs import Item, Source, split_name
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
-from unpool.errors import FileError, MissingFileError, UnpoolError
+from unpool.errors import MissingFileError, UnpoolError
+from unpool.runtime.streams.npy import read_header
+from unpool.runtime.streams.source import read_errors
 
 PATIENCE = "30s"
 """How long a scheduler may take to answer."""
@@ -82,16 +84,25 @@ def _feed(request: Request, wanted: Mapping[str, Slot]) -> dict[str, Any]:
 def _array(path: Path, name: str, request: Request, wanted: Mapping[str, Slot]) -> Any:
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
-    try:
-        if path.suffix == ".zarr":
-            import zarr
-
-            return zarr.open_array(path.absolute(), mode="r")
-        if path.suffix == ".npy":
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # what is no such file leads NumPy and Zarr to many
-        raise FileError(f"{path}: expected an array, could not read it ({error}).") from error
+    if path.suffix in (".zarr", ".npy"):
+        return open_array(path, request.level)
     return read_feed(Item(path.stem, {name: Source(path)}), wanted, request.rule).arrays[name]
+
+
+def open_array(path: Path, level: int = 0) -> Any:
+    """A .zarr or .npy file as an array of which tiles are read.
+
+    Raises:
+        FileError, UnsupportedError, ShapeError: as `open_source`.
+    """
+    if path.suffix == ".zarr":
+        from unpool.runtime.streams.zarr_store import ZarrReader, open_zarr_array
+
+        return ZarrReader(path, open_zarr_array(path, level))
+    with read_errors(str(path), "an array of numbers"):
+        with path.open("rb") as stream:
+            read_header(stream, path.stat().st_size, str(path))
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _client(scheduler: str) -> Any:

@@ -15,6 +15,7 @@ from unpool.cli.safe_names import safe_names
 from unpool.cli.standard_input import STDIN, read_stdin
 from unpool.cli.suffixes import natural, stem_of, suffix_of
 from unpool.errors import FileError, MissingFileError, UnpoolError
+from unpool.runtime.streams.source import read_errors
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FOLDER_SUFFIXES = (".zarr",)
@@ -204,11 +205,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
     """The inputs in a .npz, under their names or as `safe_names` writes them."""
     if name is not None:
         raise UsageError(f"-i {name}={path}: a .npz names its inputs itself. Leave out '{name}='.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            members = list(archive.files)
-    except Exception as error:  # a broken archive leads zipfile and NumPy to many
-        raise FileError(f"{path}: expected a .npz file, could not read it ({error}).") from error
+    members = list_members(path)
     meant = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
     extra = [member for member in members if member not in meant]
     if extra:
@@ -216,6 +213,16 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
             f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
         )
     return [(meant[member], Source(path, member)) for member in members]
+
+
+def list_members(path: Path) -> list[str]:
+    """The names of the arrays in a .npz file.
+
+    Raises:
+        FileError: no such file.
+    """
+    with read_errors(str(path), "a .npz file"), np.load(path, allow_pickle=False) as archive:
+        return list(archive.files)
 
 
 def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:

@@ -9,28 +9,21 @@ Source: the NIfTI-1 and NIfTI-2 headers, https://nifti.nimh.nih.gov.
 """
 
 import gzip
-import logging
-from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.bounds import check_claim, check_pixels
+from unpool.cli.bounds import check_pixels
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.picture import Picture
-from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
-from unpool.runtime.streams.nifti_header import header_like, spatial_shape
+from unpool.errors import ShapeError, UnsupportedError
+from unpool.runtime.streams.nifti_header import header_like, read_header, spatial_shape
+from unpool.runtime.streams.source import read_errors
 
 GZIP = b"\x1f\x8b"
-SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
-FURTHEST = 2**24
-"""Bytes before the first voxel at most; between it and the header are notes, which are not read."""
 COLOURS = {128: 3, 2304: 4}
 """Types of the header that hold 8-bit colours, and their channels."""
-
-_quiet = logging.getLogger("unpool.cli.nifti")
-_quiet.setLevel(logging.CRITICAL)
 
 
 def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Picture:
@@ -49,27 +42,19 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         UnsupportedError: numbers of a kind that models do not take.
     """
     nibabel = _nibabel(where)
-    is_packed = stream.read(2) == GZIP
-    stream.seek(0)
-    plain: Any = gzip.GzipFile(fileobj=stream) if is_packed else stream
-    try:
-        header = _header(plain.read(max(SIZES)), where)
-        shape, dtype, offset = header.get_data_shape(), header.get_data_dtype(), header.get_data_offset()
+    with read_errors(where, "a NIfTI file"):
+        is_packed = stream.read(2) == GZIP
+        stream.seek(0)
+        plain: Any = gzip.GzipFile(fileobj=stream) if is_packed else stream
+        header = read_header(plain, size, where, is_packed=is_packed)
+        shape, dtype = header.get_data_shape(), header.get_data_dtype()
         if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
             raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert it.")
-        claimed = offset + prod(shape) * dtype.itemsize
-        if not is_packed and claimed > size:
-            raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
-        check_claim(claimed, size, where)
         is_scaled = header.get_slope_inter()[0] not in (None, 1)
         check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
         proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
         voxels = _plain_numbers(np.asanyarray(proxy))
         return Picture(_arranged(voxels, spatial_rank, where), None, space=header)
-    except UnpoolError:
-        raise
-    except Exception as error:  # a broken file leads zlib and nibabel to many
-        raise FileError(f"{where}: expected a NIfTI file, could not read it ({error}).") from error
 
 
 def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, where: str) -> None:
@@ -105,27 +90,6 @@ def _nibabel(where: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(f"{where}: NIfTI files need nibabel. Run: pip install 'unpool[formats]'") from error
     return nibabel
-
-
-def _header(raw: bytes, where: str) -> Any:
-    """The checked header, without its notes."""
-    nibabel = _nibabel(where)
-    names = [name for size, name in SIZES.items() if size in _first_integer(raw) and len(raw) >= size]
-    if not names:
-        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
-    kind = getattr(nibabel, names[0])
-    header = kind(raw[: kind.template_dtype.itemsize], check=False)
-    header.check_fix(logger=_quiet, error_level=40)
-    if bytes(header["magic"])[:2] != b"n+":
-        raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
-    if not 0 <= header.get_data_offset() <= FURTHEST:
-        raise FileError(f"{where}: its voxels begin at byte {header.get_data_offset()}, too far. Save it again.")
-    return header
-
-
-def _first_integer(raw: bytes) -> tuple[int, int]:
-    """In both orders of bytes."""
-    return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")
 
 
 def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.bounds import check_claim, check_pixels, pillow_unlimited
+from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.exits import MissingExtraError
 from unpool.cli.picture import Picture
 from unpool.cli.tiff import upright
-from unpool.errors import FileError, UnpoolError
+from unpool.errors import FileError
+from unpool.runtime.streams.opened import check_claim
+from unpool.runtime.streams.source import read_errors
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,11 +45,17 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
     """
     from PIL import Image, UnidentifiedImageError
 
-    header = stream.read(HEADER)
-    stream.seek(0)
-    _check_webp(header, where)
-    try:
-        with pillow_unlimited(), Image.open(stream, formats=FORMATS) as image:
+    with read_errors(where, "an image"), pillow_unlimited():
+        header = stream.read(HEADER)
+        stream.seek(0)
+        _check_webp(header, where)
+        try:
+            image = Image.open(stream, formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise FileError(
+                f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it."
+            ) from error
+        with image:
             depth = _deep_colour(header)
             _check(image, depth, size, where)
             first = "an animation: its first picture is taken" if getattr(image, "is_animated", False) else None
@@ -57,12 +65,6 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
                 turned = image.getexif().get(ORIENTATION, 1)
                 return Picture(upright(_decoded(stream, where), turned), 65535, notes)
             return _from_pillow(image, notes)
-    except UnpoolError:
-        raise
-    except UnidentifiedImageError as error:
-        raise FileError(f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it.") from error
-    except Exception as error:  # decoders raise whatever a broken file leads them to
-        raise FileError(f"{where}: expected an image, could not read it ({error}).") from error
 
 
 def _from_pillow(image: "Image.Image", notes: tuple[str, ...]) -> Picture:

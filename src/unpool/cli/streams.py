@@ -165,7 +165,7 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error)) from error
     except UnsupportedError as error:
-        if request.level:
+        if request.level or source.is_for_windows:
             raise
         _log.info("%s", one_line(error))
         return _whole(source, slot, request, notes)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.picture import Picture
 from unpool.cli.tiff_segments import check_segments
-from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+from unpool.errors import FileError, ShapeError, UnsupportedError
+from unpool.runtime.streams.source import read_errors
 from unpool.runtime.streams.tiff_pages import check_pages
 
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
@@ -45,30 +46,22 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
         UnsupportedError: pixels whose meaning would be guessed.
     """
     import tifffile
-    from PIL import UnidentifiedImageError
 
-    try:
-        with tifffile.TiffFile(stream) as file:
-            check_pages(file, stream, size, where)
-            series = _only_series(file, where)
-            page = series.keyframe
-            if _is_for_pillow(page, spatial_rank, where):
-                return _read_with_pillow(stream, spatial_rank, where)
-            check_segments(series, stream, size, where)
-            check_pixels(series.shape, series.dtype.itemsize, where)
-            orientation = _orientation(series, where)
-            try:
-                raw = series.asarray()
-            except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
-                return _decompressed(stream, page, spatial_rank, where, error)
-            pixels = arrange(raw, series.axes, spatial_rank, channels, where)
-            return _lit(upright(pixels, orientation), page, where)
-    except UnpoolError:
-        raise
-    except UnidentifiedImageError as error:
-        raise FileError(f"{where}: expected a TIFF image, neither tifffile nor Pillow can read it.") from error
-    except Exception as error:  # a broken file leads tifffile to whatever exception
-        raise FileError(f"{where}: expected a TIFF image, could not read it ({error}).") from error
+    with read_errors(where, "a TIFF image"), tifffile.TiffFile(stream) as file:
+        check_pages(file, stream, size, where)
+        series = _only_series(file, where)
+        page = series.keyframe
+        if _is_for_pillow(page, spatial_rank, where):
+            return _read_with_pillow(stream, spatial_rank, where)
+        check_segments(series, stream, size, where)
+        check_pixels(series.shape, series.dtype.itemsize, where)
+        orientation = _orientation(series, where)
+        try:
+            raw = series.asarray()
+        except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
+            return _decompressed(stream, page, spatial_rank, where, error)
+        pixels = arrange(raw, series.axes, spatial_rank, channels, where)
+        return _lit(upright(pixels, orientation), page, where)
 
 
 def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str) -> NDArray[Any]:

@@ -132,7 +132,7 @@ def test_what_cannot_be_read_in_windows_is_an_error(tmp_path):
         ("none.npy", MissingFileError, "there is none"),
         ("flat.npy", ShapeError, "2 or 3 or 4 axes"),
         ("broken.tif", FileError, "expected a TIFF"),
-        ("broken.nii", FileError, "expected a NIfTI"),
+        ("broken.nii", FileError, "expected the header of a NIfTI"),
         ("empty.zarr", FileError, "expected a Zarr"),
         ("turned.tif", UnsupportedError, "orientation 6"),
         ("white.tif", UnsupportedError, "MINISWHITE"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unpool.runtime.graph.model_files import outside
+from unpool.runtime.streams.source import read_errors
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -23,27 +24,30 @@ _SLAB = 64 << 20
 
 def file_identity(path: Path) -> str:
     """Equal for two files of the same bytes; of files above 1 GiB, samples and the time of the last change count."""
-    size = path.stat().st_size
-    digest = _digest(str(size).encode())
-    with path.open("rb") as file:
-        if size <= READ_WHOLE:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-            return digest.hexdigest()
-        for place in range(_SAMPLES):
-            file.seek((size - _BLOCK) * place // (_SAMPLES - 1))
-            digest.update(file.read(_BLOCK))
-    digest.update(str(path.stat().st_mtime_ns).encode())
-    return digest.hexdigest()
+    with read_errors(str(path), "a file"):
+        size = path.stat().st_size
+        digest = _digest(str(size).encode())
+        with path.open("rb") as file:
+            if size <= READ_WHOLE:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                return digest.hexdigest()
+            for place in range(_SAMPLES):
+                file.seek((size - _BLOCK) * place // (_SAMPLES - 1))
+                digest.update(file.read(_BLOCK))
+        digest.update(str(path.stat().st_mtime_ns).encode())
+        return digest.hexdigest()
 
 
 def folder_identity(folder: Path) -> str:
     """Equal for the same files: their names, sizes and times of the last change."""
     digest = _digest()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            status = path.stat()
-            digest.update(f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n".encode())
+    with read_errors(str(folder), "a folder of files"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                status = path.stat()
+                line = f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n"
+                digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

@@ -1,49 +1,62 @@
 """NIfTI volumes: .nii is read and written window by window, .nii.gz is read whole, for it can only be read in a row."""
 
+import gzip
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unpool.errors import FileError, UnsupportedError
+from unpool.errors import UnsupportedError
+from unpool.memory import check_bytes
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, one_of, spatial_axes
 from unpool.runtime.streams.identity import file_identity
-from unpool.runtime.streams.nifti_header import header_like
+from unpool.runtime.streams.nifti_header import header_like, read_header
 from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
-from unpool.runtime.streams.source import Source
+from unpool.runtime.streams.source import Source, read_errors
 
 PACKAGES = ("nibabel",)
+WIDEST = 8
+"""Bytes of a voxel, once slope and intercept are applied."""
 
 
 def open_nifti(path: Path, wanted: Wanted) -> Source:
     """A NIfTI file to read: the axes are those of the file, its slope and intercept are applied.
 
     Raises:
-        FileError: not such a file.
+        FileError: not such a file, or it is shorter than its header says.
         ShapeError: it has other axes than three of space and, for several channels, a fourth.
+        UnsupportedError: voxels that are neither integers nor floats.
         ModuleNotFoundError: nibabel is not installed.
     """
     require(str(path), PACKAGES)
     import nibabel
 
-    try:
-        image: Any = nibabel.load(path)
-        stored: Shape = image.shape
-        note, proxy = "", image.dataobj
-        if path.suffix.lower() == ".gz":
+    with read_errors(str(path), "a NIfTI file"):
+        is_packed = path.suffix.lower() == ".gz"
+        opener: Any = gzip.open if is_packed else open
+        with opener(path, "rb") as stream:
+            header = read_header(stream, path.stat().st_size, str(path), is_packed=is_packed)
+        stored: Shape = tuple(map(int, header.get_data_shape()))
+        if header.get_data_dtype().kind not in "uif":
+            raise UnsupportedError(
+                f"{path}: expected integers or floats to be read in parts, got {header.get_data_dtype()}. Run it whole."
+            )
+        proxies: Any = nibabel.arrayproxy
+        note, proxy = "", proxies.ArrayProxy(str(path), header, mmap=False)
+        if is_packed:
+            check_bytes(prod(stored) * WIDEST, f"{'x'.join(map(str, stored))} voxels", str(path))
             note, proxy = "it is compressed, so it was read whole; .nii is read in parts", np.asanyarray(proxy)
         first = np.asanyarray(proxy[(slice(0, 1),) * len(stored)])
-        kind = _dtype(first.dtype, np.dtype(image.get_data_dtype()))
-    except Exception as error:  # nibabel leads a broken file to many
-        raise FileError(f"{path}: expected a NIfTI file, could not read it ({error}).") from error
+        kind = _dtype(first.dtype, np.dtype(header.get_data_dtype()))
     arrangement = _arrangement(stored, wanted.rank, wanted.layout, str(path))
 
     def read(slices: Slices) -> Any:
         return np.asanyarray(proxy[slices]).astype(kind, copy=False)
 
-    return Source(path, stored, kind, arrangement, read, lambda: file_identity(path), space=image.header, note=note)
+    return Source(path, stored, kind, arrangement, read, lambda: file_identity(path), space=header, note=note)
 
 
 def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:

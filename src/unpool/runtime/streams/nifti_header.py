@@ -1,4 +1,4 @@
-"""Headers of NIfTI files for results: where the volume is that the model saw, in its units, but none of its values.
+"""Headers of NIfTI files: those that are read, and those of results, which say where the volume is that the model saw.
 
     kept       the affines, both their codes, the sizes of voxels, the units, the kind of header
     left out   what describes the patient, and the values of the input
@@ -6,14 +6,64 @@
 Source: the NIfTI-1 and NIfTI-2 headers, https://nifti.nimh.nih.gov.
 """
 
-from typing import Any
+import logging
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from unpool.errors import ShapeError
+from unpool.errors import FileError, ShapeError
+from unpool.runtime.streams.opened import check_claim
+
+SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
+FURTHEST = 2**24
+"""Bytes before the first voxel at most; between it and the header are notes, which are not read."""
 
 OF_VALUES = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
 TOLD = ("descrip", "aux_file")
+
+_quiet = logging.getLogger("unpool.nifti")
+_quiet.setLevel(logging.CRITICAL)
+
+
+def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> Any:
+    """The header of a NIfTI file without its notes, checked before memory is taken for the voxels.
+
+    Args:
+        stream: what the file holds, unpacked where it is packed, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
+        is_packed: whether the file is shorter than what it holds.
+
+    Raises:
+        FileError: no such header, or it claims more than the file can hold.
+    """
+    import nibabel
+
+    raw = stream.read(max(SIZES))
+    names = [name for length, name in SIZES.items() if length in _first_integer(raw) and len(raw) >= length]
+    if not names:
+        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
+    kind: Any = getattr(nibabel, names[0])
+    header = kind(raw[: kind.template_dtype.itemsize], check=False)
+    header.check_fix(logger=_quiet, error_level=40)
+    if bytes(header["magic"])[:2] != b"n+":
+        raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
+    offset, shape = header.get_data_offset(), header.get_data_shape()
+    if not 0 <= offset <= FURTHEST:
+        raise FileError(f"{where}: its voxels begin at byte {offset}, too far. Save it again.")
+    if min(shape, default=1) < 1:
+        raise FileError(f"{where}: expected one pixel or more on every axis, got {_text(shape)}. Save it again.")
+    claimed = offset + prod(map(int, shape)) * header.get_data_dtype().itemsize
+    if not is_packed and claimed > size:
+        raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
+    check_claim(claimed, size, where)
+    return header
+
+
+def _first_integer(raw: bytes) -> tuple[int, int]:
+    """In both orders of bytes."""
+    return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")
 
 
 def header_like(space: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", where: str) -> Any:

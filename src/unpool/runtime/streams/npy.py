@@ -1,34 +1,82 @@
 """NumPy's .npy files, window by window."""
 
+from math import prod
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 
-from unpool.errors import FileError
-from unpool.runtime.streams.arrangement import Arrangement, of_array
+from unpool.errors import FileError, UnsupportedError
+from unpool.runtime.streams.arrangement import Arrangement, Shape, of_array
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
-from unpool.runtime.streams.source import Source
+from unpool.runtime.streams.source import Source, read_errors
+
+READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+MOST_AXES = 64
+"""Axes of an array of NumPy."""
+
+MOST_ELEMENTS = 2**60
+"""Elements of an array, an axis of none counted as one: NumPy counts their bytes in 63 bits."""
+
+
+class Header(NamedTuple):
+    """The header of a .npy file: what follows it, and after how many bytes."""
+
+    shape: Shape
+    is_fortran: bool
+    dtype: np.dtype[Any]
+    offset: int
+
+
+def read_header(stream: BinaryIO, size: int, where: str) -> Header:
+    """The header of a .npy file, checked before memory is taken for its array.
+
+    Args:
+        stream: the file, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
+
+    Raises:
+        FileError: not such a header, or it claims more bytes than the file has.
+        UnsupportedError: elements that are Python objects.
+    """
+    with read_errors(where, "an array of numbers"):
+        version = npy.read_magic(stream)
+        try:
+            shape, is_fortran, dtype = READ_HEADER.get(version, npy.read_array_header_2_0)(stream)
+        except MemoryError as error:  # how Python's parser refuses brackets in brackets
+            raise FileError(f"{where}: expected an array of numbers, its header is too deep. Save it again.") from error
+        offset = stream.tell()
+        if dtype.hasobject:
+            raise UnsupportedError(f"{where}: expected numbers, got Python objects, which are not read. Convert it.")
+        is_plain = len(shape) <= MOST_AXES and all(type(length) is int and length >= 0 for length in shape)
+        claimed = prod(shape) * dtype.itemsize if is_plain else 0
+        if claimed > size - offset:
+            raise FileError(f"{where}: claims {claimed} bytes of numbers, the file has {size}. Copy it again.")
+        if not is_plain or prod(length or 1 for length in shape) >= MOST_ELEMENTS:
+            raise FileError(f"{where}: expected an array of numbers, its shape is {str(shape)[:80]}. Save it again.")
+        return Header(tuple(shape), bool(is_fortran), dtype, offset)
 
 
 def open_npy(path: Path, wanted: Wanted) -> Source:
     """A .npy file to read.
 
     Raises:
-        FileError: not such a file, or one of objects.
+        FileError: not such a file, or it is shorter than its header says.
+        ShapeError: its axes are not those of the tensor.
+        UnsupportedError: it holds Python objects.
     """
-    try:
-        mapped = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError) as error:
-        raise FileError(f"{path}: expected an array of numbers, could not read it ({error}).") from error
-    is_backward = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
-    stored = mapped.shape[::-1] if is_backward else mapped.shape
-    raw = Raw(path, stored, mapped.dtype, mapped.offset)
-    axes = of_array(mapped.shape, wanted.rank, wanted.layout, str(path)).axes
-    arrangement = Arrangement(axes[::-1] if is_backward else axes, wanted.rank)
-    return Source(path, stored, mapped.dtype, arrangement, raw.read, lambda: file_identity(path))
+    with read_errors(str(path), "an array of numbers"), path.open("rb") as stream:
+        header = read_header(stream, path.stat().st_size, str(path))
+    stored = header.shape[::-1] if header.is_fortran else header.shape
+    raw = Raw(path, stored, header.dtype, header.offset)
+    axes = of_array(header.shape, wanted.rank, wanted.layout, str(path)).axes
+    arrangement = Arrangement(axes[::-1] if header.is_fortran else axes, wanted.rank)
+    return Source(path, stored, header.dtype, arrangement, raw.read, lambda: file_identity(path))
 
 
 def create_npy(path: Path, written: Written) -> None:

@@ -1,8 +1,16 @@
-"""What is wanted of a file that is opened, and what is said where a package for it is missing."""
+"""What is wanted of a file that is opened; refusals of what it claims, and of packages that are missing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+
+from unpool.errors import FileError
+
+MOST_DEFLATED = 1500
+"""Bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400."""
+
+NEVER_TOO_LARGE = 2**26
+"""Bytes: what any file may claim."""
 
 
 @dataclass(frozen=True)
@@ -35,3 +43,18 @@ def require(what: str, packages: Sequence[str]) -> None:
             "Run: pip install 'unpool[formats]'",
             name=missing[0],
         )
+
+
+def check_claim(claimed: int, stored: int, where: str) -> None:
+    """Refuse more bytes than the bytes of a file can hold, by any method that deflates as zip, png and gzip do.
+
+    Args:
+        claimed: bytes that the file says it holds.
+        stored: bytes that it is long.
+        where: what the error message begins with.
+
+    Raises:
+        FileError: too many are claimed.
+    """
+    if claimed > max(stored * MOST_DEFLATED, NEVER_TOO_LARGE):
+        raise FileError(f"{where}: claims {claimed} bytes, more than its {stored} can hold. Save it again.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
+from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.runtime.streams.arrangement import (
     Arrangement,
     Array,
@@ -27,8 +27,8 @@ from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
-from unpool.runtime.streams.source import Source
-from unpool.runtime.streams.tiff_pages import check_pages
+from unpool.runtime.streams.source import Source, read_errors
+from unpool.runtime.streams.tiff_pages import check_decoding, check_pages
 
 PACKAGES = ("tifffile", "zarr")
 SIDE = 256
@@ -52,18 +52,14 @@ def open_tiff(path: Path, wanted: Wanted) -> Source:
     import tifffile
     import zarr
 
-    with ExitStack() as opened:
-        try:
-            file = opened.enter_context(tifffile.TiffFile(path))
-            check_pages(file, file.filehandle, file.filehandle.size, str(path))
-            series = _series(file, path, wanted.level)
-            page = series.levels[wanted.level].keyframe
-            _refuse_changed(page, path)
-            array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
-        except UnpoolError:
-            raise
-        except Exception as error:  # a broken file leads tifffile to whatever exception
-            raise FileError(f"{path}: expected a TIFF image, could not read it ({error}).") from error
+    with ExitStack() as opened, read_errors(str(path), "a TIFF image"):
+        file = opened.enter_context(tifffile.TiffFile(path))
+        check_pages(file, file.filehandle, file.filehandle.size, str(path))
+        series = _series(file, path, wanted.level)
+        page = series.levels[wanted.level].keyframe
+        _refuse_changed(page, path)
+        check_decoding(page, str(path))
+        array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
         arrangement = _arrangement(series.axes, array.shape, wanted, str(path))
         read = _by_windows(array) if page.is_tiled else _by_bands(array, series.axes.index("Y"))
         weakref.finalize(read, opened.pop_all().close)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from unpool.errors import FileError
 from unpool.files import sync, sync_folder
 from unpool.runtime.streams.arrangement import Arrangement, Slices, of_array
 from unpool.runtime.streams.identity import folder_identity
 from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.sink import Sink, Written
-from unpool.runtime.streams.source import Source
+from unpool.runtime.streams.source import Source, read_errors
 
 LONGEST = 1024
 """Elements of a chunk along a spatial axis, at most."""
@@ -29,21 +28,14 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
 
     Raises:
         FileError: no such array.
+        ShapeError: its axes are not those of the tensor, or a chunk is larger than the memory.
+        UnsupportedError: a codec or a type that is not read.
         ModuleNotFoundError: zarr is not installed.
     """
     require(str(path), PACKAGES)
-    import zarr
+    from unpool.runtime.streams.zarr_store import open_zarr_array
 
-    try:
-        array: Any = zarr.open(str(path), mode="r")
-        if isinstance(array, zarr.Group):
-            array = array[str(wanted.level)]
-        elif wanted.level:
-            raise FileError(f"{path}: expected a group of levels, got a single array. Leave the level out.")
-    except FileError:
-        raise
-    except Exception as error:  # zarr leads a folder that is none of its own to many
-        raise FileError(f"{path}: expected a Zarr array, could not read it ({error}).") from error
+    array = open_zarr_array(path, wanted.level)
     arrangement = of_array(array.shape, wanted.rank, wanted.layout, str(path))
 
     def read(slices: Slices) -> Any:
@@ -69,15 +61,16 @@ def create_zarr(path: Path, written: Written) -> None:
 
 def open_zarr_sink(path: Path, written: Written) -> Sink:
     """A Zarr array to write."""
-    import zarr
+    from unpool.runtime.streams.zarr_store import open_zarr_array
 
-    array: Any = zarr.open_array(str(path), mode="r+")
+    array = open_zarr_array(path, is_writable=True)
 
     def store(slices: Slices, part: Any) -> None:
         array[slices] = part
 
     def load(slices: Slices) -> Any:
-        return np.asarray(array[slices])
+        with read_errors(str(path), "the elements of a tile"):
+            return np.asarray(array[slices])
 
     def synced(slices: Slices) -> None:
         names = ("/".join(map(str, ("c", *place))) for place in _touched(slices, array.chunks))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from unpool.errors import UnpoolError
+from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.tiles.walk import Axes, Shape
 
 LAYOUTS = ("NCHW", "NHWC")
@@ -18,6 +18,7 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
 
     Raises:
         UnpoolError: no input is an image, or one that is named is none.
+        ShapeError: an image has no elements.
 
     >>> image_inputs({"x": (1, 3, 64, 48), "time": (1,)}, "NCHW", None)
     {'x': (None, None, 0, 1)}
@@ -35,6 +36,9 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
             "tiles: expected an input of batch, channels and one spatial axis or more, "
             f"got {', '.join(f'{name} of shape {list(shapes[name])}' for name in chosen) or 'none'}. Run it whole."
         )
+    for name in fitting:
+        if 0 in shapes[name]:
+            raise ShapeError(f"tiles: input {name!r} of shape {list(shapes[name])} has no elements. Run it whole.")
     spatial = tuple(range(rank - 2))
     axes: Axes = (None, None, *spatial) if layout == "NCHW" else (None, *spatial, None)
     return dict.fromkeys(fitting, axes)
