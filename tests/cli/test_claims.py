@@ -11,6 +11,8 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+import zarr
+from numcodecs import BZ2, Zlib
 from numpy.lib import format as npy
 from PIL import Image
 
@@ -136,3 +138,25 @@ def test_the_size_in_a_jpeg():
     assert jpeg_size(b"\xff\xd8\xff\xfe\x00\x06\xff\xc0ab" + whole[2:]) == (5, 7)
     assert jpeg_size(b"\xff\xd8\xff") is None
     assert jpeg_size(b"") is None
+
+
+def test_damaged_zarr_arrays_end_in_one_line(here):
+    """A chunk that is cut off ends with 3, a codec that is not read with 4; each is one line that names the array."""
+    pixels = np.random.default_rng(1).random((1, 1, 16, 16), np.float32)
+    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
+    for name, compressors in (("cut.zarr", [Zlib()]), ("codec.zarr", [BZ2()])):
+        array = zarr.create_array(name, shape=pixels.shape, dtype="f4", zarr_format=2, compressors=compressors)
+        array[...] = pixels
+    chunk = Path("cut.zarr/0.0.0.0")
+    chunk.write_bytes(chunk.read_bytes()[:100])
+    for more in (("-o", "y.npy"), ("-o", "y.npy", "--tile", "8x8")):
+        fails(UNFIT, "run", model, "-i", "cut.zarr", *more, says="cut.zarr: expected the window [0:1, 0:1, 0:")
+        fails(UNSUPPORTED, "run", model, "-i", "codec.zarr", *more, says="codec.zarr: its chunks need the codec 'bz2'")
+
+
+def test_an_image_without_rows_ends_in_one_line(here):
+    """An array of no rows has no tiles: exit code 3 and one line."""
+    np.save("empty.npy", np.zeros((1, 1, 0, 16), np.float32))
+    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
+    for more in (("-o", "y.npy", "--tile", "8x8"), ("-o", "y.zarr")):
+        fails(UNFIT, "run", model, "-i", "empty.npy", *more, says="of shape [1, 1, 0, 16] has no elements")

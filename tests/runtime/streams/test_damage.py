@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import struct
 import tomllib
 from pathlib import Path
@@ -25,6 +26,7 @@ from unpool.runtime.streams.opening import open_source
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.source import read_errors
 from unpool.runtime.streams.zarr_arrays import open_zarr_sink
+from unpool.runtime.streams.zarr_metadata import CODECS_V2, CODECS_V3
 from unpool.runtime.streams.zarr_store import zstd_bytes
 
 PIXELS = np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8)
@@ -118,14 +120,12 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_metadata_are_refused_before_zarr_sees_them(name, tmp_path, monkeypatch):
     """Codecs, types and sizes are checked by us: zarr is not asked to open such an array, nor for a chunk."""
-
-    def open_anyway(*_, **__):
-        raise AssertionError("zarr was asked")
-
-    for owner, method in ((zarr.Array, "from_dict"), (zarr.Array, "open"), (zarr.AsyncArray, "open")):
-        monkeypatch.setattr(owner, method, open_anyway)
+    asked = []
+    for owner, name_of_method in ((zarr.Array, "from_dict"), (zarr, "open"), (zarr, "open_array")):
+        monkeypatch.setattr(owner, name_of_method, lambda *_, **__: asked.append("zarr"))
     with pytest.raises(UnpoolError, match=r"a\.zarr"):
         open_source(save(tmp_path, HOSTILE[name]))
+    assert asked == []
 
 
 @pytest.mark.parametrize(
@@ -244,11 +244,13 @@ def test_hostile_npy_headers_are_one_error(shape, tmp_path):
             read(path)
 
 
-def test_arrays_of_objects_are_unsupported(tmp_path):
-    """A .npy file of Python objects is not damaged, but it is not read."""
+def test_objects_and_other_versions_are_unsupported(tmp_path):
+    """A .npy file of Python objects, or of a version of the format that is not known, is not read in windows either."""
     np.save(tmp_path / "a.npy", np.array([None]), allow_pickle=True)
-    with pytest.raises(UnsupportedError, match="Python objects"):
-        open_source(tmp_path / "a.npy", rank=1)
+    (tmp_path / "b.npy").write_bytes(npy("(1, 1, 16, 16)").replace(b"\x01\x00", b"\x09\x09", 1))
+    for name, says in (("a.npy", "Python objects"), ("b.npy", r"version \(9, 9\)")):
+        with pytest.raises(UnsupportedError, match=says):
+            open_source(tmp_path / name)
 
 
 def test_windows_of_tiff_files_have_the_limits_of_whole_ones(tmp_path):
@@ -308,6 +310,27 @@ def test_a_short_campaign(tmp_path):
     cases = [try_case(tmp_path / "case", 7, number) for number in range(60)]
     outcomes = {outcome for _, ways in cases for outcome in ways.values()}
     assert outcomes == {"result", "refused"}
+
+
+def test_a_cluster_reads_a_level_of_a_group(tmp_path):
+    """Groups of levels are read alike by windows and on a cluster; a level that is not there is an error of both."""
+    levels = zarr.create_group(str(tmp_path / "a.zarr"), zarr_format=2)
+    for level in (0, 1):
+        levels.create_array(str(level), shape=PIXELS.shape, dtype="f4")[...] = PIXELS + level
+    np.testing.assert_array_equal(
+        open_array(tmp_path / "a.zarr", 1)[ALL], open_source(tmp_path / "a.zarr", level=1)[ALL]
+    )
+    np.testing.assert_array_equal(np.asarray(open_array(tmp_path / "a.zarr")), PIXELS)
+    for read in (open_array, lambda path, level: open_source(path, level=level)):
+        with pytest.raises(FileError, match=r"a\.zarr/7: expected a Zarr array"):
+            read(tmp_path / "a.zarr", 7)
+
+
+def test_the_page_names_every_codec():
+    """docs/tiling.md lists the codecs that are read."""
+    page = (Path(__file__).parents[3] / "docs" / "tiling.md").read_text().partition("### Codecs of Zarr")[2]
+    words = set(re.findall(r"\w+", page.partition("\nEvery other codec")[0]))
+    assert {name.removeprefix("numcodecs.") for name in CODECS_V2 | CODECS_V3} - {"endian"} <= words
 
 
 def test_the_extras_with_zarr_name_its_codecs():

@@ -15,7 +15,11 @@ from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
 
-READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+READ_HEADER = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_2_0,  # differs in the encoding of field names
+}
 MOST_AXES = 64
 """Axes of an array of NumPy."""
 
@@ -42,12 +46,14 @@ def read_header(stream: BinaryIO, size: int, where: str) -> Header:
 
     Raises:
         FileError: not such a header, or it claims more bytes than the file has.
-        UnsupportedError: elements that are Python objects.
+        UnsupportedError: elements that are Python objects, or another version of the format.
     """
     with read_errors(where, "an array of numbers"):
         version = npy.read_magic(stream)
+        if version not in READ_HEADER:
+            raise UnsupportedError(f"{where}: .npy of version {version}, only 1.0 to 3.0 are read. Save it again.")
         try:
-            shape, is_fortran, dtype = READ_HEADER.get(version, npy.read_array_header_2_0)(stream)
+            shape, is_fortran, dtype = READ_HEADER[version](stream)
         except MemoryError as error:  # how Python's parser refuses brackets in brackets
             raise FileError(f"{where}: expected an array of numbers, its header is too deep. Save it again.") from error
         offset = stream.tell()
