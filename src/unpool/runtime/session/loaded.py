@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
@@ -28,6 +27,7 @@ from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.plan.lines import HOST
 from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.assemble import assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.tuning import Tuner
@@ -15,6 +14,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_inner
 from unpool.runtime.graph.weight_files import folder_of, with_data
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_choice import cuda_memory
 from unpool.runtime.runners.ort_config import VARIABLE, configured, is_asked_for
 from unpool.runtime.runners.ort_copies import copied, entry

@@ -3,9 +3,9 @@
 from typing import Any
 
 import onnx
-import onnxruntime
 
 from unpool.errors import UnsupportedError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import ATTRIBUTES, entry
 from unpool.runtime.session.told import Told
 

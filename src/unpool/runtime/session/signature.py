@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
 from unpool.arrays import to_numpy
@@ -16,6 +15,7 @@ from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.text import strings
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_made import ort_value_as
 from unpool.runtime.runners.ort_values import from_ort_value
 

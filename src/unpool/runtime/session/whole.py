@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.operators.contract import OPERATORS
@@ -21,6 +20,7 @@ from unpool.runtime.graph.constants import lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.record import graph_of
 from unpool.runtime.plan.plan import Plan, make_plan
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.runners.stopping import require_run_options
