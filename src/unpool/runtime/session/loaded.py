@@ -81,9 +81,9 @@ class LoadedModel:
         self.metadata = metadata_of(model)
         graph, types = prepare(model, settings)
         self.cuda = settings.cuda
-        self.signature = Signature.of_graph(graph, types)
-        self.signature.cuda = settings.cuda
         loaded_plan = assemble(graph, types, settings)
+        self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
+        self.signature.cuda = settings.cuda
         self._constant_outputs = _constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
         self._loaded_plan = loaded_plan
