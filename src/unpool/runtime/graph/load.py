@@ -12,6 +12,7 @@ from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
 from unpool.runtime.graph.foreign import Foreign, recognised
+from unpool.runtime.graph.node_order import in_order
 from unpool.runtime.graph.weight_files import folder_of, size_of, with_data
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
@@ -24,7 +25,7 @@ Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 def load(
     source: ModelSource, change: Change | None = None, folder: str = "", *, leaves_weights: bool = False
 ) -> onnx.ModelProto:
-    """The model, with all tensors inside it; the caller's ModelProto is never changed.
+    """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
     Args:
         source: path of a model, with external data beside it; or its bytes; or a ModelProto.
@@ -35,7 +36,7 @@ def load(
     Raises:
         MissingFileError: the file, or a file of its external data, does not exist.
         FileError: a file cannot be read.
-        ModelError: these bytes are no ONNX model.
+        ModelError: these bytes are no ONNX model, or a node needs its own output.
         UnpoolError: `source` is none of the three.
     """
     if isinstance(source, onnx.ModelProto):
@@ -49,6 +50,7 @@ def load(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
     _require_graph(model, place(source))
+    model = in_order(model)
     model = model if change is None else change(model)
     if folder and any(True for _ in external_tensors(model)):
         model = _own(model, source)
@@ -97,6 +99,7 @@ def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> on
         ) from error
     model = _parse(content, path, str(path))
     _require_graph(model, str(path))
+    model = in_order(model)
     model = model if change is None else change(model)
     read_all(model, path, leaves_weights=leaves_weights)
     return model
