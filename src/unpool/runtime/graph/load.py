@@ -1,7 +1,7 @@
 """A model from a path, from bytes or from a ModelProto, with its external data in memory."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +23,12 @@ Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 
 def load(
-    source: ModelSource, change: Change | None = None, folder: str = "", *, leaves_weights: bool = False
+    source: ModelSource,
+    change: Change | None = None,
+    folder: str = "",
+    folders: Sequence[str] = (),
+    *,
+    leaves_weights: bool = False,
 ) -> onnx.ModelProto:
     """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
@@ -31,6 +36,7 @@ def load(
         source: path of a model, with external data beside it; or its bytes; or a ModelProto.
         change: takes the model before external data are read, and gives the one to go on with.
         folder: where the data of bytes and of a ModelProto are; "" if they have none.
+        folders: in which data files may be too, if links lead there.
         leaves_weights: whether large weights stay in their files, for `weight_files` to map.
 
     Raises:
@@ -44,7 +50,7 @@ def load(
     elif isinstance(source, (bytes, bytearray, memoryview)):
         model = _parse(bytes(source), None, place(source))
     elif isinstance(source, (str, os.PathLike)):
-        return _from_file(Path(source), change, leaves_weights=leaves_weights)
+        return _from_file(Path(source), change, folders, leaves_weights=leaves_weights)
     else:
         raise also(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
@@ -54,7 +60,7 @@ def load(
     model = model if change is None else change(model)
     if folder and any(True for _ in external_tensors(model)):
         model = _own(model, source)
-        read_all(model, Path(folder, "model"), leaves_weights=leaves_weights)
+        read_all(model, Path(folder, "model"), folders, leaves_weights=leaves_weights)
     _refuse_external(model, place(source))
     return model
 
@@ -84,7 +90,7 @@ def _own(model: onnx.ModelProto, source: ModelSource) -> onnx.ModelProto:
     return copy
 
 
-def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> onnx.ModelProto:
+def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, leaves_weights: bool) -> onnx.ModelProto:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -101,7 +107,7 @@ def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> on
     _require_graph(model, str(path))
     model = in_order(model)
     model = model if change is None else change(model)
-    read_all(model, path, leaves_weights=leaves_weights)
+    read_all(model, path, folders, leaves_weights=leaves_weights)
     return model
 
 
