@@ -104,6 +104,5 @@ def find(name: str) -> Any:
         module, own_name = known
         return getattr(import_module(module), own_name)
     if name in OF_ONNXRUNTIME:
-        import_module("unpool.runtime")
-        return getattr(import_module("onnxruntime"), name)
+        return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
     raise AttributeError(f"module 'unpool' has no attribute {name!r}")

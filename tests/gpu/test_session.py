@@ -19,6 +19,7 @@ from tests.support.host_gpu import CPU, CUDA, CpuSession, HostMemory
 from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.kernels.gpu.launch import INTERPRETED
+from unpool.runtime import requirements
 from unpool.runtime.runners import cuda_choice, cuda_memory
 from unpool.runtime.runners.cuda_memory import ort_value_of, tensor_of
 
@@ -32,8 +33,8 @@ def asked(monkeypatch):
         if CUDA not in onnxruntime.get_available_providers():
             pytest.skip("beside a GPU, sessions need onnxruntime-gpu; without one, its memory has a stand-in")
         return [CUDA]
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
-    monkeypatch.setattr(onnxruntime, "InferenceSession", CpuSession)
+    monkeypatch.setattr(requirements.onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    monkeypatch.setattr(requirements.onnxruntime, "InferenceSession", CpuSession)
     monkeypatch.setattr(cuda_memory, "CudaMemory", HostMemory)
     return [CUDA]
 

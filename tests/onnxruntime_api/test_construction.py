@@ -1,13 +1,16 @@
 """InferenceSession is made from a path or bytes, with or without options, and says what it cannot load."""
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from numpy.testing import assert_array_equal
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
 
-from tests.onnxruntime_api.nets import plain, with_words
+from tests.onnxruntime_api.nets import plain, pools, with_words
 from tests.support import models
 
 OPTIONS = [
@@ -285,3 +288,24 @@ def test_many_sessions_live_side_by_side(ort, net):
     made = [session.run(None, {"x": net.x * (at + 1)})[0] for at, session in enumerate(sessions)]
 
     assert all(np.array_equal(z, net.z * (at + 1)) for at, z in enumerate(made))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nodes_in_another_order_are_sorted(ort, net, seed):
+    """Nodes may stand in any order, as long as none needs its own output."""
+    model = onnx.load_from_string(net.content)
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
+    random.Random(seed).shuffle(nodes)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[::-1] if seed == 0 else nodes)
+
+    assert_array_equal(ort.InferenceSession(model.SerializeToString()).run(None, net.feed)[0], net.z)
+
+
+@pytest.mark.parametrize("reads", ["u", "r"])
+def test_nodes_that_need_each_other_are_refused(ort, reads):
+    """A cycle of one node or of several is a Fail that says so."""
+    model = onnx.load_from_string(pools().content)
+    model.graph.node[0].input[0] = reads
+    with pytest.raises(Fail, match="acyclic"):
+        ort.InferenceSession(model.SerializeToString())

@@ -1,9 +1,12 @@
 """What a session says of its inputs, its outputs and its model."""
 
 import numpy as np
+import onnx
 import pytest
+from numpy.testing import assert_array_equal
+from onnx import helper
 
-from tests.onnxruntime_api.nets import plain, with_words
+from tests.onnxruntime_api.nets import plain, pools, with_words
 from tests.support import models
 
 
@@ -120,3 +123,50 @@ def test_a_size_that_is_unknown(ort):
     made.graph.input[0].type.tensor_type.shape.dim[0].Clear()
 
     assert ort.InferenceSession(made.SerializeToString()).get_inputs()[0].shape == [None, 2]
+
+
+def test_outputs_without_a_type(ort, net):
+    """Values in between become outputs by their names alone: types, shapes and values are inferred."""
+    model = onnx.load_from_string(net.content)
+    names = [name for node in model.graph.node for name in node.output if name != "z"]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = ort.InferenceSession(model.SerializeToString())
+    values = dict(zip(["z", *names], session.run(None, net.feed), strict=True))
+
+    assert [(one.name, tuple(one.shape)) for one in session.get_outputs()] == [
+        (name, value.shape) for name, value in values.items()
+    ]
+    assert {one.type for one in session.get_outputs()} <= {"tensor(float)", "tensor(int64)"}
+    assert_array_equal(values["z"], net.z)
+    assert_array_equal(values["r"], net.x)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (helper.make_node("Gelu", ["u"], ["g"], domain="com.microsoft"), "tensor(float)"),
+        (helper.make_node("SequenceConstruct", ["u", "z"], ["g"]), "seq(tensor(float))"),
+        (helper.make_node("Cast", ["w"], ["g"], to=onnx.TensorProto.DOUBLE), "tensor(double)"),
+    ],
+)
+def test_outputs_whose_type_onnx_does_not_infer(ort, node, expected):
+    """Such an output has the type that onnxruntime finds."""
+    model = onnx.load_from_string(pools().content)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model.graph.node.append(node)
+    model.graph.output.append(onnx.ValueInfoProto(name="g"))
+
+    assert ort.InferenceSession(model.SerializeToString()).get_outputs()[1].type == expected
+
+
+def test_an_output_whose_type_is_stated_elsewhere(ort):
+    """Of an output without a type, the type that the model states of that value counts."""
+    model = onnx.load_from_string(pools().content)
+    model.graph.value_info.append(helper.make_tensor_value_info("u", onnx.TensorProto.FLOAT, [1, 1, "a", "b"]))
+    model.graph.output.append(onnx.ValueInfoProto(name="u"))
+
+    assert ends(ort.InferenceSession(model.SerializeToString()).get_outputs())[1] == (
+        "u",
+        [1, 1, 4, 4],
+        "tensor(float)",
+    )

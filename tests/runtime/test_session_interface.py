@@ -2,6 +2,8 @@
 
 import inspect
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import onnxruntime
@@ -178,3 +180,40 @@ def test_a_session_stays_as_it_was_when_providers_are_refused():
         session.set_providers(["MagicExecutionProvider"])
 
     assert_array_equal(session.run(None, pools().feed)[0], pools().z)
+
+
+@pytest.mark.parametrize("net", [pools, plain])
+def test_names_of_onnxruntime_may_be_replaced_by_ours(net, monkeypatch):
+    """With every name of ours in onnxruntime, sessions load, bind and list providers as before."""
+    made = net()
+    for name in OURS:
+        monkeypatch.setattr(onnxruntime, name, getattr(unpool, name))
+    session = onnxruntime.InferenceSession(made.content, providers=onnxruntime.get_available_providers())
+    binding = onnxruntime.IOBinding(session)
+    binding.bind_cpu_input("x", made.feed["x"])
+    binding.bind_output(session.get_outputs()[0].name)
+    session.run_with_iobinding(binding)
+
+    assert isinstance(session, unpool.InferenceSession)
+    assert_array_equal(binding.copy_outputs_to_cpu()[0], session.run(None, made.feed)[0])
+
+
+@pytest.mark.parametrize("first", ["", "import onnxruntime", "unpool.InferenceSession"])
+def test_the_module_may_be_replaced_by_unpool(first):
+    """`sys.modules["onnxruntime"] = unpool` keeps the engine under it, whatever was imported before."""
+    code = f"""if True:
+        import sys, unpool
+        {first}
+        sys.modules["onnxruntime"] = unpool
+        import onnxruntime
+        content = bytes.fromhex("{pools().content.hex()}")
+        session = onnxruntime.InferenceSession(content, onnxruntime.SessionOptions())
+        print(onnxruntime is unpool, session.get_providers(), onnxruntime.capi.__name__, unpool.__version__)
+        print(unpool.runtime.requirements.onnxruntime.__version__)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.split("\n")[:2] == [
+        f"True ['UnpoolExecutionProvider', 'CPUExecutionProvider'] onnxruntime.capi {unpool.__version__}",
+        onnxruntime.__version__,
+    ]

@@ -11,6 +11,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 
 import unpool
 from tests.support import models
+from unpool.runtime import requirements
 from unpool.runtime.runners import ort_copies
 from unpool.runtime.runners.ort_options import PieceOptions, piece_options
 
@@ -111,7 +112,7 @@ def test_pieces_have_the_entries_and_the_level():
 )
 def test_pieces_spin_for_a_moment(version, asked, expected, monkeypatch):
     """Where onnxruntime can be told for how long, and the caller says nothing else."""
-    monkeypatch.setattr(onnxruntime, "__version__", version)
+    monkeypatch.setattr(requirements.onnxruntime, "__version__", version)
     options = onnxruntime.SessionOptions()
     for key, value in asked.items():
         options.add_session_config_entry(key, value)
@@ -163,7 +164,7 @@ def test_operators_of_a_library_are_loaded_with_the_callers_object(monkeypatch):
             seen.append(options is own)
             super().__init__(model, options, *others, **named)
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Recording)
+    monkeypatch.setattr(requirements.onnxruntime, "InferenceSession", Recording)
     with pytest.raises(unpool.UnpoolError):
         unpool.InferenceSession(model, own)
     assert any(seen)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import unpool
 from tests.support import models
 from unpool.errors import ModelError
+from unpool.runtime.graph import node_order
 from unpool.runtime.graph.load import load
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.passes.inline import MOST_NODES
@@ -346,3 +347,52 @@ def test_a_large_tensor_with_two_values_is_refused(field):
 
     with pytest.raises(unpool.UnpoolError, match="expected a valid ONNX model, got"):
         unpool.InferenceSession(model.SerializeToString())
+
+
+REVERSED = models.model(
+    """g (float[1, 1, 4, 4] x, bool k) => (float[1, 1, n, m] z) {
+        z = Neg (y)
+        y = If (k) <then_branch = a () => (float[1, 1, h, w] p) {
+            p = MaxPool <kernel_shape = [2, 2]> (s)
+            s = local.Late (r)
+        }, else_branch = b () => (float[1, 1, h, w] q) { q = Identity (r) }>
+        r = Relu (x)
+    }""",
+    imports=', "local" : 1',
+    functions='<domain: "local", opset_import: ["" : 17]> Late (f) => (h) { h = Add (g, g) g = Abs (f) }',
+)
+"""Nodes of the graph, of a body and of a function in the wrong order; the body reads what the graph makes later."""
+
+
+def test_nodes_are_sorted_at_every_depth():
+    """Those of bodies and functions too; the caller's model stays as it was."""
+    before, x = REVERSED.SerializeToString(), np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    session = unpool.InferenceSession(REVERSED)
+
+    assert [record.operator for record in session.plan][:2] == ["Relu", "If"]
+    assert session.run(None, {"x": x, "k": np.array(True)})[0].tolist() == (-2 * x[:, :, 1:, 1:]).tolist()
+    assert REVERSED.SerializeToString() == before
+
+
+def test_sorted_nodes_keep_their_places():
+    """Only nodes that come too early move, and a model in order is not copied."""
+    nodes = [helper.make_node("Relu", [read], [made]) for read, made in ("xa", "cb", "xc", "xd", "de")]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], []))
+    ordered = node_order.in_order(model)
+
+    assert [node.output[0] for node in ordered.graph.node] == ["a", "c", "b", "d", "e"]
+    assert node_order.in_order(ordered) is ordered
+
+
+def test_a_cycle_in_a_body_is_refused_by_its_nodes():
+    """Before onnx sees it, in one sentence that names the nodes."""
+    model = models.model(
+        """g (float[4] x, bool k) => (float[4] z) {
+            z = If (k) <then_branch = a () => (float[4] p) { s = Add (x, p) p = Relu (s) },
+                        else_branch = b () => (float[4] q) { q = Identity (x) }>
+        }"""
+    )
+    with pytest.raises(
+        unpool.ModelError, match=r"acyclic graph, got nodes that need each other: 'Add->s', 'Relu->p', "
+    ):
+        unpool.InferenceSession(model)

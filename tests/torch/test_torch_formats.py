@@ -1,5 +1,6 @@
 """Memory formats: results are channels-last where torch's own are, slices and axes of one element included."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
@@ -7,6 +8,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 import unpool.torch as ours
 
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
+ORDERS = [(1, 2, 3, 0), (0, 1, 2, 3), (1, 0, 2, 3), (3, 2, 1, 0), (0, 3, 1, 2)]
+"""Of the axes of a volume in memory: channels-last, row-major, and others."""
 SHAPES = [(2, 3, 5, 4, 3), (1, 3, 5, 4, 3), (2, 1, 5, 4, 3), (1, 1, 5, 4, 3), (2, 3, 1, 1, 1), (2, 3, 1, 4, 1)]
 
 
@@ -52,6 +55,19 @@ def test_formats_are_those_of_torch(rank):
                 for mine, theirs in zip(found, expected, strict=True):
                     torch.testing.assert_close(mine, theirs)
                     assert mine.stride() == theirs.stride(), (name, x.shape, x.stride())
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 4, 3), (6, 5, 1, 3), (1, 5, 4, 3)])
+def test_formats_of_unbatched_volumes_are_those_of_torch(shape):
+    """Without a batch a dense channels-last volume stays so in a pool, a slice does not; and gradients flow."""
+    volumes = [torch.randn([shape[axis] for axis in order]).permute(np.argsort(order).tolist()) for order in ORDERS]
+    for x in (*volumes, volumes[0][::2], volumes[0][:, 1:]):
+        found, expected = (module.max_pool3d(x, 1, return_indices=True) for module in (ours, F))
+        torch.testing.assert_close(found, expected)
+        assert [each.stride() for each in found] == [each.stride() for each in expected], x.stride()
+    x = volumes[0].detach().requires_grad_()
+
+    assert torch.equal(torch.autograd.grad(ours.max_pool3d(x, 1).sum(), x)[0], torch.ones(shape))
 
 
 @pytest.mark.parametrize("name", ["max_unpool3d", "conv_transpose3d"])

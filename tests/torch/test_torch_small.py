@@ -1,5 +1,7 @@
 """Small calls are torch's own: of which both give the same, and with our errors."""
 
+import io
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
@@ -63,3 +65,42 @@ def test_unpooling_works_where_all_is_to_be_deterministic():
     finally:
         torch.use_deterministic_algorithms(False)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+FAMILIES = [f"{family}{rank}d" for family in ("max_pool", "max_unpool", "conv_transpose") for rank in (1, 2, 3)]
+
+
+@pytest.fixture
+def _ours_in_torch(monkeypatch):
+    """Every function of ours has the place of torch's."""
+    for name in FAMILIES:
+        monkeypatch.setattr(F, name, getattr(ours, name))
+
+
+@pytest.mark.usefixtures("_ours_in_torch")
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_functions_of_torch_may_be_replaced_by_ours(rank):
+    """With ours in torch.nn.functional, small calls compute as before: by function, and by module."""
+    x = torch.randn(2, 2, *[4] * rank)
+    aten = torch.ops.aten
+    pool = getattr(aten, f"max_pool{max(rank, 2)}d_with_indices")
+    expected = pool(x, [2] * rank, [2] * rank) if rank > 1 else pool(x.unsqueeze(2), [1, 2], [1, 2])
+    y, indices = getattr(F, f"max_pool{rank}d")(x, 2, return_indices=True)
+    torch.testing.assert_close((y, indices), tuple(each.view_as(y) for each in expected), rtol=0, atol=0)
+    back = getattr(F, f"max_unpool{rank}d")(y, indices, 2)
+    assert torch.equal(back, getattr(torch.nn, f"MaxUnpool{rank}d")(2)(y, indices))
+    assert torch.equal(y, getattr(torch.nn, f"MaxPool{rank}d")(2)(x))
+
+    grown = getattr(torch.nn, f"ConvTranspose{rank}d")(2, 2, 2, 2)
+    expected = aten.convolution(x, grown.weight, grown.bias, [2] * rank, [0] * rank, [1] * rank, True, [0] * rank, 1)
+    torch.testing.assert_close(grown(x), expected)
+
+
+@pytest.mark.usefixtures("_ours_in_torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_export_with_functions_of_torch_replaced():
+    """The exporter without dynamo sees torch's operators then, too."""
+    content = io.BytesIO()
+    torch.onnx.export(torch.nn.MaxPool2d(2), (torch.randn(1, 1, 4, 4),), content, dynamo=False)
+
+    assert b"MaxPool" in content.getvalue()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -14,6 +13,7 @@ from unpool.cli.exits import MissingExtraError
 from unpool.cli.option_values import Provider
 from unpool.errors import ShapeError, UnsupportedError
 from unpool.runtime.graph.type_names import parse
+from unpool.runtime.requirements import onnxruntime
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession

@@ -1,8 +1,51 @@
-"""The packages that running whole models needs, and what to do when they are not there."""
+"""The packages that running whole models needs, and onnxruntime as it was before a script replaced names in it.
+
+`onnxruntime` here is a copy of the module: `onnxruntime.InferenceSession = unpool.InferenceSession` changes the module,
+and sessions of unpool still find the class that runs their pieces. `sys.modules["onnxruntime"] = unpool` works too.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from unpool.names import OURS
+
+HOMES = ("onnxruntime.capi.onnxruntime_inference_collection", "onnxruntime.capi._pybind_state")
+"""The modules that define what the package onnxruntime exports."""
+
+
+def _package() -> Any:
+    """The package onnxruntime, where a script put unpool under its name too."""
+    replacement = sys.modules.get("onnxruntime")
+    if getattr(replacement, "__name__", "") != "unpool":
+        return import_module("onnxruntime")
+    del sys.modules["onnxruntime"]
+    try:
+        return import_module("onnxruntime")
+    finally:
+        sys.modules["onnxruntime"] = replacement  # type: ignore[assignment]  # it is unpool
+
+
+def _originals(package: Any) -> ModuleType:
+    """A copy of the package that has onnxruntime's own objects under the names that unpool exports too."""
+    copy = ModuleType("onnxruntime", package.__doc__)
+    vars(copy).update(vars(package), capi=import_module("onnxruntime.capi"))
+    homes = [import_module(name) for name in HOMES]
+    for name in OURS:
+        found = next((getattr(home, name) for home in homes if hasattr(home, name)), None)
+        if found is not None:
+            setattr(copy, name, found)
+    return copy
+
 
 try:
     import onnx  # noqa: F401
-    import onnxruntime  # noqa: F401
+
+    if TYPE_CHECKING:
+        import onnxruntime as onnxruntime
+    else:
+        onnxruntime = _originals(_package())
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"unpool.runtime: needs the packages onnx and onnxruntime, {error.name} is not installed. "

@@ -106,8 +106,15 @@ def _moves(axes: Sequence[Axis]) -> dict[str, list[int]]:
 
 
 def _function(name: str, axes: Sequence[Axis]) -> Any:
-    """The function of torch for so many axes."""
-    return getattr(import_module("torch.nn.functional"), f"{name}{len(axes)}d")
+    """The function of torch for so many axes.
+
+    Raises:
+        UnsupportedError: a script put unpool's own in its place.
+    """
+    function = getattr(import_module("torch.nn.functional"), f"{name}{len(axes)}d")
+    if function.__module__.startswith("unpool."):
+        raise UnsupportedError(f"torch.nn.functional.{function.__name__} is unpool's own function in this process")
+    return function
 
 
 def _tensor(array: AnyArray) -> Any:

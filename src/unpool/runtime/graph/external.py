@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -13,34 +14,44 @@ from unpool.errors import FileError, MissingFileError
 from unpool.runtime.graph import weight_files
 from unpool.runtime.graph.boundary import LONGEST, brief
 from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.real_file import OutsideError, RealFile, real_file
+
+FOLDERS = "unpool.external_data_folders"
+"""The session config entry that names further folders in which data files may be, separated as in PATH."""
 
 _ADVICE = "Keep the data file beside the model."
 
 
-def read_all(model: onnx.ModelProto, path: Path, *, leaves_weights: bool = False) -> None:
+def read_all(model: onnx.ModelProto, path: Path, folders: Iterable[str] = (), *, leaves_weights: bool = False) -> None:
     """Put the data of every external tensor into the model, which is changed.
 
     Args:
         model: its initializers, and the tensors in nodes.
         path: of the model; the files are beside it.
-        leaves_weights: whether large initializers that nobody can feed stay in their files.
+        folders: in which files may be too, if links lead there.
+        leaves_weights: whether large initializers that nobody can feed stay in their files, where these are in one
+            folder.
 
     Raises:
         MissingFileError: a file of data does not exist.
-        FileError: a place outside of the model's folder, or one that is not in its file; or the file cannot be read.
+        FileError: a place outside of the folders, or one that is not in its file; or the file cannot be read.
         ShapeError: all tensors together have more bytes than this machine has memory.
     """
     found = list(external_tensors(model))
-    lengths = [_length(tensor, path) for tensor in found]
-    memory.check((sum(lengths),), np.dtype(np.uint8), f"{path}: external data")
+    places = _Places(path, tuple(folders))
+    parts = [places.part(tensor) for tensor in found]
+    memory.check((sum(part.length for part in parts),), np.dtype(np.uint8), f"{path}: external data")
     fed = {value.name for value in model.graph.input}
     initializers = list(model.graph.initializer)  # held, so that no other object gets their ids
     weights = {id(one) for one in initializers if one.name not in fed} if leaves_weights else set()
-    for tensor, length in zip(found, lengths, strict=True):
-        if id(tensor) in weights and weight_files.can_stay(tensor, length):
-            weight_files.stay(tensor, path.parent)
+    folder: str | None = None
+    for tensor, part in zip(found, parts, strict=True):
+        stays = id(tensor) in weights and weight_files.can_stay(tensor, part.length)
+        if stays and folder in (None, part.file.folder):
+            folder = part.file.folder
+            weight_files.stay(tensor, part.file)
         else:
-            _read(tensor, path)
+            _read(tensor, part, path)
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -79,31 +90,59 @@ def _parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.TensorProt
         yield from (one.values, one.indices)
 
 
-def _length(tensor: onnx.TensorProto, path: Path) -> int:
-    """How many bytes a tensor has in its file, once it is certain that they are there."""
-    try:
-        place = external_data_helper.ExternalDataInfo(tensor)
-        file = path.parent / place.location
-        if not file.exists():
-            raise MissingFileError(f"{_expected(tensor, path)}, got no such file. {_ADVICE}")
-        if not file.is_file():
-            raise FileError(f"{_expected(tensor, path)}, got no file. {_ADVICE}")
-        size, offset = os.path.getsize(file), place.offset or 0
+class _Part(NamedTuple):
+    """Where the data of a tensor are: so many bytes of a file, from an offset on."""
+
+    file: RealFile
+    offset: int
+    length: int
+
+
+class _Places:
+    """Finds the data of tensors; each file is looked at once."""
+
+    def __init__(self, path: Path, folders: tuple[str, ...]) -> None:
+        self._path, self._folders = path, folders
+        self._files: dict[str, tuple[RealFile, int]] = {}
+
+    def part(self, tensor: onnx.TensorProto) -> _Part:
+        """Where the data of a tensor are, once it is certain that they are there."""
+        try:
+            place = external_data_helper.ExternalDataInfo(tensor)
+            if place.location not in self._files:
+                self._files[place.location] = self._file(place.location)
+            file, size = self._files[place.location]
+        except OutsideError as error:
+            advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS}."
+            raise FileError(
+                f"{_expected(tensor, self._path)}. External data path validation failed: {brief(error)}. "
+                f"{advice if error.is_link else _ADVICE}"
+            ) from error
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{_expected(tensor, self._path)}, got no such file. {_ADVICE}") from error
+        except (OSError, ValueError) as error:
+            raise FileError(f"{_expected(tensor, self._path)}, got: {brief(error)}. {_ADVICE}") from error
+        offset = place.offset or 0
         length = size - offset if place.length is None else place.length
-    except FileError:
-        raise
-    except (OSError, ValueError) as error:
-        raise FileError(f"{_expected(tensor, path)}, got: {brief(error)}. {_ADVICE}") from error
-    if min(offset, length) < 0 or offset + length > size:
-        raise FileError(
-            f"{_expected(tensor, path)}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}"
-        )
-    return int(length)
+        if min(offset, length) < 0 or offset + length > size:
+            raise FileError(
+                f"{_expected(tensor, self._path)}, got bytes {offset} to {offset + length} of a file of {size} bytes. "
+                f"{_ADVICE}"
+            )
+        return _Part(file, offset, length)
+
+    def _file(self, location: str) -> tuple[RealFile, int]:
+        """A data file, and its bytes."""
+        file = real_file(self._path, location, self._folders)
+        with file.open() as stream:
+            return file, os.fstat(stream.fileno()).st_size
 
 
-def _read(tensor: onnx.TensorProto, path: Path) -> None:
+def _read(tensor: onnx.TensorProto, part: _Part, path: Path) -> None:
     try:
-        external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+        with part.file.open() as stream:
+            stream.seek(part.offset)
+            tensor.raw_data = stream.read(part.length)
     except Exception as error:
         raise FileError(f"{_expected(tensor, path)}, got: {brief(error)}. {_ADVICE}") from error
     tensor.data_location = onnx.TensorProto.DEFAULT

@@ -23,7 +23,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.node_contract import Meaning, spec_of
 from unpool.runtime.graph.nodes import attributes, bodies, domain, is_ours, label, reads, with_inner, writes
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph, has_type
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.symbolic import Dims, output_dims
 from unpool.runtime.graph.without_weights import LARGE, as_input, is_large
@@ -104,7 +104,7 @@ class _Walk:
         self._specs = [spec_of(node, graph.opsets, meaning) for node in self._nodes]
         self._first = list(accumulate((_count_ours(node) for node in graph.nodes), initial=0))
         self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
-        stated = {**graph.declared, **{value.name: value.type for value in graph.outputs}}
+        stated = {**graph.declared, **{value.name: value.type for value in graph.outputs if has_type(value)}}
         self._stated = {name: shapes.without_shape(one) for name, one in stated.items()}
         self._types: Types = self._stated | stated_types(graph)
         self._vectors: MutableMapping[str, Dims | None] = dict(_vectors_of(graph.constants.items()))
@@ -278,7 +278,7 @@ def stated_types(graph: Graph) -> Types:
     known = {name: as_input(tensor).type for name, tensor in graph.constants.items()}
     for name, sparse in graph.sparse_constants.items():
         known[name] = shapes.tensor_type(sparse.values.data_type, list(sparse.dims))
-    return known | {one.name: one.type for one in graph.inputs if one.type.WhichOneof("value")}
+    return known | {one.name: one.type for one in graph.inputs if has_type(one)}
 
 
 def _count_ours(node: onnx.NodeProto) -> int:

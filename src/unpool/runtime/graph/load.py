@@ -1,7 +1,7 @@
 """A model from a path, from bytes or from a ModelProto, with its external data in memory."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
 from unpool.runtime.graph.foreign import Foreign, recognised
+from unpool.runtime.graph.node_order import in_order
 from unpool.runtime.graph.weight_files import folder_of, size_of, with_data
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
@@ -22,20 +23,26 @@ Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 
 def load(
-    source: ModelSource, change: Change | None = None, folder: str = "", *, leaves_weights: bool = False
+    source: ModelSource,
+    change: Change | None = None,
+    folder: str = "",
+    folders: Sequence[str] = (),
+    *,
+    leaves_weights: bool = False,
 ) -> onnx.ModelProto:
-    """The model, with all tensors inside it; the caller's ModelProto is never changed.
+    """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
     Args:
         source: path of a model, with external data beside it; or its bytes; or a ModelProto.
         change: takes the model before external data are read, and gives the one to go on with.
         folder: where the data of bytes and of a ModelProto are; "" if they have none.
+        folders: in which data files may be too, if links lead there.
         leaves_weights: whether large weights stay in their files, for `weight_files` to map.
 
     Raises:
         MissingFileError: the file, or a file of its external data, does not exist.
         FileError: a file cannot be read.
-        ModelError: these bytes are no ONNX model.
+        ModelError: these bytes are no ONNX model, or a node needs its own output.
         UnpoolError: `source` is none of the three.
     """
     if isinstance(source, onnx.ModelProto):
@@ -43,16 +50,17 @@ def load(
     elif isinstance(source, (bytes, bytearray, memoryview)):
         model = _parse(bytes(source), None, place(source))
     elif isinstance(source, (str, os.PathLike)):
-        return _from_file(Path(source), change, leaves_weights=leaves_weights)
+        return _from_file(Path(source), change, folders, leaves_weights=leaves_weights)
     else:
         raise also(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
     _require_graph(model, place(source))
+    model = in_order(model)
     model = model if change is None else change(model)
     if folder and any(True for _ in external_tensors(model)):
         model = _own(model, source)
-        read_all(model, Path(folder, "model"), leaves_weights=leaves_weights)
+        read_all(model, Path(folder, "model"), folders, leaves_weights=leaves_weights)
     _refuse_external(model, place(source))
     return model
 
@@ -82,7 +90,7 @@ def _own(model: onnx.ModelProto, source: ModelSource) -> onnx.ModelProto:
     return copy
 
 
-def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> onnx.ModelProto:
+def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, leaves_weights: bool) -> onnx.ModelProto:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -97,8 +105,9 @@ def _from_file(path: Path, change: Change | None, *, leaves_weights: bool) -> on
         ) from error
     model = _parse(content, path, str(path))
     _require_graph(model, str(path))
+    model = in_order(model)
     model = model if change is None else change(model)
-    read_all(model, path, leaves_weights=leaves_weights)
+    read_all(model, path, folders, leaves_weights=leaves_weights)
     return model
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.operators.activation import Activation
@@ -26,7 +26,7 @@ class Graph:
         sparse_constants: the same, stored sparsely.
         defaults: initializers that are also inputs: the caller may feed them.
         inputs: graph inputs, `defaults` included.
-        outputs: graph outputs.
+        outputs: graph outputs; one whose type the model does not state has none.
         declared: types that the model states for values in between.
         opsets: version by domain, "" for ONNX.
         ir_version: of the model.
@@ -72,17 +72,30 @@ def graph_of(model: onnx.ModelProto) -> Graph:
     can_override = model.ir_version >= FIRST_IR_WITH_DEFAULTS
     defaults = {name: tensor for name, tensor in tensors.items() if can_override and name in inputs}
     constants = {name: tensor for name, tensor in tensors.items() if name not in defaults}
+    declared = {value.name: value.type for value in graph.value_info}
     return Graph(
         nodes=tuple(graph.node),
         constants=constants,
         sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
         defaults=defaults,
         inputs=tuple(value for value in graph.input if value.name not in constants),
-        outputs=tuple(graph.output),
-        declared={value.name: value.type for value in graph.value_info},
+        outputs=tuple(_with_type(value, declared) for value in graph.output),
+        declared=declared,
         opsets={one.domain: one.version for one in model.opset_import},
         ir_version=model.ir_version,
     )
+
+
+def has_type(value: onnx.ValueInfoProto) -> bool:
+    """Whether the model states a type, which it need not do of outputs and of values in between."""
+    return value.type.WhichOneof("value") is not None
+
+
+def _with_type(value: onnx.ValueInfoProto, declared: Mapping[str, onnx.TypeProto]) -> onnx.ValueInfoProto:
+    """An output with the type that the model states of it, there or among the values in between."""
+    if has_type(value) or value.name not in declared:
+        return value
+    return helper.make_value_info(value.name, declared[value.name])
 
 
 def without_data(graph: Graph) -> Graph:

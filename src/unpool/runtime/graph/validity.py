@@ -9,7 +9,7 @@ from onnx import helper
 from unpool.errors import ModelError
 from unpool.runtime.graph.boundary import LONGEST
 from unpool.runtime.graph.nodes import bodies, with_inner
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS
+from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.serialized import LARGEST_MESSAGE, is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.graph.without_weights import is_large, without_weights
@@ -34,6 +34,9 @@ def check_model(model: onnx.ModelProto) -> None:
     skeleton = without_weights(model)
     if skeleton.ir_version == FIRST_IR_WITH_DEFAULTS - 1:
         skeleton.ir_version = FIRST_IR_WITH_DEFAULTS
+    for value in skeleton.graph.output:
+        if not has_type(value):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT  # the checker wants one, onnxruntime infers it
     for value in (*skeleton.graph.input, *skeleton.graph.output):
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             value.type.tensor_type.shape.SetInParent()  # the checker wants one, no runtime does

@@ -1,13 +1,13 @@
 """Large weights that stay in the files beside a model: they are mapped where somebody reads them, and never copied.
 
-Such a tensor has an entry of ours among its external data: the folder of its file. `as_stored` takes it out again.
+Such a tensor has an entry of ours among its external data: the folder of its file, with all links resolved. `as_stored`
+takes it out again. Its key differs from process to process, so that no file of a stranger can have it.
 """
 
 import math
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,9 +17,10 @@ from onnx.external_data_helper import ExternalDataInfo
 from unpool.dtypes import AnyArray
 from unpool.errors import FileError
 from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.real_file import RealFile
 from unpool.runtime.graph.without_weights import is_large
 
-FOLDER = "unpool.folder"
+FOLDER = f"unpool.folder.{os.urandom(16).hex()}"
 PIECE = 2**24  # bytes that are copied at a time
 _PACKED = {
     number
@@ -36,10 +37,12 @@ def can_stay(tensor: onnx.TensorProto, length: int) -> bool:
     return length == kind.itemsize * int(np.prod(tensor.dims, dtype=object))
 
 
-def stay(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Note the folder of a tensor whose data stay in their file; the tensor is changed."""
-    entry = tensor.external_data.add()
-    entry.key, entry.value = FOLDER, str(folder.absolute())
+def stay(tensor: onnx.TensorProto, file: RealFile) -> None:
+    """Note the file of a tensor whose data stay there; the tensor is changed."""
+    for entry in tensor.external_data:
+        if entry.key == "location":
+            entry.value = file.name
+    tensor.external_data.add(key=FOLDER, value=file.folder)
 
 
 def folder_of(tensor: onnx.TensorProto) -> str | None:
@@ -58,24 +61,25 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
     folder = folder_of(tensor)
     if folder is None:
         return numpy_helper.to_array(tensor)
-    path, offset = _place(tensor)
+    file, offset = _place(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     try:
-        mapped: AnyArray = np.memmap(path, kind, "r", offset, tuple(tensor.dims))
+        with file.open() as stream:
+            mapped: AnyArray = np.memmap(stream, kind, "r", offset, tuple(tensor.dims))
     except (OSError, ValueError) as error:
-        raise _gone(tensor, path, error) from error
+        raise _gone(tensor, file, error) from error
     return mapped
 
 
-def _place(tensor: onnx.TensorProto) -> tuple[str, int]:
-    """The path of the file of a tensor, and how many bytes come before its data."""
+def _place(tensor: onnx.TensorProto) -> tuple[RealFile, int]:
+    """The file of a tensor, and how many bytes come before its data."""
     place = ExternalDataInfo(as_stored(tensor))
-    return os.path.join(folder_of(tensor) or "", place.location), place.offset or 0
+    return RealFile(folder_of(tensor) or "", place.location), place.offset or 0
 
 
-def _gone(tensor: onnx.TensorProto, path: str, error: Exception) -> FileError:
+def _gone(tensor: onnx.TensorProto, file: RealFile, error: Exception) -> FileError:
     return FileError(
-        f"{path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
+        f"{file.path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
     )
 
 
@@ -91,10 +95,10 @@ def pieces(tensor: onnx.TensorProto) -> Iterator[bytes]:
     Raises:
         FileError: the file is gone, or shorter than it was.
     """
-    path, offset = _place(tensor)
+    file, offset = _place(tensor)
     left = size_of(tensor)
     try:
-        with open(path, "rb") as source:
+        with file.open() as source:
             source.seek(offset)
             while left:
                 piece = source.read(min(PIECE, left))
@@ -103,7 +107,7 @@ def pieces(tensor: onnx.TensorProto) -> Iterator[bytes]:
                 left -= len(piece)
                 yield piece
     except (OSError, ValueError) as error:
-        raise _gone(tensor, path, error) from error
+        raise _gone(tensor, file, error) from error
 
 
 def as_stored(tensor: onnx.TensorProto) -> onnx.TensorProto:

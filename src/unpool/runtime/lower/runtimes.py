@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import onnx
-import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners import openvino_device
 from unpool.runtime.runners.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 

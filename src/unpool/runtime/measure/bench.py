@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
@@ -26,6 +25,7 @@ from unpool.runtime.graph.nodes import label
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.measure.timing import Effort, Timing, measure
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_options import OURS
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.session.profile import KERNEL_TIME, PIECE_TIME, REFERENCE

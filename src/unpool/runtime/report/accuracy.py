@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.execute import available_cores
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.measure.bench import distance, ort_session
 from unpool.runtime.report.alone import alone
 from unpool.runtime.report.double import evaluate
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.assemble import AS_RAISED
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.session.loaded import Watched

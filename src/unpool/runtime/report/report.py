@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.execute import available_cores
 from unpool.files import write
@@ -25,6 +24,7 @@ from unpool.runtime.report.contents import Contents
 from unpool.runtime.report.page import page
 from unpool.runtime.report.summary import opsets, summary
 from unpool.runtime.report.watching import Feed, Seen
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 

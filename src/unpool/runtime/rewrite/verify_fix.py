@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 from unpool import functional
@@ -19,6 +18,7 @@ from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, domain, label
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.rewrite.verify import compare, runs
 from unpool.runtime.runners.ort_options import PieceOptions
 from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError
 from unpool.runtime.graph.nodes import attributes, label
 from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES
 from unpool.runtime.plan.plan import Step
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.loaded_body import LoadedBody
 from unpool.runtime.runners.loaded_plan import LoadedStep
 

@@ -17,13 +17,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 from onnxruntime.capi import _pybind_state
 
 from unpool.arrays import is_on_gpu, like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_values import KINDS, element_of, knows_booleans
 
 NAME = "cuda"

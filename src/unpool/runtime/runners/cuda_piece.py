@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.dtypes import AnyArray
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_memory import CudaMemory, tensor_of, travels
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_piece import OrtPiece

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
@@ -12,6 +11,7 @@ from unpool.execute import gpu
 from unpool.operators.resolve import Spec
 from unpool.runtime.errors import as_onnxruntime
 from unpool.runtime.graph.node_contract import named
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_memory import CudaMemory
 from unpool.runtime.runners.stopping import stop_if_told
 from unpool.runtime.runners.unpool_step import ERROR_CLASSES

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 from unpool.dtypes import AnyArray
@@ -16,6 +15,7 @@ from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.plan.bodies import Body, single_shape
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.loaded_plan import LoadedPlan
 from unpool.runtime.runners.schedule import Schedules
 from unpool.runtime.runners.stopping import stop_if_told

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import onnxruntime
-
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan
+from unpool.runtime.requirements import onnxruntime
 
 
 class LoadedStep(Protocol):

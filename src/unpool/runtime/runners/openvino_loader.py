@@ -4,8 +4,6 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
-import onnxruntime
-
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
@@ -13,6 +11,7 @@ from unpool.runtime.graph.weight_files import with_data
 from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
 from unpool.runtime.plan.pieces import at_oldest_opset, cut
 from unpool.runtime.plan.plan import Step
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.openvino_device import properties
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
 from unpool.runtime.runners.ort_options import PieceOptions, Providers

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 from unpool.dtypes import AnyArray
@@ -19,6 +18,7 @@ from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes
 from unpool.runtime.plan.openvino_fit import UnfitError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.openvino_compiled import CompiledPiece
 from unpool.runtime.runners.openvino_device import core, said
 from unpool.runtime.runners.ort_piece import OrtPiece

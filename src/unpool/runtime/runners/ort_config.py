@@ -9,13 +9,13 @@ import os
 from typing import Any
 
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief
+from unpool.runtime.requirements import onnxruntime
 
 VARIABLE = "ORT_LOAD_CONFIG_FROM_MODEL"
 """The environment variable that asks for it, with 1."""

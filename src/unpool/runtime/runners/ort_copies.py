@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 from onnxruntime.capi import _pybind_state
 
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners import ort_config
 from unpool.runtime.runners.ort_config import is_asked_for, tiny
 

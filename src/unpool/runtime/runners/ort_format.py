@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 import onnx
-import onnxruntime
 
 from unpool.errors import ModelError
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import LOAD_FORMAT, copied, entry, quietened
 
 SAVE_FORMAT = "session.save_model_format"

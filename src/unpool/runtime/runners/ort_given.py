@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -25,6 +24,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import bodies, domain
 from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import left_over, put_entry, quiet
 from unpool.runtime.runners.ort_values import from_ort_value
 

@@ -4,7 +4,7 @@ What nobody chose here cannot be seen: onnxruntime does not say its level, and b
 every piece that it refuses.
 """
 
-import onnxruntime
+from unpool.runtime.requirements import onnxruntime
 
 _chosen: list[int] = []
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import type_names
 from unpool.runtime.graph.boundary import brief
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_values import to_ort_value
 
 _OPSET, _IR = 14, 8

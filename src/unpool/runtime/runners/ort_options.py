@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.execute import available_cores
 from unpool.runtime.plan.lines import HOST
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import ATTRIBUTES, LOAD_FORMAT, copied_again, entry, lent, put_entry
 from unpool.runtime.runners.ort_log import is_chosen
 from unpool.runtime.runners.ort_traces import PieceTraces

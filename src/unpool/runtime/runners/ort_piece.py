@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_config import saying
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_traces import PieceTrace

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
+from unpool.runtime.requirements import onnxruntime
 
 
 class PieceTraces:

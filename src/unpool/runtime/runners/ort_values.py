@@ -12,12 +12,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 from onnx import TensorProto, helper
 from onnxruntime.capi import _pybind_state
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
+from unpool.runtime.requirements import onnxruntime
 
 NUMPY_LACKS = {
     f"tensor({word})": np.dtype(kind)

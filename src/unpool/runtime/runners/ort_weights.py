@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 from onnx.external_data_helper import uses_external_data
 
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import is_large
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, to_ort_value
 
 MOST_INSIDE = 2**30

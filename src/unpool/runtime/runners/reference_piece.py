@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnpoolError, UnsupportedError
@@ -14,6 +13,7 @@ from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import one_line
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.onnx_reference import new_ops
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.stopping import stop_if_told
 
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import onnxruntime
-
 from unpool.execute.tuning import Tuner
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.passes.conv_as_transpose import RANKS
 from unpool.runtime.passes.improve import Changes
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
+from unpool.runtime.requirements import onnxruntime
 
 
 def stop_if_told(run_options: onnxruntime.RunOptions) -> None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import onnx
-import onnxruntime
 
 from unpool import execute
 from unpool.dtypes import AnyArray
@@ -15,6 +14,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.errors import as_onnxruntime
 from unpool.runtime.graph.node_contract import named
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.stopping import stop_if_told
 
 ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}

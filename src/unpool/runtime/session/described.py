@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.plan.lines import Record
 from unpool.runtime.plan.plan import Plan
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import entry
 from unpool.runtime.runners.ort_options import CPU, OPENVINO, OURS
 from unpool.runtime.session.loaded import LoadedModel

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.execute import tuning
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.serialized import content_of
 from unpool.runtime.plan.plan import Plan
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.openvino_device import is_installed, package
 from unpool.runtime.runners.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.session.random_inputs import random_feed

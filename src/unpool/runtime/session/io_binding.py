@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
@@ -13,6 +12,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.profile import Profile

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
@@ -28,6 +27,7 @@ from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
 from unpool.runtime.plan.lines import HOST
 from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.assemble import assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
@@ -81,9 +81,9 @@ class LoadedModel:
         self.metadata = metadata_of(model)
         graph, types = prepare(model, settings)
         self.cuda = settings.cuda
-        self.signature = Signature.of_graph(graph, types)
-        self.signature.cuda = settings.cuda
         loaded_plan = assemble(graph, types, settings)
+        self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
+        self.signature.cuda = settings.cuda
         self._constant_outputs = _constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
         self._loaded_plan = loaded_plan

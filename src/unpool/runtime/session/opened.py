@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.boundary import reading
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.fastest import USUAL, candidates, differing, fastest, known, trial_feed
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.opening import brought

@@ -5,16 +5,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.tuning import Tuner
 from unpool.operators.contract import DOMAINS
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.external import FOLDERS
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_inner
 from unpool.runtime.graph.weight_files import folder_of, with_data
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_choice import cuda_memory
 from unpool.runtime.runners.ort_config import VARIABLE, configured, is_asked_for
 from unpool.runtime.runners.ort_copies import copied, entry
@@ -59,7 +60,7 @@ def brought(told: Told) -> Brought:
         model, options = load(source, leaves_weights=True), fresh
     else:
         opening = _Opening(told, source)
-        model = load(source, opening.change, entry(opening.options, FOLDER) or "", leaves_weights=True)
+        model = load(source, opening.change, *_folders(opening.options), leaves_weights=True)
         options, left = opening.options, opening.given.left
         lends = _lends(told.options, model, opening.given)
         if options.optimized_model_filepath:
@@ -99,7 +100,7 @@ def require_words(told: Told) -> None:
     if told.options is None or is_asked_for():
         return
     opening = _Opening(told, in_onnx(told.source, told.options))
-    model = load(opening.source, opening.change, entry(opening.options, FOLDER) or "", leaves_weights=True)
+    model = load(opening.source, opening.change, *_folders(opening.options), leaves_weights=True)
     if not opening.given.is_empty or needs_libraries(model) or has_providers(told.options):
         raise UnsupportedError(
             "InferenceSession: expected SessionOptions of attributes and entries alone to be pickled, got some with "
@@ -141,6 +142,11 @@ class _Opening:
         if isinstance(self.source, (str, os.PathLike)):
             return os.path.dirname(os.path.abspath(self.source))
         return entry(self.options, FOLDER) or os.getcwd()
+
+
+def _folders(options: onnxruntime.SessionOptions) -> tuple[str, list[str]]:
+    """The folder of the data of a model that is no file, and further ones to which links may lead."""
+    return entry(options, FOLDER) or "", [one for one in (entry(options, FOLDERS) or "").split(os.pathsep) if one]
 
 
 def _copied(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:

@@ -11,7 +11,6 @@ decomposed unpooling: a MaxUnpool in its place would count in its output, which 
 from pathlib import Path
 
 import onnx
-import onnxruntime
 from onnx import helper
 
 from unpool.errors import UnsupportedError
@@ -28,6 +27,7 @@ from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import copied_again, entry
 from unpool.runtime.runners.ort_format import SAVE_FORMAT
 from unpool.runtime.runners.ort_options import Providers

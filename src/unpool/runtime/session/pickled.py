@@ -3,9 +3,10 @@
 from typing import Any
 
 import onnx
-import onnxruntime
 
 from unpool.errors import UnsupportedError
+from unpool.runtime.graph.external import FOLDERS
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import ATTRIBUTES, entry
 from unpool.runtime.session.told import Told
 
@@ -22,7 +23,7 @@ ENTRIES = (
     *("session.optimized_model_external_initializers_file_name", "ep.context_enable"),
     *("session.optimized_model_external_initializers_min_size_in_bytes", "ep.context_file_path"),
     *("mlas.enable_gemm_fastmath_arm64_bfloat16", "optimization.disable_specified_optimizers"),
-    *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations"),
+    *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations", FOLDERS),
 )
 """The entries of SessionOptions that are known; others cannot be asked for."""
 

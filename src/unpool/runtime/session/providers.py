@@ -4,10 +4,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_choice import what_is_missing
 from unpool.runtime.runners.openvino_device import is_installed, require_properties
 from unpool.runtime.runners.ort_copies import TINY

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import RUNNING, also, as_onnxruntime
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.session.asynchronous import AsyncRuns, Callback
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding

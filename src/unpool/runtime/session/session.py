@@ -10,12 +10,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.errors import LOADING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_options import Provider, Providers, thread_budget
 from unpool.runtime.session.asynchronous import AsyncRuns
 from unpool.runtime.session.described import Described

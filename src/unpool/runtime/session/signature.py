@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
 from unpool.arrays import to_numpy
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
-from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.record import Graph, has_type
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.text import strings
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_made import ort_value_as
 from unpool.runtime.runners.ort_values import from_ort_value
 
@@ -274,6 +274,8 @@ def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:
     declared, found = value.type, types.get(value.name)
     if found is None or declared.WhichOneof("value") not in (None, "tensor_type"):
         return declared
+    if not has_type(value):
+        return found
     stated, known = shapes.dims(declared), shapes.dims(found)
     if stated is None or known is None or len(stated) != len(known):
         return declared if known is None else found

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.execute.tuning import SECONDS
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.serialized import content_of
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_options import CPU, Providers
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from unpool.errors import UnpoolError
 from unpool.operators.contract import OPERATORS
@@ -19,8 +18,10 @@ from unpool.runtime.graph import skim
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.node_order import in_order
 from unpool.runtime.graph.record import graph_of
 from unpool.runtime.plan.plan import Plan, make_plan
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.runners.stopping import require_run_options
@@ -78,7 +79,7 @@ class WholeModel:
     def plan(self) -> Plan:
         """The plan of a single step; the model is read once more for it, without its weights."""
         with reading(self._source):
-            graph = prune(lift_constants(graph_of(_parsed(self._source))))
+            graph = prune(lift_constants(graph_of(in_order(_parsed(self._source)))))
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(

@@ -6,10 +6,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import onnxruntime
-
 from unpool.allowance import taken
 from unpool.errors import ShapeError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Slices
 from unpool.runtime.streams.doing import Finished, do, targets_of
 from unpool.runtime.streams.earlier import earlier_run

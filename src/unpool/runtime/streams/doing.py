@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.allowance import peak
 from unpool.errors import UnpoolError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape
 from unpool.runtime.streams.earlier import Earlier, require_same
 from unpool.runtime.streams.flow import flow

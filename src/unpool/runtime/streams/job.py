@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import onnxruntime
-
 from unpool.errors import UnpoolError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-import onnxruntime
 
 from unpool.errors import UnpoolError
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Array, Slices, whole
 from unpool.runtime.streams.casting import cast_source
 from unpool.runtime.streams.flow import AHEAD

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import from_part
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.tiles.fitting import fitted
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling

@@ -101,6 +101,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
 def _session(file: str | Path | bytes) -> Any:
     try:
         import onnxruntime
+        from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "export: verify=True needs onnxruntime, it is not installed. Run: pip install 'unpool[run]'",
@@ -109,7 +110,7 @@ def _session(file: str | Path | bytes) -> Any:
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it has to say comes as an exception
-        return onnxruntime.InferenceSession(
+        return InferenceSession(
             file if isinstance(file, bytes) else str(file), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:

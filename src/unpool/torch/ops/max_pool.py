@@ -139,6 +139,8 @@ def _max_pool(
             return torch_function(where)(x, *given, return_indices)
     x = in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
+    if is_unbatched and rank == 3:
+        batch = _volume(x)
     settings = (
         *window_sizes(where, kernel_size, stride, rank),
         per_axis(where, "padding", padding, rank),
@@ -153,6 +155,17 @@ def _max_pool(
     if is_unbatched:
         y, indices = y.squeeze(0), indices.squeeze(0)
     return (y, indices) if return_indices else y
+
+
+def _volume(x: Tensor) -> Tensor:
+    """A view with a batch axis of an unbatched volume; channels-last if the volume lies so without gaps, as in torch.
+
+    `unsqueeze` would give the new axis the stride of a row-major tensor.
+    """
+    last = x.movedim(0, -1)
+    if x.is_contiguous() or not last.is_contiguous():
+        return x.unsqueeze(0)
+    return last.flatten().view(1, *last.shape).movedim(-1, 1)
 
 
 _FUNCTIONS: dict[int, Any] = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}

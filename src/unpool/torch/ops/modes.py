@@ -13,14 +13,20 @@ from unpool.torch.ops.registered.register import HAS_FORWARD_MODE
 _DEVICES = ("cpu", "cuda")
 _CAST = (torch.float16, torch.bfloat16, torch.float32)
 
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f"{family}{rank}d": getattr(torch.nn.functional, f"{family}{rank}d")
+    for family in ("max_pool", "max_unpool", "conv_transpose")
+    for rank in (1, 2, 3)
+}
+"""Torch's functions by name, taken at import: a script may put ours in their place in torch.nn.functional later."""
+
 
 def torch_function(where: str) -> Callable[..., Any]:
-    """The function of torch that is called in place of ours while a model is exported to ONNX.
+    """The function of torch that is called in place of ours for small tensors, and while a model is exported to ONNX.
 
     Exporters know the operators of torch only. `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
     """
-    function: Callable[..., Any] = getattr(torch.nn.functional, where)
-    return function
+    return _FUNCTIONS[where]
 
 
 def in_autocast_type(x: Tensor) -> Tensor:
