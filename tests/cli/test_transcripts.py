@@ -113,7 +113,7 @@ EXPECTED = {
     "dynamo": {
         **NOTHING,
         "inspect": (0, "raised from ScatterND"),
-        "check": (1, "1 finding; rules are those of docs/semantics.md"),
+        "check": (1, "1 finding; for the rules see docs/semantics.md in the source of unpool"),
         "fix": (0, "ScatterND into zeros -> MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"),
         "upgrade": (0, "nodes changed, equal results on random inputs"),
         "lower": (0, "MaxUnpool-11 -> the choice of node_max_pool2d_with_indices__0, found by comparing"),

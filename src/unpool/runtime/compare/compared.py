@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from unpool.display import display_line
 from unpool.runtime.compare.choices import Choices
 from unpool.runtime.compare.difference import Difference
 from unpool.runtime.table import table
@@ -141,7 +142,7 @@ class Comparison:
         return any(peer.refusals for peer in self.peers)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(display_line, self.lines()))
 
     def lines(self, *, is_whole: bool = False) -> Iterator[str]:
         """What `print` shows; with `is_whole` every value."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from unpool.display import display_line
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import prune
@@ -58,7 +59,8 @@ class Fixed:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.changes, *self.left, *self.notes))) or "nothing to change"
+        lines = [display_line(str(one)) for one in (*self.changes, *self.left, *self.notes)]
+        return "\n".join(lines) or "nothing to change"
 
 
 def fix(
