@@ -106,7 +106,7 @@ EXPECTED = {
         "inspect": (0, "smallest input: 8x8, then in steps of 1x1"),
         "lower": (0, "3 changes, for OpenVINO"),
         "run": (0, "demo-y.npy: 1x2x8x8 float32"),
-        "compare": (0, "agrees in 85 values"),
+        "compare": (0, "all 85 values agree"),
         "report": OPEN,
         "bench": OPEN,
     },
@@ -118,7 +118,7 @@ EXPECTED = {
         "upgrade": (0, "nodes changed, equal results on random inputs"),
         "lower": (0, "MaxUnpool-11 -> the choice of node_max_pool2d_with_indices__0, found by comparing"),
         "run": (0, "dynamo-y.npy: 1x1x8x10 float32"),
-        "compare": (0, "14 values, 14 of them bit for bit"),
+        "compare": (0, "all 14 values agree (14 bit for bit)"),
     },
     "legacy": {
         **NOTHING,
@@ -126,7 +126,7 @@ EXPECTED = {
         "upgrade": (0, "ConvTranspose-11 (pads=[0, 0, 0, 0]) -> ConvTranspose-22"),
         "lower": (0, "nothing to change, the model as it was, for OpenVINO"),
         "run": (0, "legacy-y.npy: 1x1x8x10 float32"),
-        "compare": (0, "2 values"),
+        "compare": (0, "all 2 values"),
     },
     "deconv_1": {
         **NOTHING,
@@ -135,7 +135,7 @@ EXPECTED = {
         "canonicalise": (0, "ConvTranspose-1 (output_shape=[6, 8]) -> ConvTranspose-1"),
         "lower": (0, "2 changes, for OpenVINO"),
         "run": (0, "deconv_1-y.npy: 1x1x6x8 float32"),
-        "compare": (0, "agrees in 1 value"),
+        "compare": (0, "1 value agrees"),
     },
     "ir_3": {
         **NOTHING,
@@ -143,7 +143,7 @@ EXPECTED = {
         "upgrade": (0, "MaxPool->y: MaxPool-8 -> MaxPool-22"),
         "lower": (0, "MaxPool->y: MaxPool-8 -> MaxPool-12"),
         "run": (0, "ir_3-y.npy: 1x1x2x2 float32"),
-        "compare": (0, "agrees in 2 values, 2 of them bit for bit"),
+        "compare": (0, "all 2 values agree (2 bit for bit)"),
         "report": (0, "accuracy: no element is off"),
     },
     **{
