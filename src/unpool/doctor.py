@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from unpool.display import display_line
+
 PACKAGES = (
     *("numpy", "numba", "llvmlite", "ml_dtypes", "onnx", "onnxruntime"),
     *("torch", "onnxscript", "openvino", "dask", "triton"),
@@ -54,12 +56,17 @@ class Diagnosis:
         """The same as one JSON document."""
         return {**self.topics, "problems": list(self.problems)}
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """What `print` shows, line by line."""
         lines = []
         for topic, found in self.topics.items():
             lines += [topic, *(f"  {name}: {_words(value)}" for name, value in found.items())]
         problems = [f"problem: {one}" for one in self.problems]
-        return "\n".join([*lines, *(problems or ["no problem found"])])
+        return [*lines, *(problems or ["no problem found"])]
+
+    def __str__(self) -> str:
+        return "\n".join(map(display_line, self.lines))
 
 
 def examine() -> Diagnosis:
@@ -101,9 +108,9 @@ def _processor() -> dict[str, Any]:
     features = binding.get_host_cpu_features()
     return {
         "name": _processor_name(),
-        "known to LLVM as": binding.get_host_cpu_name(),
+        "LLVM CPU name": binding.get_host_cpu_name(),
         "features": [name for name in FEATURES if features.get(name)],
-        "bytes in a vector": host.vector_bytes(),
+        "vector width in bytes": host.vector_bytes(),
         "cores of the machine": os.cpu_count(),
         "cores for this process": cores.available(),
     }
@@ -124,8 +131,8 @@ def _numba() -> dict[str, Any]:
     lacking = numba_seam.lacking()
     is_plain = bool(lacking) or os.environ.get("UNPOOL_NUMBA") == "plain"
     return {
-        "mode": "plain, by its public interface alone" if is_plain else "threads and machine code by unpool",
-        "names that it lacks": lacking,
+        "back end": "Numba's public interface alone" if is_plain else "unpool's threads and machine code",
+        "missing Numba functions": lacking,
         "UNPOOL_NUMBA": os.environ.get("UNPOOL_NUMBA", ""),
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
     }
@@ -183,7 +190,7 @@ def _problems(topics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     found = []
     if topics["cache"]["place"] is None:
         found.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
-    if topics["numba"]["names that it lacks"]:
+    if topics["numba"]["missing Numba functions"]:
         found.append(
             "Numba lacks names that unpool uses: calls on several threads are slower. Install another version."
         )

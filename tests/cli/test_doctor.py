@@ -31,7 +31,7 @@ def test_doctor_says_what_is_there():
     for topic in list(found)[:-1]:
         assert set(found[topic]) <= {line.split(":")[0].strip() for line in lines.stdout.splitlines()}
     assert found["cache"]["bytes"] >= 0
-    assert found["numba"]["names that it lacks"] == []
+    assert found["numba"]["missing Numba functions"] == []
     assert "CPUExecutionProvider" in found["devices"]["onnxruntime"]
 
 

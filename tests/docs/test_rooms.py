@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
 ALLOWED = {
     "errors": set(),
+    "display": set(),
     "geometry": {"errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
@@ -30,17 +31,18 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "runtime": FOUNDATION | {"files", "names", "operators", "execute", "functional", "runtime"},
+    "runtime": FOUNDATION | {"display", "files", "names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "compiling": set(),
-    "doctor": {"kernels"},
+    "doctor": {"display", "kernels"},
     "__main__": {"cli"},
     "data": set(),
     "forks": set(),
     "names": set(),
     "cli": {
+        "display",
         "errors",
         "explained",
         "allowance",

@@ -1,4 +1,4 @@
-"""Models and runtimes beside each other: where they depart, by how much, and what is refused."""
+"""Models and runtimes beside each other: where they differ, by how much, and what is refused."""
 
 import json
 
@@ -121,7 +121,9 @@ def test_one_model_in_five_runtimes():
     assert not by_torch.departs
     lines = str(done).splitlines()
     assert lines[0] == f"the ModelProto: {done.runtime} on image 1x3x12x10 float32, beside"
-    assert any(line.endswith("reference: departs, first at MaxPool->p2 (MaxPool-12)") for line in lines)
+    assert any(
+        line.endswith("reference: the output differs; first difference at MaxPool->p2 (MaxPool-12)") for line in lines
+    )
     assert any("refuses MaxUnpool->u2 (MaxUnpool-11): No conversion rule found" in line for line in lines)
 
 
@@ -153,8 +155,8 @@ def test_the_channels_last_domain_is_refused_by_its_name():
     assert not done.departs
 
 
-def test_two_models_by_the_names_of_their_values():
-    """Other weights depart where they are used, and nodes behind them only follow."""
+def test_two_models_of_the_same_graph():
+    """Other weights differ where they are used, and nodes behind them only follow."""
     first, second = models.segnet(), models.segnet()
     weights = next(one for one in second.graph.initializer if one.name == "w3")
     weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * np.float32(1.25), "w3"))
@@ -164,6 +166,71 @@ def test_two_models_by_the_names_of_their_values():
     assert peer.first.node == "ConvTranspose->d2"
     assert done.departs
     assert not unpool.compare(first, second, tolerance=Tolerance(share=1)).departs
+
+
+def recurring(first, second):
+    """A Conv, a pool and a sum, whose inner values have these two names."""
+    return models.model(
+        f"""g (float[1, 1, 6, 6] x) => (float[1, 1, 3, 3] y) {{
+            {first} = Conv <pads = [1, 1, 1, 1]> (x, w)
+            {second} = MaxPool <{models.POOL}> ({first})
+            y = Add ({second}, one)
+        }}""",
+        w=models.random(1, 1, 3, 3),
+        one=np.float32([1]),
+    )
+
+
+def test_names_that_recur_elsewhere_are_other_values():
+    """Values are compared where the same operators lead to both, not where names recur."""
+    done = unpool.compare(recurring("val_1", "val_2"), recurring("val_2", "val_1"))
+    (peer,) = done.peers
+    assert kinds(peer) == {"val_1": "equal", "val_2": "equal", "y": "equal"}
+    assert not done.departs
+    assert (
+        str(done)
+        .splitlines()[1]
+        .endswith(": the output agrees, bit for bit; all 3 values agree (3 bit for bit); 0 without a counterpart")
+    )
+
+
+def test_a_recurring_name_of_another_shape_or_operator_is_no_difference():
+    """One network with more nodes in one of its files: outputs agree, and what has no counterpart is only counted."""
+    first = recurring("val_1", "val_2")
+    second = models.model(
+        f"""g (float[1, 1, 6, 6] x) => (float[1, 1, 3, 3] y) {{
+            val_2 = Neg (x)
+            val_1 = Neg (val_2)
+            conv = Conv <pads = [1, 1, 1, 1]> (val_1, w)
+            pool = MaxPool <{models.POOL}> (conv)
+            y = Add (pool, one)
+        }}""",
+        w=models.random(1, 1, 3, 3),
+        one=np.float32([1]),
+    )
+    done = unpool.compare(first, second)
+    (peer,) = done.peers
+    assert (peer.values, peer.unmatched, done.departs) == ((), 3, False)
+    assert "the output agrees, bit for bit; no value in between was compared; 3 without a counterpart" in str(done)
+
+
+def test_an_output_that_one_model_lacks_is_a_difference():
+    """Outputs are counted: a model with one output less differs."""
+    first, second = recurring("a", "b"), recurring("a", "b")
+    first.graph.output.insert(0, onnx.helper.make_tensor_value_info("a", 1, None))
+    for pair in ((first, second), (second, first)):
+        (peer,) = unpool.compare(*pair).peers
+        assert sorted(one.difference.kind for one in peer.outputs) == ["equal", "type"]
+        assert "1 of 2 outputs differ" in next(iter(peer.lines()))
+
+
+def test_inner_values_alone_leave_two_models_equal():
+    """A value in between that differs is named, and the exit code of two models is that of their outputs."""
+    text = "g (float[1, 4] x) => (float[1, 4] y) { a = Mul (x, factor) b = Sign (a) y = Neg (b) }"
+    first, second = (models.model(text, factor=np.float32([factor])) for factor in (2, 3))
+    done = unpool.compare(first, second)
+    assert (begins(done.peers[0]), done.departs) == (["a"], False)
+    assert "the output agrees, bit for bit; first difference at Mul->a (Mul-14)" in str(done)
 
 
 def test_two_models_with_other_names():
@@ -279,11 +346,11 @@ def test_command_on_both_exports(exports):
     """The two exports of a network are compared by their outputs, and each one with every runtime that runs it."""
     out, err = says(OK, exports / "dynamo.onnx", exports / "legacy.onnx")
     assert out[0].startswith(f"{exports / 'dynamo.onnx'} and {exports / 'legacy.onnx'}: unpool ")
-    assert "agrees in " in out[1]
+    assert ": the output agrees, " in out[1]
     assert err == []
     for name in ("dynamo.onnx", "legacy.onnx"):
         out, _ = says(OK, exports / name, "--against", "onnxruntime,reference,openvino,torch")
-        assert [("agrees in" in line, "refuses" in line) for line in out[1:]] == [(True, False)] * 4
+        assert [(" agree (" in line, "refuses" in line) for line in out[1:]] == [(True, False)] * 4
 
 
 def test_command_on_the_demo():
@@ -291,7 +358,8 @@ def test_command_on_the_demo():
     model = f"{unpool.__path__[0]}/data/coins.onnx"
     out, _ = says(UNSUPPORTED, model, "--against", "onnxruntime,openvino")
     assert out[0].endswith("on image 2x1x32x32 float32, beside")
-    assert "agrees in 85 values" in out[1]
+    assert ": the output agrees, " in out[1]
+    assert "; all 85 values agree (" in out[1]
     assert "refuses node_max_unpool2d (MaxUnpool-11): No conversion rule found for operations: MaxUnpool" in out[2]
     assert "the others were not compared" in out[3]
 
@@ -300,7 +368,7 @@ def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
     """A departure is exit 1, with its numbers as lines and as JSON; a model of IR version 3 runs everywhere."""
     onnx.save(models_old.segnet_6().model, tmp_path / "old.onnx")
     out, _ = says(FINDINGS, tmp_path / "old.onnx", "--against", "openvino")
-    assert out[1].endswith("departs, first at ConvTranspose->d2 (ConvTranspose-1)")
+    assert out[1].endswith("first difference at ConvTranspose->d2 (ConvTranspose-1)")
     row = next(line for line in out if line.split()[:1] == ["ConvTranspose->d2"])
     assert row.split()[1:4] == ["ConvTranspose-1", "d2", "values"]
     assert out[-1].startswith("  and behind these, ")

@@ -284,12 +284,14 @@ def here(tmp_path, monkeypatch):
 
 
 def test_cli_check_exits_1_with_findings(here):
-    """A table with the node, the rule and the repair, and exit code 1."""
+    """One line with the node, the finding, its effect, the repair and the rule, and exit code 1."""
     done = invoke("check", "wrong.onnx")
     assert done.exit_code == FINDINGS
-    assert "MaxUnpool->y" in done.stdout
-    assert "unpool fix" in done.stdout
-    assert done.stdout.splitlines()[-1] == "wrong.onnx: 1 finding; rules are those of docs/semantics.md"
+    finding, last = done.stdout.splitlines()
+    assert finding.startswith("MaxUnpool->y: its indices count inside an (n, c) plane")
+    assert ". Effect: every runtime: " in finding
+    assert finding.endswith(". Repair: unpool fix (rule 2.3)")
+    assert last == "wrong.onnx: 1 finding; for the rules see docs/semantics.md in the source of unpool"
     assert "\x1b" not in done.stdout
 
 

@@ -295,6 +295,23 @@ def test_what_fix_does_is_verified(monkeypatch):
         fix(by_hand(offsets=np.arange(6).reshape(2, 3, 1, 1) * 12))
 
 
+def test_fix_says_that_onnxruntime_could_not_be_compared():
+    """Onnxruntime has no MaxUnpool for float64, so the first model does not run there, and the output says so."""
+    model = models.model(
+        f"""planar (double[1, 2, 4, 4] x) => (double[n, c, h, w] y) {{
+            p, i = MaxPool <{models.POOL}> (x)
+            q = Mod (i, plane)
+            y = MaxUnpool <{models.POOL}> (p, q)
+        }}""",
+        plane=np.int64([16]),
+    )
+    done = fix(model)
+    (note,) = done.notes
+    assert note.startswith("compared in unpool only, for onnxruntime does not run the first model: ")
+    assert str(done).splitlines()[-1] == note
+    assert fix(planar()).notes == ()
+
+
 def test_fix_does_not_take_a_model_away_from_onnxruntime():
     """Onnxruntime scatters float64 but has no MaxUnpool for it: the file stays, the session raises."""
     model = decomposed.export(RoundTrip(2, True, 2).double(), torch.randn(1, 2, 5, 4, dtype=torch.float64))

@@ -61,7 +61,7 @@ def words_of(text: str) -> list[str]:
 
 
 def exit_code_of(done: "Comparison") -> int:
-    """1 where anything departs, else 4 where a runtime refuses anything, else 0."""
+    """1 where anything differs, of two models an output, else 4 where a runtime refuses anything, else 0."""
     if done.departs:
         return FINDINGS
     return UNSUPPORTED if done.refuses else OK

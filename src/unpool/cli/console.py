@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unpool.cli.standard_streams import plain
+from unpool.display import display_line
 
 
 def set_up_log(verbose: bool) -> None:
@@ -20,15 +20,22 @@ def set_up_log(verbose: bool) -> None:
     logging.addLevelName(logging.WARNING, "warning")
     logger = logging.getLogger("unpool")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_OneLine("%(levelname)s: %(message)s"))
     logger.handlers = [handler]
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+class _OneLine(logging.Formatter):
+    """Records as single lines, whatever names are in them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of the standard library
+        return display_line(super().formatMessage(record))
 
 
 def say(line: str, quiet: bool = False, is_aside: bool = False) -> None:
     """One line on stdout, never wrapped; on stderr where it is an aside, since stdout has the result itself."""
     if not quiet:
-        print(plain(line), file=sys.stderr if is_aside else sys.stdout)
+        print(display_line(line), file=sys.stderr if is_aside else sys.stdout)
 
 
 def say_json(value: Any) -> None:
@@ -68,4 +75,4 @@ def table(titles: Iterable[str], **looks: Any) -> Table:
 
 def cell(text: str, style: str = "") -> Text:
     """A cell of a table, with no other meaning than its letters."""
-    return Text(plain(text), style)
+    return Text(display_line(text), style)

@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from unpool.cli.standard_streams import discard, flush, plain
+from unpool.cli.standard_streams import discard, flush
+from unpool.display import display_line
 from unpool.errors import UnpoolError, UnsupportedError
 
 OK = 0
@@ -61,11 +62,11 @@ def one_line(error: BaseException) -> str:
 
 def print_error(line: str) -> None:
     """Write one `error:` line to stderr."""
-    print(f"error: {plain(line)}", file=sys.stderr)  # noqa: T201 - the error channel of the command
+    print(f"error: {display_line(line)}", file=sys.stderr)  # noqa: T201 - the error channel of the command
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {plain(' '.join(str(message).split()))}", file=sys.stderr)  # noqa: T201 - one line, no source
+    print(f"warning: {display_line(' '.join(str(message).split()))}", file=sys.stderr)  # noqa: T201 - one line, no source
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def fix_file(
 
 def report(done: "Fixed", output: Path | None, data: Sequence[Path], is_dry: bool) -> list[str]:
     """A line per change, one per node that had to stay, and one about the file."""
-    lines = list(map(str, (*done.changes, *done.left)))
+    lines = list(map(str, (*done.changes, *done.left, *done.notes)))
     count = len(done.changes)
     words = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else "nothing to change"
     if not count and output is not None and not is_dry:
@@ -49,4 +49,5 @@ def to_json(done: "Fixed", path: Path, output: Path | None, data: Sequence[Path]
         "data": [str(one) for one in data],
         "changes": [asdict(one) for one in done.changes],
         "left": [asdict(one) for one in done.left],
+        "notes": list(done.notes),
     }

@@ -29,7 +29,7 @@ def report(done: "Lowered", output: Path, data: Sequence[Path]) -> list[str]:
     """The lines of the record, and one about the file."""
     count = len(done.changes)
     words = f"{count} change{'s' * (count > 1)}" if count else "nothing to change, the model as it was"
-    return [*str(done).splitlines(), f"{output}{data_words(data)}: {words}, for {done.target.title}"]
+    return [*done.lines, f"{output}{data_words(data)}: {words}, for {done.target.title}"]
 
 
 def to_json(done: "Lowered", path: Path, output: Path, data: Sequence[Path]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from unpool.cli.destination import STDOUT
 from unpool.cli.exits import print_error
 from unpool.cli.model import sizes
 from unpool.cli.run import Outcome, Result
-from unpool.cli.standard_streams import plain
+from unpool.display import display_line
 from unpool.runtime.streams.progress import Progress as TileProgress
 
 NAMED_AREAS = 6
@@ -19,7 +19,7 @@ NAMED_AREAS = 6
 def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
     """One line per written file, or one JSON document; on stderr what was taken for granted, and what was left out."""
     for line in notes(outcome.results):
-        print(f"warning: {plain(line)}", file=sys.stderr)  # noqa: T201 - plain text, one line
+        print(f"warning: {display_line(line)}", file=sys.stderr)  # noqa: T201 - plain text, one line
     if as_json:
         failed = {"failed": [asdict(one) for one in outcome.failed]} if outcome.failed else {}
         say_json({"model": str(model), "results": [one.as_json() for one in outcome.results], **failed})

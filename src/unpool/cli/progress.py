@@ -12,6 +12,7 @@ from rich.console import Console
 from unpool.cli.inputs import Item
 from unpool.cli.run import Progress
 from unpool.cli.streams import Told
+from unpool.display import display_line
 from unpool.runtime.streams.progress import Progress as TileProgress
 
 SECONDS_BETWEEN_LINES = 10
@@ -60,7 +61,8 @@ def _counted(
     """Go through what is given, and show how much of it is done."""
     task = bar.add_task("", total=total, count="")
     for number, one in enumerate(given):
-        bar.update(task, description=name(one), count="" if total is None else f"{number}/{total}", refresh=True)
+        count = "" if total is None else f"{number}/{total}"
+        bar.update(task, description=display_line(name(one)), count=count, refresh=True)
         yield one
         bar.advance(task)
     bar.remove_task(task)

@@ -54,4 +54,4 @@ def wanted_of(iterations: int, *, accuracy: bool) -> "Wanted":
 
 def lines(done: "Report", output: Path) -> list[str]:
     """A few lines about the report, and where it is."""
-    return [*str(done).splitlines(), f"{output}: written"]
+    return [*done.lines, f"{output}: written"]

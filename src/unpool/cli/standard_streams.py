@@ -30,14 +30,3 @@ def discard() -> None:
     """Forget what was printed and cannot be sent, which Python would try once more when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def plain(text: str) -> str:
-    r"""A text without what would steer a terminal, as names in a model may: such letters become Python's escapes.
-
-    >>> print(plain("a\x1b[2Jb"), plain("é"))
-    a\x1b[2Jb é
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -15,19 +15,16 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the nodes that runtimes disagree about, or that none reads as the author meant; exit with 1 if any.
+    """List nodes that runtimes interpret differently, or that are probably mistakes; exit with 1 if any.
 
     Example: unpool check segnet.onnx
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.check import check_file, print_findings, to_json
+        from unpool.cli.check import check_file, report, to_json
         from unpool.cli.upgrade import sizes_of
 
         findings = check_file(model, sizes_of(size or ()))
-        if as_json:
-            console.say_json(to_json(findings, model))
-        else:
-            print_findings(findings, model)
+        console.say_report(report(findings, model), to_json(findings, model), as_json)
     if findings:
         raise typer.Exit(FINDINGS)

@@ -55,10 +55,10 @@ def compare(
     every: Annotated[bool, Flag("--all", help="List every value, not only where it begins to differ.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a model in several runtimes, or two models, value by value: the first node that departs, and how far.
+    """Compare a model in several runtimes, or two models: the outputs, the first node that differs, and how far.
 
-    Exits with 1 where values depart, else with 4 where a runtime refuses the model. Indices that differ are counted
-    apart: where the elements tie, where they almost do, and where one runtime is wrong.
+    Exits with 1 where values differ, with two models where outputs do, else with 4 where a runtime refuses the model.
+    Indices that differ are counted apart: where elements tie, where they almost do, and where one runtime is wrong.
 
     Example: unpool compare segnet.onnx --against onnxruntime,openvino
     """

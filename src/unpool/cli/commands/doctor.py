@@ -11,4 +11,4 @@ def doctor(as_json: Json = False) -> None:
         from unpool.doctor import examine
 
         found = examine()
-        console.say_report(str(found).splitlines(), found.document, as_json)
+        console.say_report(found.lines, found.document, as_json)

@@ -1,1 +1,1 @@
-"""One model in several runtimes, or two models: which node departs first, by how much, and where it only chose."""
+"""One model in several runtimes, or two models: their outputs, the first node that differs, by how much and why."""

@@ -46,6 +46,6 @@ def _value(known: Values, name: str) -> Any:
 
 
 def _alone(values: Iterator[ComparedValue]) -> Iterator[ComparedValue]:
-    """The values of nodes that got the same inputs: where one departs, it does so of itself."""
+    """The values of nodes that got the same inputs: where one differs, its own node is the reason."""
     for one in values:
         yield ComparedValue(one.node, one.operator, one.value, one.difference, one.difference.departs, one.choices)

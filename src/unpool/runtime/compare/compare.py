@@ -1,4 +1,4 @@
-"""Compares runtimes on one model, or two models: value by value, in the order of the nodes.
+"""Compares runtimes on one model, or two models: outputs, and value by value in the order of the nodes.
 
 >>> from onnx import parser
 >>> model = parser.parse_model('''
@@ -13,6 +13,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from unpool.errors import UnpoolError
 from unpool.runtime.compare.by_torch import by_torch
 from unpool.runtime.compare.compared import Comparison, Peer
 from unpool.runtime.compare.difference import Tolerance
-from unpool.runtime.compare.matching import Values, compared_outputs, compared_values
+from unpool.runtime.compare.matching import Values, compared_outputs, compared_values, correspondence
 from unpool.runtime.compare.running import TORCH, UNPOOL, WORDS, Run, ours, run, runtime_of
 from unpool.runtime.compare.stepwise import Stepwise, stepwise
 from unpool.runtime.graph.boundary import place, reading
@@ -30,7 +31,7 @@ from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import has_bodies, label
 from unpool.runtime.graph.record import dense
 from unpool.runtime.graph.weight_files import array_of
-from unpool.runtime.lower.runtimes import Feed, Runtime
+from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.session.loaded import load_as_session
 
@@ -51,10 +52,11 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
 ) -> Comparison:
     """Run a model in unpool, and the same or another model in other runtimes, and compare every value.
 
-    Each runtime runs the model twice: as it is, for its outputs, and with the value of every node as an output. Values
-    of two models are compared where they have the same name, and so are the outputs; outputs of other names in their
-    order. "torch" runs no ONNX file: it computes each MaxPool, MaxUnpool and ConvTranspose alone, by torch's own
-    functions, from the inputs that unpool has for it.
+    Each runtime runs the model twice: as it is, for its outputs, and with the value of every node as an output. Outputs
+    of two models are compared by name or, where they have other names, in their order, and they alone decide whether
+    the models differ; values in between are compared where the same operators lead to both. "torch" runs no ONNX file:
+    it computes each MaxPool, MaxUnpool and ConvTranspose alone, by torch's own functions, from the inputs that unpool
+    has for it.
 
     Args:
         model: path of a model, its bytes, or a ModelProto, which is not changed.
@@ -86,7 +88,9 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
             second = stepwise(other, meaning)
     seen = {**_constants(first), **fed}
     given = _feed_of(second, fed)
-    found = {one.word: _beside(one, (first, second), (seen, given), expected, tolerance) for one in peers}
+    pairs = None if other is None else correspondence(first, second, zip(fed, given, strict=True))
+    judge = _Judge(first, seen, expected, tolerance, pairs)
+    found = {one.word: judge.peer(one.name, run(one, second, given)) for one in peers}
     if TORCH in words:
         found[TORCH] = by_torch(first, seen, expected.values, meaning, tolerance)
     names = tuple(place(one) for one in (model, other) if one is not None)
@@ -142,15 +146,45 @@ def _feed_of(model: Stepwise, feed: Feed) -> Feed:
     return dict(zip(names, feed.values(), strict=True))
 
 
-def _beside(
-    runtime: Runtime, models: tuple[Stepwise, Stepwise], given: tuple[Values, Feed], expected: Run, tolerance: Tolerance
-) -> Peer:
-    """What a runtime makes of the second model, beside what unpool makes of the first."""
-    (first, second), (seen, feed) = models, given
-    got = run(runtime, second, feed)
-    outputs = () if got.outputs is None else compared_outputs(expected.outputs or {}, got.outputs, tolerance)
-    values = tuple(compared_values(first, seen, expected.values, got.values, tolerance))
-    return Peer(runtime.name, values, outputs, got.refusals)
+@dataclass(frozen=True)
+class _Judge:
+    """Compares runs with the first one.
+
+    Attributes:
+        model: that was run first.
+        seen: its inputs and constants.
+        expected: what unpool made of it.
+        tolerance: what values may differ by.
+        pairs: for another model, its values by the names of the first one's; None for the same model.
+    """
+
+    model: Stepwise
+    seen: Values
+    expected: Run
+    tolerance: Tolerance
+    pairs: Mapping[str, str] | None
+
+    def peer(self, name: str, got: Run) -> Peer:
+        """The record of a run."""
+        outputs = (
+            () if got.outputs is None else compared_outputs(self.expected.outputs or {}, got.outputs, self.tolerance)
+        )
+        values = tuple(compared_values(self.model, self.seen, self.expected.values, self._renamed(got), self.tolerance))
+        missing = 0 if self.pairs is None else len(self.expected.values) - len(values)
+        return Peer(name, values, outputs, got.refusals, is_other=self.pairs is not None, unmatched=missing)
+
+    def _renamed(self, got: Run) -> Values:
+        """The values of a run by the names of the first one; of another model those of the same type and shape."""
+        if self.pairs is None:
+            return got.values
+        known = self.expected.values
+        found = {name: got.values[other] for name, other in self.pairs.items() if name in known and other in got.values}
+        return {name: one for name, one in found.items() if _kind(one) == _kind(known[name])}
+
+
+def _kind(value: Any) -> Any:
+    """Type and shape of an array; the type of anything else."""
+    return (value.dtype, value.shape) if isinstance(value, np.ndarray) else type(value)
 
 
 def _notes(model: Stepwise) -> tuple[str, ...]:

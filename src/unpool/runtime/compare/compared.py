@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from unpool.display import display_line
 from unpool.runtime.compare.choices import Choices
 from unpool.runtime.compare.difference import Difference
 from unpool.runtime.table import table
@@ -19,7 +20,7 @@ class ComparedValue:
         operator: of the node, with its version.
         value: its name.
         difference: how far both are apart.
-        begins: whether it departs while all that its node reads agrees.
+        begins: whether it differs while all that its node reads agrees.
         choices: for indices of a MaxPool that differ, what they name.
     """
 
@@ -69,25 +70,30 @@ class Peer:
         values: in the order of the nodes, as far as both runtimes make them.
         outputs: of the model as it is, without the values in between as outputs; empty where it was refused.
         refusals: what the runtime does not run.
+        is_other: whether it ran another model, of which the outputs alone count.
+        unmatched: values of the first model that correspond to none of the other one.
     """
 
     runtime: str
     values: tuple[ComparedValue, ...] = ()
     outputs: tuple[ComparedValue, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    is_other: bool = False
+    unmatched: int = 0
 
     @property
     def departs(self) -> bool:
-        """Whether any value differs by more than the tolerance."""
-        return any(one.difference.departs for one in (*self.values, *self.outputs))
+        """Whether an output, or with the same model any value, differs by more than the tolerance."""
+        counted = self.outputs if self.is_other else (*self.values, *self.outputs)
+        return any(one.difference.departs for one in counted)
 
     @property
     def first(self) -> ComparedValue | None:
-        """The first value that departs, in the order of the nodes; else the first output."""
+        """The first value that differs, in the order of the nodes; else the first output."""
         return next((one for one in (*self.values, *self.outputs) if one.difference.departs), None)
 
     def lines(self, *, is_whole: bool = False) -> Iterator[str]:
-        """What `print` shows: where it begins to depart, and the outputs; with `is_whole` every value."""
+        """What `print` shows: outputs, and where values begin to differ; with `is_whole` every value."""
         for refusal in self.refusals:
             yield f"{self.runtime}: {refusal}"
         yield f"{self.runtime}: {self._verdict()}"
@@ -100,16 +106,35 @@ class Peer:
             yield f"  and behind these, {following} more value{'s' * (following > 1)}"
 
     def _verdict(self) -> str:
-        counted = self.values or self.outputs
-        if not counted:
-            return "nothing could be compared"
-        if self.first is not None:
-            place = f"at {self.first.node} ({self.first.operator})" if self.first.node else "only as a whole"
-            return f"departs, first {place}"
-        equal = sum(one.difference.kind == "equal" for one in counted)
-        count = f"{len(counted)} value{'s' * (len(counted) > 1)}"
+        parts = [part for part in (self._of_outputs(), self._of_values()) if part]
+        return "; ".join(parts) or "nothing could be compared"
+
+    def _of_outputs(self) -> str:
+        count = len(self.outputs)
+        differing = sum(one.difference.departs for one in self.outputs)
+        if not count:
+            return ""
+        if differing:
+            return "the output differs" if count == 1 else f"{differing} of {count} outputs differ"
+        largest = max(one.difference.largest for one in self.outputs)
+        is_equal = all(one.difference.kind == "equal" for one in self.outputs)
+        how = "bit for bit" if is_equal else f"largest difference {largest:.3g}"
+        return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}, {how}"
+
+    def _of_values(self) -> str:
+        found = next((one for one in self.values if one.difference.departs), None)
+        equal = sum(one.difference.kind == "equal" for one in self.values)
         rest = "; the others were not compared" if self.refusals else ""
-        return f"agrees in {count}, {equal} of them bit for bit{rest}"
+        if found is not None:
+            words = f"first difference at {found.node} ({found.operator}){rest}"
+        elif self.values:
+            agree = "1 value agrees" if len(self.values) == 1 else f"all {len(self.values)} values agree"
+            words = f"{agree} ({equal} bit for bit){rest}"
+        else:
+            words = ""
+        if not self.is_other or self.refusals:
+            return words
+        return f"{words or 'no value in between was compared'}; {self.unmatched} without a counterpart"
 
 
 @dataclass(frozen=True)
@@ -132,7 +157,7 @@ class Comparison:
 
     @property
     def departs(self) -> bool:
-        """Whether any runtime departs."""
+        """Whether any runtime differs; with two models, in its outputs."""
         return any(peer.departs for peer in self.peers)
 
     @property
@@ -141,7 +166,7 @@ class Comparison:
         return any(peer.refusals for peer in self.peers)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(display_line, self.lines()))
 
     def lines(self, *, is_whole: bool = False) -> Iterator[str]:
         """What `print` shows; with `is_whole` every value."""

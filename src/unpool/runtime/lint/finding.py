@@ -1,21 +1,19 @@
-"""What is wrong with a model, thing by thing."""
+"""The findings of `unpool check`, node by node."""
 
 from dataclasses import dataclass
 
-from unpool.runtime.table import table
-
-TITLES = ("node", "rule", "what is wrong", "who is affected", "repair")
+from unpool.display import display_line
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with one node.
+    """A node that runtimes interpret differently, or that is probably a mistake; `print` shows one line.
 
     Attributes:
         node: its name, or `Operator->output` without one.
         operator: its type.
         rule: of docs/semantics.md.
-        problem: what is wrong.
+        problem: the finding.
         affected: which runtimes read it differently, and how.
         repair: the command that repairs it, or what to change.
     """
@@ -27,16 +25,14 @@ class Finding:
     affected: str
     repair: str
 
-    @property
-    def row(self) -> tuple[str, ...]:
-        """What a table says of it, under `TITLES`."""
-        return (self.node, self.rule, self.problem, self.affected, self.repair)
+    def __str__(self) -> str:
+        return f"{self.node}: {self.problem}. Effect: {self.affected}. Repair: {self.repair} (rule {self.rule})"
 
 
 class Findings(tuple[Finding, ...]):
-    """All that is wrong with a model; `print` shows a table."""
+    """All findings of a model; `print` shows a line for each."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return table(TITLES, [one.row for one in self]) if self else "nothing found"
+        return "\n".join(display_line(str(one)) for one in self) or "nothing found"

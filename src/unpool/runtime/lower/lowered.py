@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from unpool.display import display_line
 from unpool.runtime.lower.pooling import Pooling
 from unpool.runtime.lower.target import Target
 from unpool.runtime.passes.change import Change
@@ -58,5 +59,10 @@ class Lowered:
     left: tuple[NotRepaired, ...]
     checks: tuple[Check, ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """A line for each record."""
+        return [display_line(str(one)) for one in (*self.changes, *self.left, *self.checks)]
+
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.changes, *self.left, *self.checks)))
+        return "\n".join(self.lines)

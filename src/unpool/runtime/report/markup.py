@@ -1,8 +1,13 @@
-"""HTML that cannot be broken by what it says: every text is escaped, once, where it becomes part of the page."""
+"""HTML that cannot be broken by what it says: every text is escaped, once, where it becomes part of the page.
+
+Control and bidirectional characters become Python's escapes there, and long names are cut.
+"""
 
 import json
 from html import escape
 from typing import Any
+
+from unpool.display import display_line
 
 VOID = ("br", "img", "input", "meta")
 
@@ -19,8 +24,8 @@ def element(tag: str, *children: Any, **attributes: Any) -> Markup:
     Args:
         tag: its name.
         children: Markup as it is, anything else as escaped text; nothing for None.
-        attributes: their values, escaped; True has no value, and None and False leave the attribute out. An underscore
-            at the end is dropped, as in `class_`, others become hyphens.
+        attributes: their values, escaped but for Markup; True has no value, and None and False leave the attribute
+            out. An underscore at the end is dropped, as in `class_`, others become hyphens.
 
     >>> element("p", "1 < 2", element("b", "!"), class_="note", hidden=True)
     '<p class="note" hidden>1 &lt; 2<b>!</b></p>'
@@ -49,11 +54,13 @@ def data(value: Any) -> Markup:
 
 
 def _text(child: Any) -> str:
-    return child if isinstance(child, Markup) else escape(str(child))
+    return child if isinstance(child, Markup) else escape(display_line(str(child)))
 
 
 def _attribute(name: str, value: Any) -> str:
     if value is None or value is False:
         return ""
     word = name.rstrip("_").replace("_", "-")
-    return f" {word}" if value is True else f' {word}="{escape(str(value))}"'
+    if value is True:
+        return f" {word}"
+    return f' {word}="{value if isinstance(value, Markup) else escape(display_line(str(value)))}"'

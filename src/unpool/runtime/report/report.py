@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import display_line
 from unpool.execute import available_cores
 from unpool.files import write
 from unpool.runtime.graph.load import ModelSource, load
@@ -63,8 +64,14 @@ class Report(Contents):
         """
         write(Path(path), self.html.encode())
 
+    @property
+    def lines(self) -> list[str]:
+        """What `print` shows, line by line."""
+        facts = [f"{self.model}: opset {opsets(self)}", *map(str, summary(self))]
+        return [display_line(one) for one in facts]
+
     def __str__(self) -> str:
-        return "\n".join([f"{self.model}: opset {opsets(self)}", *map(str, summary(self))])
+        return "\n".join(self.lines)
 
 
 def report(
@@ -103,9 +110,9 @@ def report(
     >>> done = report(model, wanted=Wanted(effort=None, accuracy=False))
     >>> print(done)
     a model in memory: opset ai.onnx 17
-    steps: 2 (2 on unpool)
     check: nothing found
     memory: about 16.0 MiB (at the peak of a run; 40 bytes of values between steps)
+    steps: 2 (2 on unpool)
     >>> done.html[:15]
     '<!doctype html>'
     """

@@ -12,7 +12,7 @@ from unpool.runtime.report.maps import FeatureMap, MapPair
 from unpool.runtime.report.markup import Markup, element, joined
 from unpool.runtime.report.memory import INPUT, Memory
 from unpool.runtime.report.names import title
-from unpool.runtime.report.summary import Fact, milliseconds, scientific, size
+from unpool.runtime.report.summary import Fact, milliseconds, percent, scientific, size
 
 NOTHING = "–"
 
@@ -40,13 +40,13 @@ TIMES_NOTE = (
 
 
 def _rest(times: ModelTimes) -> str:
-    """What takes the time that cannot be held against each other step by step."""
+    """The time of the steps that onnxruntime's profile does not name, in both runtimes."""
     if times.onnxruntime is None:
         return ""
     known = [one.onnxruntime for one in times.steps if one.onnxruntime is not None]
     own = sum(one.seconds for one in times.steps if one.onnxruntime is None)
     theirs = max(0.0, times.onnxruntime.median - sum(known))
-    return f"Steps without a time there take {milliseconds(own)} ms here, and about {milliseconds(theirs)} ms there."
+    return f"All other steps together: unpool {milliseconds(own)} ms, onnxruntime about {milliseconds(theirs)} ms."
 
 
 def _step(number: int, records: Sequence[Record], time: StepTime | None) -> list[Markup | str]:
@@ -62,7 +62,7 @@ def _step(number: int, records: Sequence[Record], time: StepTime | None) -> list
     words: list[Markup | str] = [str(number), node, _runner(first.runner), reasons]
     if time is not None:
         theirs = NOTHING if time.onnxruntime is None else milliseconds(time.onnxruntime)
-        words += [milliseconds(time.seconds), bar(time.share, f"{time.share:.0%}"), theirs]
+        words += [milliseconds(time.seconds), bar(time.share, percent(time.share)), theirs]
     return words
 
 
@@ -78,7 +78,7 @@ def accuracy(steps: Sequence[StepAccuracy]) -> Markup:
         [one.node, _runner(one.runner), _largest(one.exact), _differing(one.exact), _against(one.onnxruntime)]
         for one in steps
     ]
-    titles = ["step", "runs on", "largest error", "elements rounded otherwise", "against onnxruntime"]
+    titles = ["step", "runs on", "largest error", "elements that differ from float64 rounding", "against onnxruntime"]
     return joined(element("p", ACCURACY_NOTE, class_="note"), table(titles, rows))
 
 
@@ -103,7 +103,7 @@ def _differing(found: Distance) -> str:
 
 def _against(found: Distance | None) -> str:
     if found is None:
-        return "runs it"
+        return "run by onnxruntime"
     if found.refusal:
         return f"cannot run it: {found.refusal}"
     return "equal bit for bit" if not found.differing else f"{scientific(found.largest)} apart"
@@ -113,7 +113,10 @@ def findings(found: Sequence[Finding]) -> Markup:
     """What `unpool check` finds."""
     if not found:
         return element("p", "Nothing found: runtimes read every node alike, as far as the model says.")
-    return joined(element("p", "Rules are those of docs/semantics.md.", class_="note"), *map(_finding, found))
+    return joined(
+        element("p", "For the rules see docs/semantics.md in the source of unpool.", class_="note"),
+        *map(_finding, found),
+    )
 
 
 def _finding(one: Finding) -> Markup:
@@ -121,7 +124,7 @@ def _finding(one: Finding) -> Markup:
         "article",
         element("h3", title(one.operator, one.node)),
         element("p", f"Rule {one.rule}: {one.problem}"),
-        element("dl", _said("who is affected", one.affected), _said("repair", one.repair)),
+        element("dl", _said("effect", one.affected), _said("repair", one.repair)),
         class_="finding",
     )
 
@@ -208,8 +211,8 @@ def _map(when: str, pair: MapPair, one: FeatureMap) -> Markup:
         "figure",
         element(
             "div",
-            element("img", src=one.whole, alt=f"{plane}."),
-            element("img", src=one.near, alt=f"Close-up of {one.name} {when} {pair.operator}: {near}{marked}."),
+            element("img", src=Markup(one.whole), alt=f"{plane}."),
+            element("img", src=Markup(one.near), alt=f"Close-up of {one.name} {when} {pair.operator}: {near}{marked}."),
             class_="both",
         ),
         element("figcaption", element("b", when), f" {one.name}, {'×'.join(map(str, one.shape))}, close-up {near}"),

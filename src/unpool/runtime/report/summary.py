@@ -11,7 +11,7 @@ from unpool.runtime.report.memory import Memory
 
 
 class Fact(NamedTuple):
-    """Something that is told first, in a word or two, and what there is to add."""
+    """A fact at the beginning of a report: its title, a word or two, and what there is to add."""
 
     title: str
     words: str
@@ -22,15 +22,15 @@ class Fact(NamedTuple):
 
 
 def summary(report: Contents) -> Iterator[Fact]:
-    """What is told first of a report."""
-    yield Fact("steps", str(len(report.plan.steps)), _runners(report))
+    """The facts that a report begins with: time, check, accuracy, memory and steps."""
     if report.times is not None:
         yield _speed(report.times)
-    if report.accuracy:
-        yield _worst(report.accuracy)
     count = len(report.findings)
     yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
+    if report.accuracy:
+        yield _worst(report.accuracy)
     yield _memory(report.memory)
+    yield Fact("steps", str(len(report.plan.steps)), _runners(report))
 
 
 def opsets(report: Contents) -> str:
@@ -68,6 +68,15 @@ def milliseconds(seconds: float) -> str:
     """
     value = seconds * 1e3
     return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, without decimals.
+
+    >>> percent(0.004), percent(0.0), percent(0.25)
+    ('<1 %', '0 %', '25 %')
+    """
+    return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 
 def scientific(value: float) -> str:

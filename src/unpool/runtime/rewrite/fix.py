@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from unpool.display import display_line
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import prune
@@ -43,14 +44,23 @@ from unpool.runtime.session.loaded import load_as_written
 
 @dataclass(frozen=True)
 class Fixed:
-    """A model put right, what is different in it, and which nodes could not be put right; `print` shows both."""
+    """A model put right, what is different in it, and which nodes could not be put right; `print` shows all.
+
+    Attributes:
+        model: the new one.
+        changes: in the order in which they were made.
+        left: nodes that could not be put right.
+        notes: what was not verified, and why.
+    """
 
     model: onnx.ModelProto
     changes: tuple[Change, ...]
     left: tuple[NotRepaired, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.changes, *self.left))) or "nothing to change"
+        lines = [display_line(str(one)) for one in (*self.changes, *self.left, *self.notes)]
+        return "\n".join(lines) or "nothing to change"
 
 
 def fix(
@@ -125,10 +135,13 @@ class _Work:
         if self._left and not self._changes:
             reasons = "; ".join(f"{one.node}: {one.why}" for one in self._left)
             raise UnsupportedError(f"the model: expected something that can be put right, got: {reasons}.")
+        notes: tuple[str, ...] = ()
         if self._changes:
             check_model(self._model)
-            verify_in_onnxruntime(self._first, self._model, self._sizes, keeps_results=self._keeps_results)
-        return Fixed(self._model, tuple(self._changes), tuple(self._left))
+            refusal = verify_in_onnxruntime(self._first, self._model, self._sizes, keeps_results=self._keeps_results)
+            if refusal:
+                notes = (f"compared in unpool only, for onnxruntime does not run the first model: {refusal}",)
+        return Fixed(self._model, tuple(self._changes), tuple(self._left), notes)
 
     def _put(self, *rounds: Sequence[Edit]) -> None:
         """Put edits into the model, and keep a copy of the model before them."""

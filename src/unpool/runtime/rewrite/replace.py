@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from unpool.display import display_line
 from unpool.errors import UnsupportedError
 from unpool.operators import tensors
 from unpool.operators.attributes import Attributes
@@ -29,7 +30,7 @@ class Rewritten:
     changes: tuple[Change, ...]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.changes)) or "no node changed"
+        return "\n".join(display_line(str(one)) for one in self.changes) or "no node changed"
 
 
 def put_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:

@@ -1,6 +1,7 @@
 """Verifies that a rewritten model computes what the first one did, by running both on random inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -11,13 +12,11 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.loaded import LoadedModel, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
-SIZES = (32, 48, 96, 224, 36, 40, 34, 33, 13, 5, 2, 1)
-"""Tried in turn for axes of unknown size; some models only take what leaves one remainder when it is halved often."""
-
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Feed: TypeAlias = Mapping[str, AnyArray]
@@ -61,25 +60,38 @@ def verify(
 def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
     """Random feeds that the model accepts, each with the outputs that it gives for them.
 
+    Args:
+        loaded: by `load_as_session` or `load_as_written`.
+        sizes: for names of sizes that the model leaves open; other open sizes are picked so that a run takes few
+            elements, and that two runs have two sizes.
+
     Raises:
         UnsupportedError: it accepts none of those that are tried.
     """
-    left, reason = RUNS, ""
-    for size in SIZES:
-        while left:
-            feed = random_feed(loaded.signature.inputs, sizes, open_size=size, seed=left)
-            try:
-                made = loaded.run(None, feed)
-            except UnpoolError as error:
-                reason = reason or f"with {size} for the sizes that it leaves open: {error}"
-                break
-            left -= 1
-            yield feed, made
-    if left == RUNS:
+    trials, done, reason = Trials(loaded, sizes), list[int](), ""
+    for size in trials:
+        try:
+            run = _run(loaded, sizes, size, seed=RUNS - len(done))
+        except UnpoolError as error:
+            reason = reason or f"with {size} for the sizes that it leaves open: {error}"
+            continue
+        yield run
+        done.append(size)
+        if len(done) == RUNS:
+            return
+    if not done:
         raise UnsupportedError(
-            f"the model: expected it to run on random inputs, to compare it with its new form; got: {reason} "
-            "Give sizes that it takes, such as --size height=64 (sizes={'height': 64})."
+            f"the model: expected it to run on random inputs, to compare it with its new form; got: "
+            f"{reason or trials.refusal} Give sizes that it takes, such as --size height=64 (sizes={{'height': 64}})."
         )
+    for seed in range(RUNS - len(done), 0, -1):
+        with suppress(UnpoolError):
+            yield _run(loaded, sizes, done[0], seed)
+
+
+def _run(loaded: LoadedModel, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
+    feed = random_feed(loaded.signature.inputs, sizes, open_size=open_size, seed=seed)
+    return feed, loaded.run(None, feed)
 
 
 def compare(name: str, expected: Any, got: Any, is_exact: bool, strays: float = 0.0) -> None:

@@ -13,6 +13,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import to_onnx
 from unpool.operators import resolve
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, domain, label
@@ -67,8 +68,8 @@ def verify_offsets(
 
 def verify_in_onnxruntime(
     before: onnx.ModelProto, after: onnx.ModelProto, sizes: Mapping[str, int], *, keeps_results: bool
-) -> None:
-    """Run the new model in onnxruntime, if that runs the first one.
+) -> str:
+    """Run the new model in onnxruntime, if that runs the first one; else give the reason why it does not.
 
     Args:
         before: the first model.
@@ -76,13 +77,16 @@ def verify_in_onnxruntime(
         sizes: for names of sizes that the models leave open; for other open sizes several are tried.
         keeps_results: whether both models have to give the same outputs.
 
+    Returns:
+        what onnxruntime says against the first model, which leaves nothing to compare; "" where it runs that model.
+
     Raises:
         UnsupportedError: onnxruntime runs only the first one, or they differ there.
     """
     try:
         first, weights = _whole(before)
-    except RefusedError:
-        return
+    except RefusedError as error:
+        return brief(error)
     try:
         second, others = _whole(after)
     except RefusedError as error:
@@ -90,16 +94,20 @@ def verify_in_onnxruntime(
             f"the new model: expected onnxruntime to run it as it runs the first one, got: {error}. "
             "Keep the first model; unpool.InferenceSession raises what is decomposed while it loads it."
         ) from error
+    refusals, count = list[str](), 0
     for feed, _ in runs(load_as_written(before, Meaning(exact=True)), sizes):
         values = list(feed.values())
         try:
             expected = first.run([*values, *weights], None)
-        except UnpoolError:
+        except UnpoolError as error:
+            refusals.append(brief(error))
             continue
+        count += 1
         got = second.run([*values, *others], None)
         for name, one, other in zip(first.output_types, expected, got, strict=True):
             if keeps_results:
                 compare(name, one, other, is_exact=False)
+    return "" if count else refusals[0]
 
 
 def _meant(

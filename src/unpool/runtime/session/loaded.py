@@ -17,7 +17,7 @@ from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import label
-from unpool.runtime.graph.record import Graph, dense, graph_of
+from unpool.runtime.graph.record import Graph, dense, graph_of, without_data
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.graph.weight_files import array_of
@@ -70,16 +70,21 @@ class LoadedModel:
     Args:
         model: with all its tensors inside.
         settings: what the steps are loaded with.
+        keeps_graph: whether `graph` is wanted.
 
     Attributes:
         metadata: what the model says of itself.
+        graph: what the steps were made of, without large weights; None unless it is wanted.
+        meaning: how the three operators are read.
         folded: for a step, label and operator of every node that was folded into it.
         cuda: the memory of the GPU in which values stay; None where they are arrays of the host.
     """
 
-    def __init__(self, model: onnx.ModelProto, settings: Settings) -> None:
+    def __init__(self, model: onnx.ModelProto, settings: Settings, *, keeps_graph: bool = False) -> None:
         self.metadata = metadata_of(model)
         graph, types = prepare(model, settings)
+        self.graph = without_data(graph) if keeps_graph else None
+        self.meaning = settings.meaning
         self.cuda = settings.cuda
         loaded_plan = assemble(graph, types, settings)
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
@@ -230,13 +235,13 @@ class LoadedModel:
 
 
 def load_as_session(model: onnx.ModelProto, meaning: Meaning) -> LoadedModel:
-    """The model, loaded as an `InferenceSession` with default options loads it."""
-    return LoadedModel(model, _default_settings(meaning))
+    """The model, loaded as an `InferenceSession` with default options loads it, with its graph."""
+    return LoadedModel(model, _default_settings(meaning), keeps_graph=True)
 
 
 def load_as_written(model: onnx.ModelProto, meaning: Meaning) -> LoadedModel:
     """The same, but a decomposed unpooling runs node by node as it is written."""
-    return LoadedModel(model, replace(_default_settings(meaning), raises=False))
+    return LoadedModel(model, replace(_default_settings(meaning), raises=False), keeps_graph=True)
 
 
 def _default_settings(meaning: Meaning) -> Settings:

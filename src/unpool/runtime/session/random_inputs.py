@@ -34,12 +34,13 @@ def random_feed(
     if open_size is None:
         _require_sizes(inputs, sizes)
     rng = np.random.default_rng(seed)
-    return {
-        info.name: random_array(
-            info, [_size(info, axis, sizes, open_size or 1) for axis in range(len(info.shape))], rng
-        )
-        for info in inputs
-    }
+    wanted = feed_shapes(inputs, sizes, open_size or 1)
+    return {info.name: random_array(info, wanted[info.name], rng) for info in inputs}
+
+
+def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays that `random_feed` makes, by the name of the input."""
+    return {info.name: tuple(_size(info, axis, sizes, open_size) for axis in range(len(info.shape))) for info in inputs}
 
 
 def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:

@@ -1,0 +1,195 @@
+"""Counts the elements and the products of a run before it runs, and picks sizes for open axes by them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import onnx
+from onnx import helper
+
+from unpool.errors import UnpoolError
+from unpool.operators.contract import NHWC
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import attributes, domain, writes
+from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.size import number
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.session.loaded import LoadedModel
+from unpool.runtime.session.random_inputs import feed_shapes
+
+MOST_ELEMENTS = 2**25
+"""Elements of all values, in all runs of one search: 128 MiB of float32."""
+
+MOST_PRODUCTS = 2**30
+"""Products of windows and matrices with their weights, and taps of pools, in all runs of one search."""
+
+PRODUCTS_PER_WEIGHT = 512
+"""A model with many weights may take more than `MOST_PRODUCTS`: so many times the elements of its constants."""
+
+SIZES = (32, 13, 33, 5, 48, 36, 40, 34, 96, 224, 2, 1)
+"""Tried in turn for open sizes; some models only take what leaves one remainder when it is halved often."""
+
+WIDEST_STRIDE = 224
+SHRINKING = ("AveragePool", "Conv", "LpPool", "MaxPool")
+GROWING = ("ConvTranspose", "MaxUnpool")
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Workload(NamedTuple):
+    """The size of a run.
+
+    Attributes:
+        elements: of all values, those of the inputs included; a value of unknown size counts as the largest known one.
+        products: of weights with elements, and elements that pools compare.
+        is_empty: whether an image in it has no elements.
+    """
+
+    elements: int
+    products: int
+    is_empty: bool
+
+    def without(self, other: "Workload") -> "Workload":
+        """What is left when a run of another size is done."""
+        return Workload(self.elements - other.elements, self.products - other.products, self.is_empty)
+
+
+@dataclass(frozen=True)
+class SizedGraph:
+    """A graph without its large weights, whose input shapes may be filled in.
+
+    Attributes:
+        graph: after all passes.
+        meaning: how the three operators are read.
+    """
+
+    graph: Graph
+    meaning: Meaning
+
+    def workload(self, feed: Shapes) -> Workload | None:
+        """The size of a run on inputs of these shapes; None where no run is possible."""
+        inputs = tuple(_with_shape(value, feed.get(value.name)) for value in self.graph.inputs)
+        graph = replace(self.graph, inputs=inputs)
+        try:
+            flow = SizeFlow(graph, infer(graph, self.meaning).types)
+        except UnpoolError:
+            return None
+        names = [*feed, *(name for node in graph.nodes for name in writes(node))]
+        found = [_shape(flow, name) for name in names]
+        counts = [math.prod(one) for one in found if one is not None]
+        unknown = len(found) - len(counts)
+        is_empty = any(one is not None and len(one) > 2 and math.prod(one) == 0 for one in found)
+        elements = sum(counts) + unknown * max(counts, default=0)
+        return Workload(elements, sum(_products(flow, node) for node in graph.nodes), is_empty)
+
+    def most(self) -> Workload:
+        """The size of all runs of one search together, at most."""
+        weights = sum(math.prod(tensor.dims) for tensor in self.graph.constants.values())
+        products = max(MOST_PRODUCTS, PRODUCTS_PER_WEIGHT * weights)
+        return Workload(MOST_ELEMENTS + weights, products, is_empty=False)
+
+    def sizes(self) -> Iterator[int]:
+        """Sizes to try for open axes: 32, an odd one, multiples of the total stride, and others."""
+        stride = min(self._total_stride(), WIDEST_STRIDE)
+        yield from dict.fromkeys((*SIZES[:2], 2 * stride, stride, *SIZES[2:]))
+
+    def _total_stride(self) -> int:
+        """Elements of an input per element of the value that shrinks most."""
+        scales: dict[str, Fraction] = {}
+        for node in self.graph.nodes:
+            scale = max((scales.get(name, Fraction(1)) for name in node.input), default=Fraction(1))
+            stride = max(attributes(node).get("strides") or [1]) if domain(node) in ("", NHWC) else 1
+            if node.op_type in SHRINKING:
+                scale = min(scale * stride, Fraction(WIDEST_STRIDE))
+            elif node.op_type in GROWING:
+                scale /= max(stride, 1)
+            scales |= dict.fromkeys(writes(node), scale)
+        return max(1, math.ceil(max(scales.values(), default=Fraction(1))))
+
+
+class Trials:
+    """Sizes to try in turn for the axes that a model leaves open: all runs together stay within `SizedGraph.most`.
+
+    Sizes that leave an image without elements come last. Where a model and a caller leave nothing open, there is one
+    size, which means nothing, and no limit.
+
+    Args:
+        loaded: with its graph.
+        sizes: for names of sizes that the model leaves open.
+
+    Attributes:
+        refusal: why the last size that was left out would take too much; "" where none was.
+    """
+
+    def __init__(self, loaded: LoadedModel, sizes: Mapping[str, int]) -> None:
+        assert loaded.graph is not None
+        self._sized = SizedGraph(loaded.graph, loaded.meaning)
+        self._inputs, self._sizes = loaded.signature.inputs, sizes
+        self.refusal = ""
+
+    def __iter__(self) -> Iterator[int]:
+        if self._shapes(1) == self._shapes(WIDEST_STRIDE):
+            yield 1
+            return
+        left, seen = self._sized.most(), list[Shapes]()
+        empty: list[tuple[int, Workload]] = []
+        for size in self._sized.sizes():
+            wanted = self._shapes(size)
+            work = None if wanted in seen else self._sized.workload(wanted)
+            seen.append(wanted)
+            if work is None:
+                continue
+            if work.is_empty:
+                empty.append((size, work))
+            elif self._fits(size, work, left):
+                left = left.without(work)
+                yield size
+        for size, work in empty:
+            if self._fits(size, work, left):
+                left = left.without(work)
+                yield size
+
+    def _shapes(self, open_size: int) -> Shapes:
+        return feed_shapes(self._inputs, self._sizes, open_size)
+
+    def _fits(self, size: int, work: Workload, most: Workload) -> bool:
+        fits = work.elements <= most.elements and work.products <= most.products
+        if not fits:
+            self.refusal = (
+                f"with {size} for the sizes that it leaves open, a run takes {work.elements:,} elements and "
+                f"{work.products:,} products, more than are taken unasked."
+            )
+        return fits
+
+
+def _with_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:
+    element = shapes.element(value.type)
+    return value if shape is None or element < 1 else helper.make_tensor_value_info(value.name, element, shape)
+
+
+def _shape(flow: SizeFlow, name: str) -> tuple[int, ...] | None:
+    """The sizes of a value; None unless all of them are known."""
+    known = [number(size) for size in flow.dims(name) or (None,)] if flow.dims(name) != () else []
+    found = tuple(max(size, 0) for size in known if size is not None)
+    return found if len(found) == len(known) else None
+
+
+def _products(flow: SizeFlow, node: onnx.NodeProto) -> int:
+    """How often a node multiplies or compares, as far as its sizes are known."""
+    x, y = (_shape(flow, name) if name else None for name in (*node.input[:1], *node.output[:1], "", "")[:2])
+    w = _shape(flow, node.input[1]) if len(node.input) > 1 and node.input[1] else None
+    if node.op_type in ("MaxPool", "AveragePool", "LpPool") and x and y:
+        image = x[1:-1] if domain(node) == NHWC else x[2:]
+        window: list[int] = attributes(node).get("kernel_shape", [])
+        return math.prod(y) * math.prod(map(min, window, image))
+    if node.op_type == "Conv" and w and y:
+        return math.prod(y) * math.prod(w[1:])
+    if node.op_type == "ConvTranspose" and w and x:
+        return math.prod(x) * math.prod(w[1:])
+    if node.op_type in ("MatMul", "Gemm") and w and y:
+        return math.prod(y) * max(w[-2:])
+    return 0

@@ -1,0 +1,109 @@
+"""How much a model runs to be verified: random inputs are sized by the elements of all values, whatever the rank."""
+
+from math import prod
+
+import numpy as np
+import pytest
+
+import unpool
+from tests.support import models
+from unpool.errors import UnpoolError
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.rewrite.verify import runs
+from unpool.runtime.rewrite.workload import MOST_ELEMENTS, Trials
+from unpool.runtime.session.loaded import LoadedModel, load_as_session
+
+LETTERS = "hwdef"
+
+
+def down_and_up(rank, *, scale="", refused=False):
+    """A pool, an unpool and a growing ConvTranspose over `rank` spatial axes, whose sizes are open; the batch too."""
+    axes = ", ".join(LETTERS[:rank])
+    ones, threes = str([1] * rank), str([3] * rank)
+    return models.model(
+        f"""g (float[n, 2, {axes}] x) => (float[a, {axes}, c] y) {{
+            p, i = MaxPool <kernel_shape = {threes}, strides = {threes}> (x)
+            s = Shape (x)
+            u = MaxUnpool <kernel_shape = {threes}, strides = {threes}> (p, i{", wrong" if refused else ", s"})
+            g = ConvTranspose <auto_pad = "SAME_UPPER", strides = {threes}, kernel_shape = {ones}> (u, w)
+            y = {f"Tile (g, {scale})" if scale else "Identity (g)"}
+        }}""",
+        w=models.random(2, 1, *[1] * rank),
+        **({"wrong": np.int64([9, 2, *[7] * rank])} if refused else {}),
+        **({scale: np.int64([1, 1, *[4096] * rank])} if scale else {}),
+    )
+
+
+def elements(feed):
+    """Elements of what is fed."""
+    return sum(prod(one.shape) for one in feed.values())
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_a_run_takes_as_many_elements_as_were_counted(rank):
+    """The elements of all values that a run makes are those that were counted before it."""
+    loaded = load_as_session(down_and_up(rank), Meaning(exact=True))
+    size = next(iter(Trials(loaded, {})))
+    feed = next(runs(loaded, {}))[0]
+    seen = {name: np.size(value) for step in loaded.watch(feed) for name, value in step.made.items()}
+    work = Trials(loaded, {})._sized.workload({"x": feed["x"].shape})
+    assert work.elements == elements(feed) + sum(seen.values())
+    assert feed["x"].shape == (2, 2, *[size] * rank)
+    assert not work.is_empty
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_all_runs_of_a_model_take_a_bounded_number_of_elements(rank, monkeypatch):
+    """A model that refuses every input is given up before it was fed `MOST_ELEMENTS`, whatever its rank."""
+    loaded = load_as_session(down_and_up(rank, refused=True), Meaning(exact=True))
+    fed = []
+
+    def refuse(_, names, feed):
+        fed.append(elements(feed))
+        raise UnpoolError("no.")
+
+    monkeypatch.setattr(LoadedModel, "run", refuse)
+    with pytest.raises(unpool.UnsupportedError, match="expected it to run on random inputs"):
+        list(runs(loaded, {}))
+    assert len(fed) >= 5
+    assert sum(fed) < MOST_ELEMENTS
+
+
+def test_both_runs_have_sizes_of_their_own():
+    """A model is run at a multiple of its total stride, and at an odd size."""
+    loaded = load_as_session(down_and_up(2), Meaning(exact=True))
+    assert [feed["x"].shape for feed, _ in runs(loaded, {})] == [(2, 2, 32, 32), (2, 2, 13, 13)]
+
+
+def test_a_total_stride_that_is_no_power_of_two():
+    """A model that only takes multiples of 21 is run on 42x42 and 21x21."""
+    model = models.model(
+        """g (float[n, 1, h, w] x) => (float[n, 1, h, w] y) {
+            a = MaxPool <kernel_shape = [3, 3], strides = [3, 3]> (x)
+            b, i = MaxPool <kernel_shape = [7, 7], strides = [7, 7]> (a)
+            c = MaxUnpool <kernel_shape = [7, 7], strides = [7, 7]> (b, i)
+            d = ConvTranspose <auto_pad = "SAME_UPPER", strides = [3, 3]> (c, k)
+            y = Add (d, x)
+        }""",
+        k=models.random(1, 1, 3, 3),
+    )
+    loaded = load_as_session(model, Meaning(exact=True))
+    assert [feed["x"].shape[2:] for feed, _ in runs(loaded, {})] == [(42, 42), (21, 21)]
+
+
+def test_a_small_model_that_makes_gigabytes_is_refused_before_it_runs(monkeypatch):
+    """A model that repeats its input 4096 times along each axis runs only on sizes that the caller gives."""
+    model = down_and_up(2, scale="times")
+    monkeypatch.setattr(LoadedModel, "run", lambda *_: pytest.fail("it was run"))
+    words = r"a run takes [\d,]+ elements and [\d,]+ products, more than are taken unasked. Give sizes"
+    with pytest.raises(unpool.UnsupportedError, match=words):
+        unpool.canonicalise(model)
+    with pytest.raises(pytest.fail.Exception, match="it was run"):
+        unpool.canonicalise(model, sizes={"n": 1, "h": 1, "w": 1})
+
+
+def test_a_size_of_the_caller_and_a_size_of_the_model_have_no_limit():
+    """Sizes that are not open are taken as they are."""
+    model = models.model("g (float[h, 4, 8, 64] x) => (float[h, 4, 8, 64] y) { y = Relu (x) }")
+    loaded = load_as_session(model, Meaning(exact=True))
+    assert [feed["x"].shape for feed, _ in runs(loaded, {"h": 3})] == [(3, 4, 8, 64)] * 2
