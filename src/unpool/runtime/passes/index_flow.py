@@ -20,6 +20,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import attributes, domain, is_ours
 from unpool.runtime.graph.size import Size, number, product
 from unpool.runtime.graph.size_flow import SizeFlow, slice_bounds
+from unpool.runtime.graph.weight_files import array_of
 
 
 @dataclass(frozen=True)
@@ -95,19 +96,37 @@ def _pooled(flow: SizeFlow, pool: onnx.NodeProto) -> Indices:
 
 
 def _remainder(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
-    source, divisor = trace(flow, node.input[0]), flow.values(node.input[1])
-    if source is None or source.step is None or divisor is None or len(divisor) != 1 or divisor[0] != source.step:
+    return _in_plane(flow, node.input[0], node.input[1])
+
+
+def _in_plane(flow: SizeFlow, name: str, divisor: str) -> Indices | None:
+    """Indices that are divided by a number, of which the remainder is taken; None unless that is the size of a plane."""
+    source, size = trace(flow, name), flow.values(divisor)
+    if source is None or source.step is None or size is None or len(size) != 1 or size[0] != source.step:
         return None
     return replace(source, is_plane=True, is_whole=source.is_whole and never_empty(flow, source.pool))
 
 
 def _taken_away(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+    divisor = _divisor(flow, node)
+    if divisor:
+        return _in_plane(flow, node.input[0], divisor)
     source, taken = trace(flow, node.input[0]), offsets(flow, node.input[1])
     if source is None or taken is None or source.is_plane or not _belong(source, taken):
         return None
     if not _is_aligned(flow, node.input[0], node.input[1], taken):
         return None
     return replace(source, is_plane=True)
+
+
+def _divisor(flow: SizeFlow, node: onnx.NodeProto) -> str:
+    """The d of a Sub that is x - x / d * d, as a Mod is written before opset 10; "" for any other Sub."""
+    whole = flow.maker(node.input[1], "Mul")
+    for quotient, divisor in () if whole is None else (whole.input, reversed(whole.input)):
+        div = flow.maker(quotient, "Div")
+        if div is not None and list(div.input) == [node.input[0], divisor]:
+            return str(divisor)
+    return ""
 
 
 def _belong(source: Indices, taken: Offsets) -> bool:
@@ -203,14 +222,26 @@ def _count(flow: SizeFlow, name: str) -> Size | None:
     """How many planes a value counts as 0, 1, 2 ..; None if it does something else."""
     array = flow.constant(name)
     if array is not None:
-        found = _constant_offsets(array)
-        return found.planes if found is not None and found.step in (None, Size(1)) else None
+        is_count = array.dtype.kind == "i" and np.array_equal(array.reshape(-1), np.arange(array.size))
+        return Size(array.size) if is_count and array.size else None
+    places = flow.maker(flow.unshaped(name), "NonZero")
+    if places is not None:
+        return _count_of_ones(flow, places)
     span = flow.maker(flow.unshaped(name), "Range")
     if span is None:
         return None
     start, limit, delta = (flow.values(one) for one in span.input)
     is_count = start == (Size(0),) and delta == (Size(1),) and limit is not None and len(limit) == 1
     return limit[0] if is_count and limit is not None else None
+
+
+def _count_of_ones(flow: SizeFlow, node: onnx.NodeProto) -> Size | None:
+    """How many elements a vector of ones has, whose NonZero counts them, as a Range is written before opset 11."""
+    ones = flow.maker(node.input[0], "ConstantOfShape")
+    fill = None if ones is None else attributes(ones).get("value")
+    length = None if ones is None else flow.values(ones.input[0])
+    has_ones = fill is not None and bool(array_of(fill).all())
+    return length[0] if has_ones and length is not None and len(length) == 1 else None
 
 
 def _is_per_plane(shape: tuple[object, ...]) -> bool:
