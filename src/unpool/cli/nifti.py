@@ -49,9 +49,7 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         UnsupportedError: numbers of a kind that models do not take.
     """
     nibabel = _nibabel(where)
-    is_packed = stream.read(2) == GZIP
-    stream.seek(0)
-    plain: Any = gzip.GzipFile(fileobj=stream) if is_packed else stream
+    plain, is_packed = _unpacked(stream)
     try:
         header = _header(plain.read(max(SIZES)), where)
         shape, dtype, offset = header.get_data_shape(), header.get_data_dtype(), header.get_data_offset()
@@ -70,6 +68,18 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         raise
     except Exception as error:  # a broken file leads zlib and nibabel to many
         raise FileError(f"{where}: expected a NIfTI file, could not read it ({error}).") from error
+
+
+def read_header(stream: BinaryIO, where: str) -> Any:
+    """The checked header of a NIfTI file, which says how much memory its voxels take."""
+    return _header(_unpacked(stream)[0].read(max(SIZES)), where)
+
+
+def _unpacked(stream: BinaryIO) -> tuple[Any, bool]:
+    """The file without its compression, and whether it has one."""
+    is_packed = stream.read(2) == GZIP
+    stream.seek(0)
+    return (gzip.GzipFile(fileobj=stream) if is_packed else stream), is_packed
 
 
 def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, where: str) -> None:
