@@ -1,5 +1,6 @@
 """How much memory this process may take, as far as the system says."""
 
+import ctypes
 import os
 import sys
 from functools import cache
@@ -39,6 +40,14 @@ def taken() -> int:
     """Bytes of memory that this process has now; 0 where the system does not tell."""
     pages = text(_STATM).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system, so that `taken` does not count it; only glibc can."""
+    if sys.platform == "linux":
+        give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if give_back is not None:
+            give_back(0)
 
 
 def peak() -> int:

@@ -98,7 +98,9 @@ def picture(batch, sizes):
 def exported(depth, batch, axes, dynamo, opset):
     """The file of a network."""
     names = {axis: {0: "batch", 2: "height", 3: "width"}[axis] for axis in ((0,) if batch == 0 else ()) + OPEN[axes]}
-    options = {"dynamic_shapes": ({axis: torch.export.Dim(name, min=1 if axis == 0 else 8) for axis, name in names.items()},)}
+    options = {
+        "dynamic_shapes": ({axis: torch.export.Dim(name, min=1 if axis == 0 else 8) for axis, name in names.items()},)
+    }
     if not dynamo:
         options = {"dynamic_axes": {"image": names}}
     file = io.BytesIO()

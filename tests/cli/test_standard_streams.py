@@ -105,7 +105,7 @@ def test_progress_of_one_large_image(here, monkeypatch):
     words = ("run", pool_model(here / "m.onnx"), "-i", "x.npy", "-o", "y.npz", "--output-name", "y", "--tile", "8x8")
     assert invoke(*words).stderr == ""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "0/4" in invoke(*words).stderr
+    assert "4/4" in invoke(*words).stderr
     assert invoke(*words, "-q").stderr == ""
 
 

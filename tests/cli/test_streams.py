@@ -151,7 +151,7 @@ def test_blended_tiles(here):
     done = run(*blended, "--max-memory", "64GiB", "--json")
     assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == 3
     assert "already complete" in run(*blended, "--resume").stderr
-    assert "Allow more" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
+    assert "max_memory 1 MiB is too small" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
 
 
 @pytest.mark.parametrize(

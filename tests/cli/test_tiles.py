@@ -40,7 +40,7 @@ def test_tiles_give_the_same_file(here, words):
         (2, ("--max-memory", "much"), "such as 2GiB"),
         (2, ("--tile", "8x8", "--max-memory", "1GiB"), "Leave one of them out"),
         (3, ("--tile", "8"), "expected 2 sizes"),
-        (3, ("--max-memory", "1MiB"), "Allow more"),
+        (3, ("--max-memory", "1MiB"), "--max-memory 1 MiB is too small: this run needs at least about"),
     ],
 )
 def test_options_that_do_not_fit(here, code, words, says):

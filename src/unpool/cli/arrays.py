@@ -56,7 +56,7 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
     ((1, 1, 4, 5, 6), 'float32', ['4x5x6 int16 goes in as 1x1x4x5x6 float32'])
     """
     given = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
-    made = _of_type(_of_rank(given, slot, layout), slot, where)
+    made = _of_type(of_rank(given, slot, layout), slot, where)
     is_same = made.shape == given.shape and made.dtype == given.dtype
     told = f"{sizes(given.shape)} {given.dtype} goes in as {sizes(made.shape)} {made.dtype}"
     return made, [] if is_same else [told]
@@ -67,7 +67,8 @@ def _check_header(stream: Any, size: int, where: str) -> None:
     check_bytes(prod(header.shape) * header.dtype.itemsize, f"an array of {sizes(header.shape)} {header.dtype}", where)
 
 
-def _of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
+def of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
+    """The array with axes of one element added, where an input has more axes; nothing is copied."""
     if slot.shape is None or array.ndim >= len(slot.shape):
         return array
     ways = [array[None]]

@@ -1,7 +1,9 @@
 """Scores -> class numbers, their names, and the share of the area that each takes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from unpool.cli.model import sizes
 from unpool.errors import ShapeError
 
 LARGEST_CLASS = 65535
+BAND = 2**18
+"""Elements of an image that are in memory at a time, where it is read row by row."""
 
 _log = logging.getLogger("unpool.cli")
 
@@ -48,6 +52,86 @@ def class_map(scores: NDArray[Any], layout: str, where: str) -> tuple[NDArray[An
     return scores.argmax(axis).astype(_type_for(count)), count
 
 
+@dataclass(frozen=True)
+class ClassView:
+    """Class numbers of an output, of which windows are read.
+
+    Attributes:
+        shape: (N, D1..Dk).
+        dtype: uint8 up to 256 classes, else uint16.
+        count: of the classes.
+        read: a window.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    count: int
+    read: Callable[[tuple[slice, ...]], NDArray[Any]]
+
+    def rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows of all images of the batch, (N, rows, ...)."""
+        return self.read((slice(0, self.shape[0]), slice(start, stop), *(slice(0, size) for size in self.shape[2:])))
+
+    @property
+    def whole(self) -> NDArray[Any]:
+        """All of them."""
+        return self.rows(0, self.shape[1])
+
+    def counts(self, step: int) -> list[int]:
+        """How many elements each class has, looked up by so many rows at a time."""
+        found = np.zeros(self.count, np.int64)
+        for start in range(0, self.shape[1], step):
+            found += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
+        return [int(count) for count in found]
+
+
+def view_of_array(scores: NDArray[Any], layout: str, where: str) -> ClassView:
+    """The classes of scores that are held; arguments as those of `class_map`."""
+    classes, count = class_map(scores, layout, where)
+    return ClassView(classes.shape, classes.dtype, count, lambda slices: classes[slices])
+
+
+def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
+    """The classes in a file.
+
+    Args:
+        stored: the file, of which windows are read.
+        count: of the classes whose numbers it holds; 0 where it holds integers that are scores, or numbers as well.
+        layout: nchw or nhwc.
+        where: what the error message begins with.
+    """
+    if count:
+        return ClassView(stored.shape, stored.dtype, count, stored.__getitem__)
+    channel = None if len(stored.shape) == 3 else 1 if layout == "nchw" else len(stored.shape) - 1
+    shape = tuple(size for axis, size in enumerate(stored.shape) if axis != channel)
+    scores = 1 if channel is None else stored.shape[channel]
+
+    def numbers(slices: tuple[slice, ...]) -> NDArray[Any]:
+        if channel is None:
+            window = stored[slices]
+        else:
+            window = stored[(*slices[:channel], slice(0, scores), *slices[channel:])]
+            window = window.argmax(channel) if scores > 1 else np.squeeze(window, channel)
+        found: NDArray[Any] = window
+        return found
+
+    if scores > 1:
+        kind = np.dtype(_type_for(scores))
+        return ClassView(shape, kind, scores, lambda slices: numbers(slices).astype(kind))
+    step = rows_of(shape)
+    raw = ClassView(shape, stored.dtype, 0, numbers)
+    largest = 0
+    for start in range(0, shape[1], step):
+        largest = max(largest, _given_classes(raw.rows(start, min(start + step, shape[1])), where)[1])
+    kind = np.dtype(_type_for(largest))
+    return ClassView(shape, kind, largest, lambda slices: numbers(slices).astype(kind))
+
+
+def rows_of(shape: tuple[int, ...]) -> int:
+    """Rows that are in memory at a time, of (N, rows, ...): a multiple of 16."""
+    return max(16, BAND // max(1, shape[0] * prod(shape[2:])) // 16 * 16)
+
+
 def _given_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
     low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     if low < 0 or high > LARGEST_CLASS:
@@ -77,11 +161,11 @@ def names_for(count: int, given: Sequence[str] | None, stored: Sequence[str] | N
     return None if stored is None else list(stored)
 
 
-def shares(classes: NDArray[Any], names: Sequence[str]) -> dict[str, float]:
-    """Share of the area, 0 to 1, of every class that occurs.
+def shares(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
+    """Share of the area, 0 to 1, of every class that occurs, from how many elements each has.
 
-    >>> shares(np.array([[0, 0, 0, 1]], np.uint8), ["background", "coin"])
+    >>> shares([3, 1], ["background", "coin"])
     {'background': 0.75, 'coin': 0.25}
     """
-    counts = np.bincount(classes.ravel()).tolist()
-    return {names[number]: round(count / classes.size, 6) for number, count in enumerate(counts) if count}
+    total = sum(counts)
+    return {names[number]: round(count / total, 6) for number, count in enumerate(counts) if count}

@@ -54,7 +54,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
             write_picture(stream, "png", mask_picture(classes, legend))
         with pictures.open(folder / OVERLAY) as stream:
             write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
-    coins = shares(classes, legend.names).get(legend.names[1], 0.0)
+    coins = shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
     return [
         f"wrote {MASK} (the class of every pixel, {sizes(classes.shape)}) and {OVERLAY} (to look at)",
         f"coins cover {100 * coins:.1f} % of the photograph; loading and running took {seconds:.2f} s",

@@ -14,6 +14,8 @@ SUFFIXES = {
     ".npy": "npy",
     ".npz": "npz",
     ".png": "png",
+    ".jpg": "jpg",
+    ".jpeg": "jpg",
     ".tif": "tif",
     ".tiff": "tif",
     ".nii": "nii",

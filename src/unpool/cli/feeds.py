@@ -94,7 +94,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
         pixels = scaled(pixels, picture.white, np.float64 if is_double or is_exact else np.float32)
     values = rule.apply(pixels, double=is_double)
     with np.errstate(invalid="ignore"):
-        cast = values.astype(slot.dtype)
+        cast = values.astype(slot.dtype, copy=False)
     if is_exact and not np.array_equal(cast, values):
         raise UnpoolError(
             f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "

@@ -54,6 +54,12 @@ def read_image(path: Path, spatial_rank: int, channels: int | None) -> Picture:
 
 def read_stream(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
     """The picture of an open file, whose suffix says how to read it; `where` is what error messages begin with."""
+    picture = read_stored(stream, suffix, where, spatial_rank, channels)
+    return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
+
+
+def read_stored(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
+    """As `read_stream`, with the channels that the file has."""
     size = stream.seek(0, 2)
     stream.seek(0)
     if suffix in TIFF_SUFFIXES:
@@ -67,10 +73,9 @@ def read_stream(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, ch
             f"{where}: the model takes volumes (N, C, D, H, W), a {suffix} file is a flat picture. "
             "Give a .nii, a .tif with one page per slice, or a .npy."
         )
-    if channels is None:
-        return picture
-    _tell_transparency(picture, channels, where)
-    return picture.with_pixels(to_channels(picture.pixels, channels, where))
+    if channels is not None:
+        _tell_transparency(picture, channels, where)
+    return picture
 
 
 def _tell_transparency(picture: Picture, channels: int, where: str) -> None:

@@ -123,12 +123,13 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     return None, Path(text)
 
 
-def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
+def collect(texts: Sequence[str], names: Sequence[str], memory: int | None = None) -> Collected:
     """The runs that the `-i` arguments ask for.
 
     Args:
         texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
+        memory: bytes that the process may have, of which standard input takes some.
 
     Returns:
         one item per run. Inputs with one file share it between all runs; inputs with several files are
@@ -143,7 +144,7 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
     given: dict[str, list[Source]] = {name: [] for name in names}
     failed: list[Failure] = []
     for text in texts:
-        for name, source in _sources(text, names, failed):
+        for name, source in _sources(text, names, failed, memory):
             given[name].append(source)
     absent = [name for name, sources in given.items() if not sources]
     if absent:
@@ -154,11 +155,11 @@ def collect(texts: Sequence[str], names: Sequence[str]) -> Collected:
     return Collected(_match({name: _by_stem(sources, name) for name, sources in given.items()}), failed)
 
 
-def _sources(text: str, names: Sequence[str], failed: list[Failure]) -> list[tuple[str, Source]]:
+def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, Source]]:
     name, path = split_name(text, names)
     found: list[tuple[str, Source]] = []
     if str(path) == STDIN:
-        content, suffix = read_stdin()
+        content, suffix = read_stdin(memory)
         return [(_meant(text, name, names), Source(Path(f"stdin{suffix}"), content=content))]
     files = _files(path)
     for file in files:

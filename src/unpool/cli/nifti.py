@@ -43,9 +43,7 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
     """
     nibabel = _nibabel(where)
     with read_errors(where, "a NIfTI file"):
-        is_packed = stream.read(2) == GZIP
-        stream.seek(0)
-        plain: Any = gzip.GzipFile(fileobj=stream) if is_packed else stream
+        plain, is_packed = _unpacked(stream)
         header = read_header(plain, size, where, is_packed=is_packed)
         shape, dtype = header.get_data_shape(), header.get_data_dtype()
         if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
@@ -55,6 +53,20 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
         voxels = _plain_numbers(np.asanyarray(proxy))
         return Picture(_arranged(voxels, spatial_rank, where), None, space=header)
+
+
+def header_of(stream: BinaryIO, size: int, where: str) -> Any:
+    """The checked header of a NIfTI file, which says how much memory its voxels take."""
+    plain, is_packed = _unpacked(stream)
+    with read_errors(where, "a NIfTI file"):
+        return read_header(plain, size, where, is_packed=is_packed)
+
+
+def _unpacked(stream: BinaryIO) -> tuple[Any, bool]:
+    """The file without its compression, and whether it has one."""
+    is_packed = stream.read(2) == GZIP
+    stream.seek(0)
+    return (gzip.GzipFile(fileobj=stream) if is_packed else stream), is_packed
 
 
 def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, where: str) -> None:

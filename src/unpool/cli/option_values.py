@@ -62,6 +62,7 @@ class Format(StrEnum):
     NPY = "npy"
     NPZ = "npz"
     PNG = "png"
+    JPG = "jpg"
     TIF = "tif"
     ZARR = "zarr"
     NII = "nii"

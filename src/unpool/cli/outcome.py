@@ -65,8 +65,9 @@ def describe(result: Result) -> str:
 
 
 def _tiles(done: TileProgress) -> str:
-    before = f", {done.resumed} of them before" if done.resumed else ""
-    return f"{done.tiles} tiles{before}, {done.peak / 2**30:.2f} GiB at most"
+    resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
+    count = f"{done.tiles} tile{'' if done.tiles == 1 else 's'}"
+    return f"{count}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
 
 
 def _areas(areas: Mapping[str, float]) -> str:

@@ -2,21 +2,30 @@
 
 import logging
 import zipfile
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.cli.classes import BAND
 from unpool.cli.exits import UsageError
 from unpool.cli.model import sizes
+from unpool.cli.png import Sheet, write_png
 from unpool.errors import ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-PICTURE_FORMATS = ("png", "tif")
+PICTURE_FORMATS = ("png", "jpg", "tif")
+FLAT_FORMATS = ("png", "jpg")
+QUALITY = 90
+"""Of .jpg, unless it is said."""
+LONGEST_JPEG = 65535
+"""Pixels of a side."""
+TILE = 256
+"""Pixels of a row that a tile of a .tif has."""
 VOLUME_FORMATS = ("nii", "nii.gz")
 ARRAY_FORMATS = ("npy", "npz")
 WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
@@ -47,6 +56,74 @@ def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
         tifffile.imwrite(stream, pixels, photometric="rgb" if pixels.ndim == 3 else "minisblack", compression="zlib")
 
 
+def write_rows(
+    stream: BinaryIO, form: str, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int = QUALITY
+) -> None:
+    """Write a flat picture row by row; only .jpg holds it, in 4 bytes per pixel.
+
+    Args:
+        stream: an open file.
+        form: png, jpg or tif.
+        sheet: the size and kind of the picture.
+        bands: its rows from top to bottom, (rows, width) or (rows, width, channels).
+        quality: of .jpg, 1 to 100.
+    """
+    if form == "png":
+        write_png(stream, sheet, bands)
+    elif form == "jpg":
+        _write_jpeg(stream, sheet, bands, quality)
+    else:
+        import tifffile
+
+        rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
+        tifffile.imwrite(
+            stream,
+            _tiles(_regrouped(bands, rows), rows),
+            shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
+            dtype=np.uint16 if sheet.depth == 16 else np.uint8,
+            photometric="rgb" if sheet.channels > 1 else "minisblack",
+            compression="zlib",
+            tile=(rows, TILE),
+            maxworkers=1,
+        )
+
+
+def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int) -> None:
+    from PIL import Image
+
+    if max(sheet.height, sheet.width) > LONGEST_JPEG:
+        raise ShapeError(
+            f".jpg: holds {LONGEST_JPEG} pixels along a side, got {sheet.height}x{sheet.width}. Write .png or .tif."
+        )
+    picture, top = Image.new("L" if sheet.channels == 1 else "RGB", (sheet.width, sheet.height)), 0
+    for band in bands:
+        picture.paste(Image.fromarray(np.ascontiguousarray(band)), (0, top))
+        top += len(band)
+    picture.save(stream, format="JPEG", quality=quality)
+
+
+def _regrouped(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
+    """The same rows, so many at a time; fewer at the end."""
+    held: list[NDArray[Any]] = []
+    for band in bands:
+        held.append(band)
+        while sum(map(len, held)) >= rows:
+            joined = np.concatenate(held) if len(held) > 1 else held[0]
+            yield joined[:rows]
+            held = [joined[rows:]] if len(joined) > rows else []
+    if held:
+        yield np.concatenate(held)
+
+
+def _tiles(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
+    """Tiles of a .tif, filled up with zeros at its ends."""
+    for band in bands:
+        for left in range(0, band.shape[1], TILE):
+            piece = band[:, left : left + TILE]
+            missing = ((0, rows - piece.shape[0]), (0, TILE - piece.shape[1]), *((0, 0),) * (band.ndim - 2))
+            yield np.ascontiguousarray(np.pad(piece, missing))
+
+
 def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) -> None:
     """Write one image or volume given with channels last: (H, W, C) or (D, H, W, C), or without C.
 
@@ -54,8 +131,9 @@ def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) 
         ShapeError: the shape is not one of these, or .png cannot hold it.
         UnsupportedError: the type is not one that the format holds; nothing is rescaled or clipped.
     """
-    if form == "png":
-        write_picture(stream, form, _png(pixels, where))
+    if form in FLAT_FORMATS:
+        sheet = sheet_of(pixels.shape, pixels.dtype, form, where)
+        write_rows(stream, form, sheet, [pixels[..., 0] if sheet.channels == 1 else pixels])
         return
     import tifffile
 
@@ -69,19 +147,22 @@ def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) 
     tifffile.imwrite(stream, np.ascontiguousarray(pages), photometric="minisblack", compression="zlib")
 
 
-def _png(pixels: NDArray[Any], where: str) -> "Image.Image":
-    from PIL import Image
+def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str) -> Sheet:
+    """The size and kind of a picture of pixels (H, W, C).
 
-    if pixels.ndim != 3 or pixels.shape[-1] not in (1, 3, 4):
+    Raises:
+        ShapeError, UnsupportedError: .png or .jpg does not hold them.
+    """
+    channels = (1, 3, 4) if form == "png" else (1, 3)
+    if len(shape) != 3 or shape[-1] not in channels or not min(shape):
+        counts = "1, 3 or 4" if form == "png" else "1 or 3"
         raise ShapeError(
-            f"{where}: .png holds a flat picture of 1, 3 or 4 channels, got {sizes(pixels.shape)}. Write .tif or .npy."
+            f"{where}: .{form} holds a flat picture of {counts} channels, got {sizes(shape)}. Write .tif or .npy."
         )
-    plane = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    if plane.dtype == np.uint8 or (plane.dtype == np.uint16 and plane.ndim == 2):
-        return Image.fromarray(np.ascontiguousarray(plane))
-    raise UnsupportedError(
-        f"{where}: .png holds uint8, or uint16 grey, got {plane.dtype}. Write .tif or .npy, or add --argmax."
-    )
+    if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
+        return Sheet(*shape, depth=8 * dtype.itemsize)
+    kinds = "uint8, or uint16 grey" if form == "png" else "uint8"
+    raise UnsupportedError(f"{where}: .{form} holds {kinds}, got {dtype}. Write .tif or .npy, or add --argmax.")
 
 
 def check_kind(name: str, kind: str, form: str) -> None:

@@ -1,12 +1,16 @@
 """Class numbers -> colours: palette, masks as palette pictures, and the overlay with its legend."""
 
 import colorsys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unpool.cli.classes import ClassView, rows_of
+from unpool.cli.picture import Backdrop, for_display
+from unpool.cli.png import Sheet
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -27,6 +31,7 @@ PALE_DARK_STRONG = ((0.35, 1.0), (1.0, 0.5), (0.9, 0.8))  # saturation and value
 
 
 Colour = tuple[int, int, int]
+Rows = Iterator[NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,47 @@ def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Lege
         an RGB picture; its top left H x W pixels are the blend.
     """
     return with_legend(blend(base, classes, legend, alpha), legend, classes)
+
+
+def overlay_rows(base: Backdrop, classes: ClassView, legend: Legend, alpha: float) -> tuple[Sheet, Rows]:
+    """The picture of `overlay_picture` row by row.
+
+    Args:
+        base: the image.
+        classes: (1, H, W) class numbers.
+        legend: names and colours.
+        alpha: 0 shows only the image, 1 only the colours.
+
+    Returns:
+        its size, and its rows.
+    """
+    step = rows_of(classes.shape)
+    present = [number for number, count in enumerate(classes.counts(step)) if count]
+    strip = np.asarray(legend_strip(legend, present, classes.shape[2]))
+    extent = base.extent(step)
+    return Sheet(classes.shape[1] + len(strip), strip.shape[1], 3), _rows_over(
+        base, classes, legend, (alpha, extent, strip)
+    )
+
+
+def _rows_over(base: Backdrop, classes: ClassView, legend: Legend, how: tuple[float, Any, NDArray[np.uint8]]) -> Rows:
+    (alpha, extent, strip), step = how, rows_of(classes.shape)
+    missing = strip.shape[1] - classes.shape[2]
+    for start in range(0, classes.shape[1], step):
+        stop = min(start + step, classes.shape[1])
+        picture = base.read(start, stop)
+        shown = blend(for_display(picture.pixels, picture.white, extent), classes.rows(start, stop)[0], legend, alpha)
+        yield np.pad(shown, ((0, 0), (0, missing), (0, 0)), constant_values=255) if missing else shown
+    yield strip
+
+
+def mask_rows(classes: ClassView, legend: Legend) -> tuple[Sheet, Rows]:
+    """The picture of `mask_picture` row by row: its size, and its rows."""
+    height, width = classes.shape[1:]
+    step = rows_of(classes.shape)
+    rows = (classes.rows(start, min(start + step, height))[0] for start in range(0, height, step))
+    is_small = classes.dtype == np.uint8
+    return Sheet(height, width, 1, 8 if is_small else 16, legend.colours if is_small else ()), rows
 
 
 def blend(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> NDArray[np.uint8]:

@@ -1,6 +1,7 @@
 """The pixels of an image file: channels, the value that means white, and how they are shown."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,26 +81,74 @@ def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[An
     return values
 
 
-def for_display(pixels: NDArray[Any], white: float | None = None) -> NDArray[np.uint8]:
+@dataclass(frozen=True)
+class Backdrop:
+    """A picture below classes, of which rows are read.
+
+    Attributes:
+        sizes: along the spatial axes.
+        read: the rows from one to another.
+    """
+
+    sizes: tuple[int, ...]
+    read: Callable[[int, int], Picture]
+
+    @property
+    def whole(self) -> Picture:
+        """All of it."""
+        return self.read(0, self.sizes[0])
+
+    def extent(self, step: int) -> tuple[float, float] | None:
+        """What is shown black and white where the file does not say, looked up by so many rows at a time."""
+        first = self.read(0, 1)
+        if first.white is not None or first.pixels.dtype == np.uint8:
+            return None
+        rows = (self.read(start, min(start + step, self.sizes[0])) for start in range(0, self.sizes[0], step))
+        found = [one for one in (_finite_extent(_colours(picture.pixels)) for picture in rows) if one is not None]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else (0.0, 0.0)
+
+
+def backdrop(picture: Picture) -> Backdrop:
+    """A picture that is held."""
+    return Backdrop(picture.pixels.shape[:-1], lambda start, stop: picture.with_pixels(picture.pixels[start:stop]))
+
+
+def for_display(
+    pixels: NDArray[Any], white: float | None = None, extent: tuple[float, float] | None = None
+) -> NDArray[np.uint8]:
     """RGB bytes (H, W, 3) of (H, W, C) pixels; types other than uint8 are stretched where white is unknown.
+
+    Args:
+        pixels: in any type.
+        white: the value that means white.
+        extent: what is shown black, and what white, where `white` does not say; by default the pixels' own.
 
     >>> for_display(np.array([[[0], [500], [1000]]], np.uint16))[0, :, 0].tolist()
     [0, 128, 255]
     """
-    if pixels.shape[-1] not in (1, 3, 4):
-        pixels = pixels[..., :1]
-    colour = np.repeat(pixels, 3, axis=-1) if pixels.shape[-1] == 1 else pixels[..., :3]
+    colour = _colours(pixels)
     if colour.dtype == np.uint8 and white in (None, WHITE):
         return np.ascontiguousarray(colour)
     if white is not None:
         known = np.nan_to_num(colour.astype(np.float64) / white, nan=0.0)
         return np.rint(np.clip(known, 0, 1) * WHITE).astype(np.uint8)
     values = colour.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    low, high = extent or _finite_extent(values) or (0.0, 0.0)
     span = high - low if high > low else 1.0
     shown = np.nan_to_num((values - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
     return np.rint(shown * WHITE).astype(np.uint8)
+
+
+def _colours(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Three channels: the colours, or the first channel as grey."""
+    if pixels.shape[-1] not in (1, 3, 4):
+        pixels = pixels[..., :1]
+    return np.repeat(pixels, 3, axis=-1) if pixels.shape[-1] == 1 else pixels[..., :3]
+
+
+def _finite_extent(values: NDArray[Any]) -> tuple[float, float] | None:
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def opaque_of(dtype: np.dtype[Any]) -> Any:

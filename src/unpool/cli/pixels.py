@@ -131,11 +131,11 @@ class PixelRule:
         channels = pixels.shape[-1]
         values: NDArray[np.floating[Any]] = pixels.astype(np.float64 if double else np.float32)
         if self.scale is not None:
-            values = values * values.dtype.type(self.scale)
+            values *= values.dtype.type(self.scale)
         if self.mean is not None:
-            values = values - _per_channel("mean", self.mean, channels, values.dtype)
+            values -= _per_channel("mean", self.mean, channels, values.dtype)
         if self.std is not None:
-            values = values / _per_channel("std", self.std, channels, values.dtype)
+            values /= _per_channel("std", self.std, channels, values.dtype)
         return values
 
 

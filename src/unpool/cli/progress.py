@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -43,16 +43,13 @@ def progress(quiet: bool) -> Progress:
         with bar:
             yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
 
-    def tiles(given: Iterable[Any]) -> Iterator[Any]:
-        yield from _counted(bar, given, len(given) if isinstance(given, Sized) else None, lambda _: "tiles")
-
     def told(now: TileProgress) -> None:
         task = next((one.id for one in bar.tasks if one.fields.get("is_told")), None)
         if task is None:
             task = bar.add_task("tiles", total=None, count="", is_told=True)
-        bar.update(task, total=now.tiles, completed=now.done, count=pace(now))
+        bar.update(task, total=now.tiles, completed=now.done, count=f"{now.done}/{now.tiles}, {pace(now)}")
 
-    return Progress(items, tiles, told)
+    return Progress(items, told)
 
 
 def _counted(
@@ -85,7 +82,7 @@ def pace(now: TileProgress) -> str:
     """How fast a run over windows is.
 
     >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
-    '2.00 tiles/s, 0:00:20 left, 1.00 GiB at most'
+    '2.00 tiles/s, 0:00:20 left, peak memory 1.00 GiB'
     """
     left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
-    return f"{now.rate:.2f} tiles/s, {left} left, {now.peak / 2**30:.2f} GiB at most"
+    return f"{now.rate:.2f} tiles/s, {left} left, peak memory {now.peak / 2**30:.2f} GiB"

@@ -1,6 +1,7 @@
 """The work of `unpool run`: read every input, run, write, and let the files appear together."""
 
 import io
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,10 +16,11 @@ from unpool.cli.metadata import Metadata
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.outputs import check_kind, elements
 from unpool.cli.pixels import PixelRule
-from unpool.cli.render import Drawn, write_result
+from unpool.cli.render import Drawn, Held, write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
-from unpool.cli.streams import Told, run_over_windows, takes_windows
+from unpool.cli.spool import spool, spools, write_to_stdout
+from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.cli.wrong_size import wrong_size
 from unpool.errors import FileError, ShapeError, UnpoolError
@@ -37,13 +39,9 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]
 
 @dataclass(frozen=True)
 class Progress:
-    """Ways through the items, and through the tiles of one, that may show how far they are.
-
-    `told` is called with how far a run over windows is.
-    """
+    """A way through the items that may show how far it is; `told` is called with how far the tiles of one are."""
 
     items: Callable[[Sequence[Item]], Iterable[Item]] = iter
-    tiles: Callable[[Iterable[Any]], Iterable[Any]] = iter
     told: Told = lambda _: None
 
 
@@ -110,7 +108,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     is_lean = request.needs_windows or request.tiles.size is not None
     session = open_session(request.model, replace(request.session, is_lean=is_lean))
     names = {slot.name: slot for slot in slots(session).values()}
-    found = collect(request.inputs, list(names))
+    found = collect(request.inputs, list(names), request.tiles.memory)
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
@@ -173,15 +171,18 @@ class _Runner:
         """Run one item into its files, or into standard output."""
         if takes_windows(self.request, item, self.session, self.wanted):
             return self._by_windows(item, places)
+        if spools(self.request, self.session, self.wanted):
+            return self._by_spool(item, places, files)
         feed = read_feed(item, self.slots, self.rule)
         begin = time.perf_counter()
-        outputs = self._outputs(feed, item)
+        outputs, progress = self._outputs(feed, item)
         seconds = time.perf_counter() - begin
         made = dict(zip(self.wanted, outputs, strict=True))
-        return [
+        written = [
             self._write(item, feed, place, {name: made[name] for name in names}, files, seconds)
             for place, names in places.items()
         ]
+        return [replace(one, progress=progress) for one in written]
 
     def _write(
         self, item: Item, feed: Feed, place: Path, outputs: Mapping[str, Any], files: FileSet, seconds: float
@@ -195,27 +196,66 @@ class _Runner:
         else:
             with files.open(place) as stream:
                 written, areas = write_result(stream, self.request, arrays, feed.picture, self.drawn)
-        held = {name: (array.shape, str(array.dtype)) for name, array in written.items()}
+        return self._result((item, place), written, areas, seconds, feed.notes)
+
+    def _result(
+        self,
+        where: tuple[Item, Path],
+        written: Mapping[str, Held],
+        areas: Mapping[str, float],
+        seconds: float,
+        notes: Sequence[str],
+        progress: TileProgress | None = None,
+    ) -> Result:
+        item, place = where
+        held = {name: (one.shape, str(one.dtype)) for name, one in written.items()}
         names = safe_names(written) if self.request.format == "npz" else {}
         others = {name: member for name, member in names.items() if name != member}
-        return Result(item.label, place, held, seconds, areas, feed.notes, others)
+        return Result(item.label, place, held, seconds, areas, tuple(notes), others, progress)
 
-    def _outputs(self, feed: Feed, item: Item) -> list[Any]:
+    def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
+        latest: list[TileProgress] = []
+
+        def tell(now: TileProgress) -> None:
+            latest[:] = [now]
+            self.progress.told(now)
+
         try:
-            return run_model(self.session, feed.arrays, self.wanted, tiles, layout, self.progress.tiles)
+            outputs = run_model(self.session, feed.arrays, self.wanted, tiles, layout, tell)
+            return outputs, latest[0] if latest else None
         except UnpoolError as error:
             told = wrong_size(self.session, feed.arrays, layout)
             if told is None:
                 raise
             raise ShapeError(f"{item.label}: {told}") from error
 
+    def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
+        """Run one item over windows of temporary files, and write its files from them."""
+        request, is_stdout = replace(self.request, rule=self.rule), self.request.output.is_stdout
+        folder = None if is_stdout else next(iter(places)).parent
+        begin, results = time.perf_counter(), []
+        run = (self.session, request, item, self.slots, self.wanted, folder)
+        with spool(*run, self.progress.told, files.undo) as spooled:
+            for place, names in places.items():
+                if is_stdout:
+                    held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
+                else:
+                    with files.open(place) as stream:
+                        held, areas = spooled.write(stream, names, self.drawn)
+                seconds = time.perf_counter() - begin
+                results.append(self._result((item, place), held, areas, seconds, spooled.notes, spooled.done.progress))
+        return results
+
     def _by_windows(self, item: Item, places: Files) -> list[Result]:
         """Run one item over windows of files."""
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
-        done, notes = run_over_windows(self.session, request, item, self.slots, targets, self.progress.told)
+        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
+        done = run_over_windows(self.session, request, feed, targets, self.progress.told)
+        if done.was_complete:
+            notes.append(f"{done.path} was already complete; nothing was computed")
         seconds = time.perf_counter() - begin
 
         def result(name: str, file: WrittenFile) -> Result:

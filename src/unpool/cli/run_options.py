@@ -6,7 +6,7 @@ from pathlib import Path
 from unpool.cli.destination import Destination, refuse_terminal
 from unpool.cli.exits import UsageError
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS
+from unpool.cli.outputs import FLAT_FORMATS, PICTURE_FORMATS, WINDOW_FORMATS
 from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
@@ -51,6 +51,11 @@ class Request:
     def format(self) -> str:
         """Format of the files: npy, npz, png, tif, zarr, nii or nii.gz."""
         return self.output.form or self.form or ("png" if self.makes_classes else "npy")
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether classes become a picture with colours: an overlay, or a mask with a palette."""
+        return self.overlay or (self.argmax and self.format in FLAT_FORMATS)
 
     @property
     def needs_windows(self) -> bool:

@@ -1,8 +1,9 @@
 """What comes through standard input: all of it, and what it is by its first bytes."""
 
+import io
 import sys
 
-from unpool.allowance import at_hand
+from unpool.allowance import at_hand, taken
 from unpool.cli.exits import UsageError
 from unpool.errors import FileError, ShapeError
 
@@ -26,8 +27,11 @@ SHARE = 4
 PIECE = 2**24
 
 
-def read_stdin() -> tuple[bytes, str]:
+def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
     """The bytes of standard input, and the suffix of files of their kind.
+
+    Args:
+        limit: bytes of memory that the process may have in all; None: as many as there are.
 
     Raises:
         UsageError: nobody sends anything: it is a terminal, or closed.
@@ -37,13 +41,14 @@ def read_stdin() -> tuple[bytes, str]:
     if sys.stdin is None or sys.stdin.isatty():
         what = "closed" if sys.stdin is None else "a terminal"
         raise UsageError(f"-i -: expected the bytes of a file, standard input is {what}. Send it a .npy or .png.")
-    most, pieces, size = at_hand() // SHARE, [], 0
+    most, held = at_hand() // SHARE, io.BytesIO()
     while piece := sys.stdin.buffer.read(PIECE):
-        pieces.append(piece)
-        size += len(piece)
+        size = held.tell() + held.write(piece)
         if size > most:
             raise ShapeError(f"standard input: {size} bytes and more are a {SHARE}th of the memory. Give a file.")
-    content = b"".join(pieces)
+        if limit is not None and taken() > limit:
+            raise ShapeError(f"standard input: {size} bytes and more are above --max-memory. Give a file.")
+    content = held.getvalue()
     return content, kind_of(content)
 
 

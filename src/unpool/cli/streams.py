@@ -12,22 +12,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.allowance import taken, trim
 from unpool.cli.exits import MissingExtraError, UsageError, exit_code, one_line, print_error
-from unpool.cli.feeds import read_one, takes_numbers, to_input
+from unpool.cli.feeds import pixel_notes, read_one, takes_numbers, to_input
+from unpool.cli.footprint import Footprint, footprint
+from unpool.cli.images import read_stored
 from unpool.cli.inputs import Item, Source
 from unpool.cli.model import Slot
 from unpool.cli.picture import Picture, to_channels
 from unpool.cli.pixels import PixelRule
 from unpool.cli.run_options import Request
 from unpool.cli.tiles import AUTO
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.streams import opening
-from unpool.runtime.streams.arrangement import Shape, Slices, channel_axis
+from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, spatial_axes
 from unpool.runtime.streams.blend import blend
 from unpool.runtime.streams.doing import Finished
+from unpool.runtime.streams.identity import array_identity
+from unpool.runtime.streams.job import Asked, least_memory
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run
 from unpool.runtime.streams.source import Source as Stored
+from unpool.runtime.tiles.fitting import too_small
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
 Told: TypeAlias = Callable[[Progress], None]
 
 WRITTEN_TYPES = ("float", "double", "float16", "uint", "int", "bool")
+PACKED = ".nii.gz"
+LITTLE = 32 << 20
+"""Bytes below which another format of the output makes no difference."""
 
 _log = logging.getLogger("unpool.cli")
 
@@ -83,28 +92,58 @@ class PixelSource:
 
     def __getitem__(self, slices: Slices) -> NDArray[Any]:
         """A window, of all channels."""
-        where = str(self.source.path)
-        stored = self.source[slices]
-        pixels = np.moveaxis(stored[0], channel_axis(stored.ndim, self.rule.layout.upper()) - 1, -1)
+        picture = self.picture(slices)
+        pixels = picture.pixels
         is_of_file = self.white is not None and self.white == self.source.white
         if self.rule.white is None and is_of_file and pixels.max(initial=0) > self.white:
             raise UnpoolError(
-                f"{where}: expected pixels up to {self.white:g}, which the file says is white, got {pixels.max()}. "
-                "Say with --white what is white."
+                f"{self.source.path}: expected pixels up to {self.white:g}, which the file says is white, "
+                f"got {pixels.max()}. Say with --white what is white."
             )
-        channels = self.shape[channel_axis(stored.ndim, self.rule.layout.upper())]
-        return to_input(Picture(to_channels(pixels, channels, where), self.white), self.slot, self.rule, where)
+        return to_input(picture, self.slot, self.rule, str(self.source.path))
+
+    def picture(self, slices: Slices) -> Picture:
+        """A window as it is to be looked at: pixels (H, W, C) or (D, H, W, C), in the type of the file."""
+        stored = self.source[slices]
+        channel = channel_axis(stored.ndim, self.rule.layout.upper())
+        pixels = to_channels(np.moveaxis(stored[0], channel - 1, -1), self.shape[channel], str(self.source.path))
+        return Picture(pixels, self.white, space=self.space)
 
     def identity(self) -> str:
         """Equal for the same pixels, treated alike."""
         return f"{self.source.identity()} {self.rule}"
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A file that is read whole, while only its header is known.
+
+    Attributes:
+        footprint: the memory that it takes.
+        dtype: of the input.
+        read: the file as an input.
+    """
+
+    footprint: Footprint
+    dtype: np.dtype[Any]
+    read: Callable[[], Any]
+
+    @property
+    def shape(self) -> Shape:
+        """Of the whole input."""
+        return self.footprint.shape
+
+    def __getitem__(self, slices: Slices) -> NDArray[Any]:
+        """A window, once the file is read."""
+        window: NDArray[Any] = self.read()[slices]
+        return window
+
+
 def takes_windows(request: Request, item: Item, session: "InferenceSession", wanted: Sequence[str]) -> bool:
-    """Whether a run goes through files window by window; otherwise inputs and outputs are in memory.
+    """Whether windows go straight into the files of the outputs.
 
     Raises:
-        UsageError: it has to, and what is asked for cannot be written so.
+        UsageError: they have to, and what is asked for cannot be written so.
     """
     needs = request.needs_windows or any(source.is_for_windows for source in item.sources.values())
     if needs and not request.may_take_windows:
@@ -112,33 +151,33 @@ def takes_windows(request: Request, item: Item, session: "InferenceSession", wan
             f"-o {request.output.path}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
             "without --overlay. Choose another output."
         )
+    return needs or (request.tiles.size is not None and request.may_take_windows and are_plain(session, wanted))
+
+
+def are_plain(session: "InferenceSession", wanted: Sequence[str]) -> bool:
+    """Whether all these outputs are tensors of types that files of windows hold."""
     kinds = {value.name: value.type for value in session.get_outputs()}
-    is_plain = all(kinds[name].startswith(tuple(f"tensor({kind}" for kind in WRITTEN_TYPES)) for name in wanted)
-    return needs or (request.tiles.size is not None and request.may_take_windows and is_plain)
+    return all(kinds[name].startswith(tuple(f"tensor({kind}" for kind in WRITTEN_TYPES)) for name in wanted)
 
 
 def run_over_windows(
     session: "InferenceSession",
     request: Request,
-    item: Item,
-    slots: Mapping[str, Slot],
+    feed: Mapping[str, Any],
     places: Mapping[str, Path],
     told: Told,
-) -> tuple[Finished, list[str]]:
-    """Run one item into a file by output; what was written, and what was taken for granted about pixels."""
-    notes: list[str] = []
-    feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
-    with _ending_at_once():
-        done = _run(session, request, feed, places, told)
-    if done.was_complete:
-        notes.append(f"{done.path} was already complete; nothing was computed")
-    return done, list(dict.fromkeys(notes))
-
-
-def _run(
-    session: "InferenceSession", request: Request, feed: Mapping[str, Any], places: Mapping[str, Path], told: Told
+    undo: Callable[[], None] | None = None,
 ) -> Finished:
-    """In exact tiles, or in windows that are averaged."""
+    """Run one item into a file by output.
+
+    Args:
+        session: of the model.
+        request: the command line.
+        feed: every input, as `open_feed` gives it.
+        places: by output, its file.
+        told: is called with how far the run is.
+        undo: removes what an interrupted run leaves; by default that stays, to be resumed.
+    """
     tiles = request.tiles
     words: dict[str, Any] = {
         "argmax": request.argmax,
@@ -147,16 +186,93 @@ def _run(
         "resume": request.resume,
         "told": told,
     }
-    if tiles.blend is not None and isinstance(tiles.size, tuple):
-        return blend(session, feed, places, tiles.size, overlap=tiles.overlap, mode=tiles.blend, **words)
-    return run(session, feed, places, AUTO if tiles.size is None else tiles.size, **words)
+    with _ending_at_once(undo):
+        if tiles.blend is not None and isinstance(tiles.size, tuple):
+            return blend(session, feed, places, tiles.size, overlap=tiles.overlap, mode=tiles.blend, **words)
+        return run(session, feed, places, AUTO if tiles.size is None else tiles.size, **words)
+
+
+def open_feed(
+    session: "InferenceSession",
+    request: Request,
+    item: Item,
+    slots: Mapping[str, Slot],
+    outputs: Sequence[str],
+    beside: Callable[[Mapping[str, Any]], int] = lambda _: 0,
+) -> tuple[dict[str, Any], list[str]]:
+    """Every input of an item as something that gives windows, and what was taken for granted about pixels.
+
+    Args:
+        session: of the model.
+        request: the command line.
+        item: whose files are opened; those that cannot be read in windows are read.
+        slots: the inputs.
+        outputs: that are wanted.
+        beside: by shapes of the inputs, bytes that are held beside the run.
+
+    Raises:
+        ShapeError: the run takes more memory than it may have; nothing is read then.
+    """
+    notes: list[str] = []
+    feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
+    is_bounded = request.tiles.memory is not None
+    if is_bounded:
+        trim()
+        _require_memory(session, request, feed, outputs, beside(feed))
+    read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
+    if is_bounded:
+        trim()
+    return read, list(dict.fromkeys(notes))
+
+
+def _require_memory(
+    session: "InferenceSession", request: Request, feed: Mapping[str, Any], outputs: Sequence[str], beside: int
+) -> None:
+    """Refuse a run that takes more memory than it may have, by the headers of its files."""
+    most, used = request.tiles.memory or 0, taken()
+    held = peak = 0
+    for one in feed.values():
+        if isinstance(one, Unread):
+            peak = max(peak, held + one.footprint.peak)
+            held += one.footprint.held
+    needed = peak
+    if request.tiles.blend is None:
+        asked = Asked(AUTO, None, outputs, request.argmax, request.rule.layout.upper())
+        needed = max(peak, held + least_memory(session, feed, asked) + beside)
+    if needed and used + needed > most:
+        less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
+        raise ShapeError(too_small("--max-memory", most, used, needed) + less)
 
 
 def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
-    """A file as an input of a model: read in windows where its format allows, else whole."""
-    rule, layout = request.rule, request.rule.layout
+    """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
     if source.member is not None or source.content is not None or opening.ending_of(source.path) is None:
-        return _whole(source, slot, request, notes)
+        return _unread(source, slot, request, lambda: _whole(source, slot, request, notes))
+    if source.suffix == PACKED:
+        return _unread(source, slot, request, lambda: _in_windows(source, slot, request, notes))
+    try:
+        return _in_windows(source, slot, request, notes)
+    except UnsupportedError as error:
+        if request.level or source.is_for_windows:
+            raise
+        _log.info("%s", one_line(error))
+        return _unread(source, slot, request, lambda: _whole(source, slot, request, notes))
+
+
+def _unread(source: Source, slot: Slot, request: Request, read: Callable[[], Any]) -> Any:
+    """A file that is read whole; only a limit of memory makes its header matter before."""
+    if request.tiles.memory is None:
+        return read()
+    try:
+        found = footprint(source, slot, request.rule.layout)
+    except Exception:  # a header that cannot be read is one more reason to read the file, which says all about it
+        return read()
+    slot.check_shape(found.shape, str(source))
+    return Unread(found, slot.dtype, read)
+
+
+def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
+    rule, layout = request.rule, request.rule.layout
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
     try:
         found = opening.open_source(
@@ -164,11 +280,6 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
         )
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error)) from error
-    except UnsupportedError as error:
-        if request.level or source.is_for_windows:
-            raise
-        _log.info("%s", one_line(error))
-        return _whole(source, slot, request, notes)
     if found.note:
         notes.append(found.note)
     if not source.is_image:
@@ -180,25 +291,57 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
     return pixels
 
 
-def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> NDArray[Any]:
+def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
+    """A file that was read: an array, or the pixels as they are stored, which become numbers window by window."""
     if request.level:
         raise UsageError(f"--level: {source} has no levels. Leave it out.")
-    array, _, told = read_one(source, slot, request.rule)
-    notes += told
-    return array
+    if not source.is_image:
+        array, _, told = read_one(source, slot, request.rule)
+        notes += told
+        return array
+    rule = request.rule
+    with source.open() as stream:
+        stored = read_stored(
+            stream, source.suffix, str(source), slot.spatial_rank(rule.layout), slot.channels(rule.layout)
+        )
+    notes += [*stored.notes, *pixel_notes(rule, stored, slot), *rule.above(stored)]
+    pixels = PixelSource(_stored_source(source, stored, rule.layout), slot, rule)
+    slot.check_shape(pixels.shape, str(source))
+    return pixels
+
+
+def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
+    """Pixels in memory, (H, W, C) or (D, H, W, C), as a source."""
+    pixels, rank = picture.pixels, picture.pixels.ndim + 1
+    axes = (*spatial_axes(rank, layout.upper()), channel_axis(rank, layout.upper()))
+    return Stored(
+        Path(str(source)),
+        pixels.shape,
+        pixels.dtype,
+        Arrangement(axes, rank),
+        lambda slices: pixels[slices],
+        lambda: array_identity(pixels),
+        picture.white,
+        picture.space,
+    )
 
 
 @contextmanager
-def _ending_at_once() -> Iterator[None]:
+def _ending_at_once(undo: Callable[[], None] | None) -> Iterator[None]:
     """Let the process end when it is told to, and not when the tile that is being computed is done.
 
     The threads that compute it are in compiled code, which the end of the interpreter would pull away under them.
+
+    Args:
+        undo: removes what is left; without it, the run can be resumed.
     """
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else "told to end"
-        print_error(f"{why}; --resume goes on from the last tile that was written")
+        if undo is not None:
+            undo()
+        print_error(f"{why}{'; --resume goes on from the last tile that was written' if undo is None else ''}")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else exit_code(error))

@@ -1,13 +1,16 @@
 """Runs a model whole or in tiles, as the command line asks."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from unpool.allowance import peak
 from unpool.cli.exits import UsageError
+from unpool.runtime.streams.progress import Progress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -76,9 +79,9 @@ def run_model(
     wanted: Sequence[str],
     options: TileOptions,
     layout: str,
-    steps: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+    told: Callable[[Progress], None] = lambda _: None,
 ) -> list[Any]:
-    """The wanted outputs; `steps` goes through the tiles, and may show how far it is."""
+    """The wanted outputs; `told` is called with how far a run in tiles is."""
     if options.size is None:
         return session.run(list(wanted), dict(feed))
     if options.blend is not None and isinstance(options.size, tuple):
@@ -95,6 +98,12 @@ def run_model(
         )
         return [averaged[name] for name in wanted]
     from unpool.runtime.tiles.run import run
+
+    def steps(tiles: Iterable[Any]) -> Iterator[Any]:
+        count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
+        for done, tile in enumerate(tiles, 1):
+            yield tile
+            told(Progress(count, 0, done, time.monotonic() - begin, peak()))
 
     made = run(
         session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps

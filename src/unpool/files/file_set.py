@@ -60,6 +60,10 @@ class FileSet:
             finally:
                 self._put_back()
 
+    def undo(self) -> None:
+        """Leave everything as it was, at once: for a process that ends without leaving the block."""
+        self._put_back()
+
     def make_folder(self, folder: Path) -> None:
         """Make a folder, not its parents, unless it is there; it goes again when no files appear."""
         with uninterrupted(), named(folder):

@@ -29,6 +29,7 @@ from unpool.runtime.streams.work import (
     space_of,
 )
 from unpool.runtime.tiles.bands import Bands, Blended
+from unpool.runtime.tiles.fitting import too_small
 from unpool.runtime.tiles.windows import Array, Blending, Run, Windows, windows_of
 
 if TYPE_CHECKING:
@@ -237,9 +238,9 @@ def _require_memory(reading: _Windows, bands: Collection[Bands], most: int) -> N
         [windows.images, *windows.sizes]) for source in sources)  # fmt: skip
     made = sum(prod(one.part) * one.dtype.itemsize for one in bands)
     written = sum(IN_HANDS * one.bytes // 2 for one in bands)
-    needed = taken() + sum(one.bytes for one in bands) + written + IN_HANDS * batch * (read + made) + BESIDES
-    if needed > most:
+    used, needed = taken(), sum(one.bytes for one in bands) + written + IN_HANDS * batch * (read + made) + BESIDES
+    if used + needed > most:
         raise ShapeError(
-            f"blend: expected memory for {needed / 2**20:.0f} MiB, which a band of windows takes over the width of the "
-            f"image, got {most / 2**20:.0f} MiB. Allow more, or take windows that are shorter along the first axis."
+            f"blend: {too_small('max_memory', most, used, needed)} A band of windows takes that over the width of the "
+            "image. Windows that are shorter along the first axis take less."
         )

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that was written: where, of which shape and type."""
+    """A file that was written: where, of which shape and type; `classes` counts them where it holds their numbers."""
 
     path: Path
     shape: Shape
     dtype: np.dtype[Any]
+    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: C
         with Unfinished(targets, work.settings, work.written, len(work)) as unfinished:
             progress = _do_rest(work, unfinished, told)
             unfinished.finish()
-    files = {name: WrittenFile(targets[name], one.shape, one.dtype) for name, one in work.written.items()}
+    files = {name: WrittenFile(targets[name], one.shape, one.dtype, one.classes) for name, one in work.written.items()}
     return Finished(files, progress)
 
 

@@ -1,6 +1,6 @@
 """A run in exact tiles: which tiles, from where, what is written of them, and all that depends on."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from unpool.runtime.streams.work import (
     sources_of,
     space_of,
 )
-from unpool.runtime.tiles.fitting import fitted
+from unpool.runtime.tiles.fitting import fitted, least_bytes
 from unpool.runtime.tiles.run import compute_tile, read_tile
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
@@ -139,14 +139,34 @@ def _cell(tiler: Tiler, sources: Mapping[str, Any], asked: Asked, earlier: Setti
         found: Sequence[int] = earlier["cell"]
         return found
 
+    shapes = {key: tuple(source.shape) for key, source in sources.items()}
+    return fitted(tiler, shapes, asked.max_memory, _beside(tiler, sources, asked)).tile
+
+
+def least_memory(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked) -> int:
+    """Bytes that a run in the smallest tiles takes, beside what the process has and what the sources hold.
+
+    Args:
+        session: that would run the tiles.
+        feed: every input by name; of those that are no paths, only the shape and the type count.
+        asked: by the caller.
+    """
+    sources = sources_of(session, feed, asked.layout)
+    tiler = Tiler(session, layout=asked.layout, outputs=asked.outputs)
+    shapes = {key: tuple(source.shape) for key, source in sources.items()}
+    return least_bytes(tiler, shapes, _beside(tiler, sources, asked))
+
+
+def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[[Tiling], int]:
+    """By tiling, the bytes that are held beside a tile that is being computed."""
+
     def beside(tiling: Tiling) -> int:
         read = sum(prod(shape) * sources[key].dtype.itemsize for key, shape in tiling.largest().items())
         results = [result_of(tiler.session, _whole(tiling, name), argmax=False).written for name in asked.outputs]
         made = sum(prod(written.piece) * written.dtype.itemsize for written in results)
         return IN_HANDS * (int(read) + made) + BESIDES
 
-    shapes = {key: tuple(source.shape) for key, source in sources.items()}
-    return fitted(tiler, shapes, asked.max_memory, beside).tile
+    return beside
 
 
 def _whole(tiling: Tiling, name: str) -> Whole:

@@ -85,7 +85,7 @@ def result_of(session: "InferenceSession", output: Whole, *, argmax: bool, space
         )
     kind = np.dtype(np.uint8 if count <= 256 else np.uint16)
     shape, piece = _without(output.shape, channel), _without(output.piece, channel)
-    return Result(output.name, Written(shape, kind, None, piece, space), channel)
+    return Result(output.name, Written(shape, kind, None, piece, space, count), channel)
 
 
 def _without(values: Any, place: int | None) -> Any:

@@ -19,6 +19,7 @@ class Written:
         channel: the axis of its channels; None where it has none.
         piece: the shape of what a tile gives at most; a format with chunks aligns them with it.
         space: the header of the volume that the model saw, which says where its voxels are and in which units.
+        classes: of how many channels the numbers are those of the best; 0 where they are values.
     """
 
     shape: Shape
@@ -26,6 +27,7 @@ class Written:
     channel: int | None
     piece: Shape
     space: Any = None
+    classes: int = 0
 
 
 @dataclass(frozen=True)

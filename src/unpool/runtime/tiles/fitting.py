@@ -1,6 +1,7 @@
 """The largest tile whose run fits into some memory."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from unpool.allowance import at_hand, taken
@@ -50,7 +51,8 @@ def fitted(
     strides = tiler.strides(shapes)
     held = tiler.output_bytes if beside is None else beside
     whole = _cut(tiler, shapes, [WHOLE] * len(strides))
-    budget = int(at_hand() * SHARE) if most is None else most - taken()
+    used = taken()
+    budget = int(at_hand() * SHARE) if most is None else most - used
     if _most(whole, held) <= budget:
         return whole
     sizes = [axis.size for axis in whole.tiling.axes]
@@ -64,12 +66,43 @@ def fitted(
         else:
             high = middle - 1
     if best is None:
-        smallest = _cut(tiler, shapes, [unit] * len(sizes))
-        raise ShapeError(
-            f"tiles: expected memory for {_mib(_most(smallest, held))} of a tile and of what is held beside it, "
-            f"got {_mib(max(0, budget))} more than the process has. Allow more."
-        )
+        needed = least_bytes(tiler, shapes, beside)
+        limit = used + max(0, budget) if most is None else most
+        raise ShapeError(f"tiles: {too_small('max_memory', limit, used, needed)}")
     return _cut(tiler, shapes, [balanced(*axis) for axis in zip(sizes, best.tile, strides, strict=True)])
+
+
+def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], beside: Callable[[Tiling], int] | None = None) -> int:
+    """Bytes that a run in the smallest tiles takes beside what the process has; arguments as those of `fitted`.
+
+    Raises:
+        UnsupportedError: the graph cannot be tiled exactly.
+    """
+    strides = tiler.strides(shapes)
+    smallest = _cut(tiler, shapes, [max(strides)] * len(strides))
+    whole = _cut(tiler, shapes, [WHOLE] * len(strides))
+    held = tiler.output_bytes if beside is None else beside
+    return min(_most(smallest, held), _most(whole, held))
+
+
+def too_small(limit: str, most: int, used: int, needed: int) -> str:
+    """The sentence about a limit of memory that a run cannot keep.
+
+    Args:
+        limit: its name.
+        most: bytes that it allows.
+        used: bytes that the process has already.
+        needed: bytes that the run takes beside them.
+
+    >>> too_small("--max-memory", 700 << 20, 600 << 20, 569 << 20)
+    '--max-memory 700 MiB is too small: this run needs at least about 1.2 GiB (569 MiB more than is used already).'
+    """
+    least = used + needed
+    rounded = f"{ceil(least / 2**20 / 10) * 10} MiB" if least < 2**30 else f"{ceil(least / 2**30 * 10) / 10} GiB"
+    return (
+        f"{limit} {_mib(most)} is too small: this run needs at least about {rounded} "
+        f"({_mib(needed)} more than is used already)."
+    )
 
 
 def _cut(tiler: Tiler, shapes: Mapping[str, Shape], tile: Sequence[int]) -> Fitted:

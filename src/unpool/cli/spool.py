@@ -1,0 +1,223 @@
+"""Runs in tiles whose files cannot be written window by window: pictures, archives, and standard output.
+
+Outputs go into temporary files beside the result, as they would go into .npy or .nii, and from there row by row, or
+piece by piece, into the file that is asked for. So what is held does not grow with the image, but for
+
+    .jpg                  the encoder's picture: 4 bytes per pixel
+    an overlay of a volume    the voxels and their classes, of which three planes are chosen
+"""
+
+import gzip
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from unpool.cli.classes import BAND, view_of_file
+from unpool.cli.inputs import Item
+from unpool.cli.model import Slot
+from unpool.cli.outputs import ARRAY_FORMATS, FLAT_FORMATS
+from unpool.cli.picture import Backdrop
+from unpool.cli.render import Drawn, Held, write_drawn, write_stored_pixels
+from unpool.cli.run_options import Request
+from unpool.cli.safe_names import safe_names
+from unpool.cli.streams import PixelSource, Told, are_plain, open_feed, run_over_windows
+from unpool.errors import UnsupportedError
+from unpool.runtime.streams.arrangement import channel_axis, spatial_axes
+from unpool.runtime.streams.doing import Finished, WrittenFile
+from unpool.runtime.streams.npy import open_npy
+from unpool.runtime.streams.opened import Wanted
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}
+"""By format, that of the temporary file of an output; .npy for the others."""
+DRAWING = 120
+"""Bytes per pixel of a band of rows that is drawn."""
+IN_JPEG = 4
+"""Bytes per pixel that Pillow holds."""
+PIECE = 1 << 20
+"""Bytes that are copied at a time."""
+
+
+def spools(request: Request, session: "InferenceSession", wanted: Sequence[str]) -> bool:
+    """Whether a run in tiles goes through temporary files; otherwise its outputs are held.
+
+    Raises:
+        UnsupportedError: they would have to be held, and memory is limited.
+    """
+    if request.tiles.size is None:
+        return False
+    numbers = request.makes_classes and not _are_scores(session, wanted[0])
+    if are_plain(session, wanted) and (request.is_drawn or not numbers):
+        return True
+    if request.tiles.memory is None:
+        return False
+    kinds = {value.name: value.type for value in session.get_outputs()}
+    raise UnsupportedError(
+        f"--max-memory: output {wanted[0]!r}, {kinds[wanted[0]]}, would be held whole to become .{request.format}. "
+        "Leave --max-memory out, or write .npy without --argmax."
+    )
+
+
+def _are_scores(session: "InferenceSession", name: str) -> bool:
+    """Whether classes are the best of several channels of floats, and not numbers of classes already."""
+    kind = next(value.type for value in session.get_outputs() if value.name == name)
+    return kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """The outputs of one item in temporary files.
+
+    Attributes:
+        request: the command line.
+        done: which files, and how far the run was.
+        feed: every input, as windows of it are read.
+        notes: what was taken for granted about pixels.
+        item: whose outputs they are.
+    """
+
+    request: Request
+    done: Finished
+    feed: Mapping[str, Any]
+    notes: Sequence[str]
+    item: Item
+
+    def write(self, stream: BinaryIO, names: Sequence[str], drawn: Drawn) -> tuple[dict[str, Held], dict[str, float]]:
+        """Write some outputs into one file; what stands in it, and the share of the area of every class."""
+        files = {name: self.done.files[name] for name in names}
+        held = {name: Held(file.shape, file.dtype) for name, file in files.items()}
+        form = self.request.format
+        if self.request.is_drawn:
+            ((name, file),) = files.items()
+            classes = view_of_file(_stored(file), file.classes, self.request.rule.layout, name)
+            found, areas = write_drawn(stream, self.request, (name, classes), self._base(), drawn)
+            return dict(found), areas
+        if form in FLAT_FORMATS:
+            ((name, file),) = files.items()
+            write_stored_pixels(stream, self.request, name, _stored(file))
+        elif form == "npz":
+            members = safe_names(names)
+            with zipfile.ZipFile(stream, "w") as archive:
+                for name, file in files.items():
+                    with archive.open(f"{members[name]}.npy", "w", force_zip64=True) as member:
+                        _copy(file.path, member)
+        elif form == "nii.gz":
+            with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") as packed:
+                _copy(files[names[0]].path, packed)
+        else:
+            _copy(files[names[0]].path, stream)
+        return held, {}
+
+    def _base(self) -> Backdrop | None:
+        """The first image among the inputs."""
+        images = (self.feed[name] for name, source in self.item.sources.items() if source.is_image)
+        pixels = next(images, None)
+        return backdrop_of(pixels, self.request.rule.layout) if isinstance(pixels, PixelSource) else None
+
+
+@contextmanager
+def spool(
+    session: "InferenceSession",
+    request: Request,
+    item: Item,
+    slots: Mapping[str, Slot],
+    wanted: Sequence[str],
+    folder: Path | None,
+    told: Told,
+    undo: Callable[[], None],
+) -> Iterator[Spooled]:
+    """The outputs of one item in temporary files, which go at the end of the block.
+
+    Args:
+        session: of the model.
+        request: the command line.
+        item: that is run.
+        slots: the inputs.
+        wanted: the names of the outputs.
+        folder: where the temporary files are made; None takes the system's place for them.
+        told: is called with how far the run is.
+        undo: removes what else an interrupted command would leave.
+    """
+    tiles = request.tiles
+    numbers = request.makes_classes and not _are_scores(session, wanted[0])
+    inner = replace(request, argmax=request.makes_classes and not numbers)
+
+    def beside(feed: Mapping[str, Any]) -> int:
+        return _encoder_bytes(request, feed)
+
+    feed, notes = open_feed(session, inner, item, slots, wanted, beside)
+    if tiles.memory is not None:
+        inner = replace(inner, tiles=replace(tiles, memory=tiles.memory - beside(feed)))
+    form = "npy" if request.is_drawn else STAGED.get(request.format, "npy")
+    scratch = Path(tempfile.mkdtemp(prefix=".unpool-", dir=folder))
+    try:
+        places = {name: scratch / f"{number}.{form}" for number, name in enumerate(wanted)}
+
+        def remove() -> None:
+            shutil.rmtree(scratch, ignore_errors=True)
+            undo()
+
+        done = run_over_windows(session, inner, feed, places, told, remove)
+        yield Spooled(request, done, feed, notes, item)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_to_stdout(spooled: Spooled, names: Sequence[str], drawn: Drawn, stdout: BinaryIO) -> tuple[Any, Any]:
+    """As `Spooled.write`, through one more temporary file, for formats are written back and forth."""
+    with tempfile.TemporaryFile(dir=next(iter(spooled.done.files.values())).path.parent) as whole:
+        found = spooled.write(whole, names, drawn)
+        whole.seek(0)
+        shutil.copyfileobj(whole, stdout, PIECE)
+        stdout.flush()
+    return found
+
+
+def backdrop_of(pixels: PixelSource, layout: str) -> Backdrop:
+    """An image, of which windows are read, as what classes are drawn over."""
+    rank = len(pixels.shape)
+    first, *others = spatial_axes(rank, layout.upper())
+    sizes = tuple(pixels.shape[axis] for axis in (first, *others))
+
+    def read(start: int, stop: int) -> Any:
+        slices = [slice(0, size) for size in pixels.shape]
+        slices[first] = slice(start, stop)
+        slices[channel_axis(rank, layout.upper())] = slice(None)
+        return pixels.picture(tuple(slices))
+
+    return Backdrop(sizes, read)
+
+
+def _encoder_bytes(request: Request, feed: Mapping[str, Any]) -> int:
+    """Bytes that it takes to write the file once the tiles are done."""
+    image = max((one.shape for one in feed.values()), key=len)
+    spatial: list[int] = [image[axis] for axis in spatial_axes(len(image), request.rule.layout.upper())]
+    if request.format in ARRAY_FORMATS or not spatial:
+        return 0
+    width: int = prod(spatial[1:])
+    band = DRAWING * max(BAND, 16 * width) if request.is_drawn else 0
+    if request.overlay and len(spatial) == 3:
+        # voxels, copied once where they are not in a row, their classes, and which of these have a colour
+        held = max((np.dtype(one.dtype).itemsize for one in feed.values()), default=4)
+        return band + prod(spatial) * (2 * held + 3)
+    return band + (IN_JPEG * prod(spatial) if request.format == "jpg" else 0)
+
+
+def _stored(file: WrittenFile) -> Any:
+    """A temporary .npy, of which windows are read."""
+    return open_npy(file.path, Wanted(len(file.shape)))
+
+
+def _copy(path: Path, stream: Any) -> None:
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, stream, PIECE)
