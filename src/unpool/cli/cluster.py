@@ -15,6 +15,7 @@ from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
 from unpool.errors import FileError, MissingFileError, UnpoolError
+from unpool.files import lock
 
 PATIENCE = "30s"
 """How long a scheduler may take to answer."""
@@ -34,7 +35,7 @@ def run(request: Request, scheduler: str) -> Outcome:
     session = open_session(request.model, request.session)
     feed = _feed(request, slots(session))
     begin = time.perf_counter()
-    with _client(scheduler) as client:
+    with lock([request.output.path]), _client(scheduler) as client:
         made = session.map_tiles(
             feed,
             tile,

@@ -83,7 +83,7 @@ def pace(now: TileProgress) -> str:
     """How fast a run over windows is.
 
     >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
-    '2.00 tiles/s, 0:00:20 left, 1.00 GiB at most'
+    '2.00 tiles/s, 0:00:20 left, peak memory 1.00 GiB'
     """
     left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
-    return f"{now.rate:.2f} tiles/s, {left} left, {now.peak / 2**30:.2f} GiB at most"
+    return f"{now.rate:.2f} tiles/s, {left} left, peak memory {now.peak / 2**30:.2f} GiB"

@@ -130,8 +130,6 @@ def run_over_windows(
     feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
     with _ending_at_once():
         done = _run(session, request, feed, places, told)
-    if done.was_complete:
-        notes.append(f"{done.path} was already complete; nothing was computed")
     return done, list(dict.fromkeys(notes))
 
 
