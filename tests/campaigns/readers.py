@@ -362,11 +362,11 @@ def work(seed: int, first: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, limits[1]))
     logging.disable(logging.CRITICAL)
     originals()
-    print(json.dumps({"ready": True}), flush=True)  # noqa: T201
+    print(json.dumps({"ready": True}), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(first, first + count):
             name, outcomes = try_case(Path(folder) / "case", seed, number)
-            print(json.dumps({"number": number, "name": name, "outcomes": outcomes}), flush=True)  # noqa: T201
+            print(json.dumps({"number": number, "name": name, "outcomes": outcomes}), flush=True)
 
 
 def run(count: int, seed: int) -> tuple[Counter[str], list[str]]:
@@ -435,8 +435,8 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     counts, wrong = run(given.count, given.seed)
-    print(*wrong, sep="\n")  # noqa: T201
-    print(  # noqa: T201
+    print(*wrong, sep="\n")
+    print(
         f"{given.count} files, seed {given.seed}: {counts['result']} results, {counts['refused']} refused, "
         f"{counts['wrong']} wrong, {time.monotonic() - begun:.0f} s"
     )

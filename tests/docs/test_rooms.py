@@ -84,10 +84,9 @@ INNER = {
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
     ),
     "runtime/streams": (
-        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "npy", "zarr_metadata", "zarr_store",
-        "zarr_arrays", "nifti_header", "nifti", "tiff_pages", "tiff", "opening", "journal", "record", "earlier",
-        "unfinished", "flow", "progress",
-        "result", "work", "doing", "job", "run", "blend",
+        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "journal", "npy", "zarr_metadata",
+        "zarr_store", "zarr_arrays", "nifti_header", "nifti", "tiff_pages", "tiff_layout", "tiff", "opening", "record",
+        "earlier", "unfinished", "flow", "progress", "result", "work", "doing", "job", "run", "blend",
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (

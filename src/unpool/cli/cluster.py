@@ -15,6 +15,7 @@ from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
 from unpool.errors import MissingFileError, UnpoolError
+from unpool.files import lock
 from unpool.runtime.streams.npy import read_header
 from unpool.runtime.streams.source import read_errors
 
@@ -36,7 +37,7 @@ def run(request: Request, scheduler: str) -> Outcome:
     session = open_session(request.model, request.session)
     feed = _feed(request, slots(session))
     begin = time.perf_counter()
-    with _client(scheduler) as client:
+    with lock([request.output.path]), _client(scheduler) as client:
         made = session.map_tiles(
             feed,
             tile,

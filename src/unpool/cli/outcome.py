@@ -65,9 +65,15 @@ def describe(result: Result) -> str:
 
 
 def _tiles(done: TileProgress) -> str:
+    """How many tiles were run.
+
+    >>> _tiles(TileProgress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000))
+    '144 tiles (22 from the interrupted run), peak memory 0.27 GiB'
+    """
+    if done.was_complete:
+        return "was already complete, nothing was computed"
     resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
-    count = f"{done.tiles} tile{'' if done.tiles == 1 else 's'}"
-    return f"{count}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
+    return f"{done.tiles} tile{'' if done.tiles == 1 else 's'}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
 
 
 def _areas(areas: Mapping[str, float]) -> str:

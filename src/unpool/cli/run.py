@@ -24,7 +24,7 @@ from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.cli.wrong_size import wrong_size
 from unpool.errors import FileError, ShapeError, UnpoolError
-from unpool.files import FileSet, WriteError, is_any, place_of
+from unpool.files import FileSet, WriteError, overlapping, place_of
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
@@ -115,8 +115,11 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress)
     places = _places(request, found.items, wanted)
     read = [request.model, *outside(request.model).paths(request.model)]
+    read += [path for item in found.items for path in item.paths]
     written = [place for files in places.values() for place in files]
-    _keep_sources(written, [*read, *(path for item in found.items for path in item.paths)])
+    _keep_sources(
+        [] if request.output.is_stdout else written, [*read, *(path for item in found.items for path in item.paths)]
+    )
     _check_pictures(request, found.items)
     for place in written:
         if place.parent.exists() and request.format != "zarr":
@@ -132,6 +135,8 @@ def _write_all(
     with FileSet() as files:
         if request.output.is_folder:
             files.make_folder(request.output.path)
+        if not request.output.is_stdout:
+            files.lock(runner.places_in_memory(items, places))
         for item in runner.progress.items(items):
             try:
                 results += runner.one(item, places[item.stem], files)
@@ -183,6 +188,16 @@ class _Runner:
             for place, names in places.items()
         ]
         return [replace(one, progress=progress) for one in written]
+
+    def places_in_memory(self, items: Sequence[Item], places: Mapping[str, Files]) -> list[Path]:
+        """The files of the items that are not run over windows, which lock their own."""
+        return [
+            place
+            for item in items
+            if not takes_windows(self.request, item, self.session, self.wanted)
+            for place in places[item.stem]
+            if place.parent.is_dir()
+        ]
 
     def _write(
         self, item: Item, feed: Feed, place: Path, outputs: Mapping[str, Any], files: FileSet, seconds: float
@@ -254,8 +269,6 @@ class _Runner:
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
         done = run_over_windows(self.session, request, feed, targets, self.progress.told)
-        if done.was_complete:
-            notes.append(f"{done.path} was already complete; nothing was computed")
         seconds = time.perf_counter() - begin
 
         def result(name: str, file: WrittenFile) -> Result:
@@ -301,10 +314,12 @@ def _places(request: Request, items: Sequence[Item], wanted: Sequence[str]) -> d
 
 
 def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
-    kept = list(sources)
-    for place in places:
-        if is_any(place, kept):
-            raise UsageError(f"-o: {place} is read by this command and would be overwritten. Choose another place.")
+    found = overlapping(places, sources)
+    if found is not None:
+        raise UsageError(
+            f"-o: {found} is read by this command, lies in what it reads or contains it, and would be overwritten. "
+            "Choose another place."
+        )
 
 
 def _check_pictures(request: Request, items: Iterable[Item]) -> None:

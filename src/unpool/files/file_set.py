@@ -2,7 +2,8 @@
 
 Every command and every record that unpool writes goes through here.
 
-    open a target    .unpool-<token>.part in the same folder, with the mode of the file that it replaces
+    open a target    .NAME.lock in the same folder keeps other processes from writing it, until the set is left;
+                     .unpool-<token>.part there gets the mode of the file that it replaces
     leave the block  flushed and synced to the disk
     leave the set    earlier files kept under .unpool-<token>.kept (a hard link where there are any),
                      all renamed, folders synced; then the kept ones go, or on a fault come back
@@ -15,13 +16,14 @@ links the old content may stand under the second name only.
 import os
 import shutil
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 from unpool.errors import MissingFileError
+from unpool.files.locks import FileLocks
 from unpool.files.places import WriteError, named, place_of
 from unpool.files.signals import uninterrupted
 from unpool.files.staged import Staged, beside, identity, keep, remove, restore, stage, sync, sync_folder, take_mode
@@ -42,8 +44,9 @@ class FileSet:
         self._staged: list[Staged] = []
         self._folders: list[Path] = []
         self._scratch: list[Path] = []
+        self._locks = FileLocks()
         self._put_back = weakref.finalize(
-            self, _put_back, os.getpid(), self._staged, self._folders, self._scratch
+            self, _put_back, os.getpid(), self._staged, self._folders, self._scratch, self._locks
         )  # also at the end of the process, for what interrupts the first line of __exit__
 
     def __enter__(self) -> "FileSet":
@@ -59,6 +62,16 @@ class FileSet:
                     self._put_back.detach()
             finally:
                 self._put_back()
+                self._locks.release()
+
+    def lock(self, targets: Iterable[Path]) -> None:
+        """Keep other processes from writing files that will be opened, until the set is left.
+
+        Raises:
+            MissingFileError: a folder does not exist.
+            WriteError: another process writes one of them.
+        """
+        self._locks.take(targets)
 
     def undo(self) -> None:
         """Leave everything as it was, at once: for a process that ends without leaving the block."""
@@ -69,9 +82,12 @@ class FileSet:
         with uninterrupted(), named(folder):
             if not folder.parent.is_dir():
                 raise MissingFileError(f"{folder.parent}: no such folder for the output. Make it first.")
+            with suppress(FileExistsError):  # made by another process at the same time
+                if not folder.is_dir():
+                    folder.mkdir()
+                    self._folders.append(folder)
             if not folder.is_dir():
-                folder.mkdir()
-                self._folders.append(folder)
+                raise WriteError(f"{folder}: expected a folder for the outputs, got a file. Choose another place.")
 
     @contextmanager
     def open(self, target: Path) -> Iterator[BinaryIO]:
@@ -79,13 +95,14 @@ class FileSet:
 
         Raises:
             MissingFileError: its folder does not exist.
-            WriteError: it cannot be written there.
+            WriteError: it cannot be written there, or another process is writing it.
         """
         one = stage(target)
+        self._locks.take([target])
         self._staged.append(one)
         try:
             with named(target), one.temporary.open("x+b") as stream:
-                take_mode(one)
+                take_mode(one.place, one.temporary)
                 yield stream
                 stream.flush()
                 sync(stream.fileno())
@@ -103,6 +120,7 @@ class FileSet:
             last: the name of the file that points to the others, which appears after them.
         """
         place_of(folder / last)
+        self._locks.take([folder / last])
         scratch = beside(folder / last, "parts")
         with named(folder / last):
             self._scratch.append(scratch)
@@ -111,7 +129,7 @@ class FileSet:
             for path in sorted(scratch.iterdir(), key=lambda path: (path.name == last, path.name)):
                 one = stage(folder / path.name, path)
                 self._staged.append(one)
-                take_mode(one)
+                take_mode(one.place, one.temporary)
                 with path.open("r+b") as stream:
                     sync(stream.fileno())
 
@@ -133,7 +151,7 @@ class FileSet:
         _clear(self._scratch)
 
 
-def _put_back(owner: int, staged: list[Staged], folders: list[Path], scratch: list[Path]) -> None:
+def _put_back(owner: int, staged: list[Staged], folders: list[Path], scratch: list[Path], locks: FileLocks) -> None:
     """Leave everything as it was; a process that is forked off owns no files."""
     if os.getpid() != owner:
         return
@@ -141,6 +159,7 @@ def _put_back(owner: int, staged: list[Staged], folders: list[Path], scratch: li
         remove(one.temporary)
         restore(one)
     _clear(scratch)
+    locks.release()
     for folder in reversed(folders):
         with suppress(OSError):
             folder.rmdir()

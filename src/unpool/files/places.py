@@ -41,6 +41,15 @@ def place_of(target: Path) -> Path:
     return place
 
 
+def behind_link(target: Path) -> Path:
+    """The path itself, or where it leads if it is a link.
+
+    >>> behind_link(Path("masks/y.npy")).as_posix()
+    'masks/y.npy'
+    """
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
 def is_same(one: Path, other: Path) -> bool:
     """Whether two paths, however they are spelled, are one file; a hard link is the same file."""
     try:
@@ -52,6 +61,35 @@ def is_same(one: Path, other: Path) -> bool:
 def is_any(one: Path, others: Iterable[Path]) -> bool:
     """Whether a path is one of these files."""
     return any(is_same(one, other) for other in others)
+
+
+def overlapping(places: Iterable[Path], sources: Iterable[Path]) -> Path | None:
+    """The first place, behind all links, that is a source, lies in one, or contains one; None if they are apart.
+
+    >>> overlapping([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
+    'c.npy'
+    """
+    inner = {Path(os.path.realpath(source)) for source in sources}
+    outer = {parent for source in inner for parent in source.parents}
+    numbers = {_number(source) for source in inner} - {None}
+    known: dict[Path, bool] = {}
+    for place in places:
+        found = Path(os.path.realpath(place))
+        for path in (found, *found.parents):
+            if path not in known:
+                known[path] = path in inner or _number(path) in numbers
+        if found in outer or any(known[path] for path in (found, *found.parents)):
+            return place
+    return None
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    """What all names of one file or folder have in common, if it exists."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

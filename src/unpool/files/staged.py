@@ -45,15 +45,20 @@ def identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def take_mode(one: Staged) -> None:
-    """Give the new file owner and mode of the one that it replaces, as far as the system lets us."""
+def take_mode(place: Path, path: Path) -> None:
+    """Give a new file or folder owner and mode of the one that it replaces, as far as the system lets us.
+
+    Args:
+        place: what is replaced, if it exists.
+        path: what replaces it.
+    """
     with suppress(FileNotFoundError):
-        old, new = one.place.stat(), one.temporary.stat()
+        old, new = place.stat(), path.stat()
         with suppress(PermissionError, NotImplementedError):
             if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-                os.chown(one.temporary, old.st_uid, old.st_gid)
+                os.chown(path, old.st_uid, old.st_gid)
             if stat.S_IMODE(old.st_mode) != stat.S_IMODE(new.st_mode):
-                os.chmod(one.temporary, stat.S_IMODE(old.st_mode))
+                os.chmod(path, stat.S_IMODE(old.st_mode))
 
 
 def keep(one: Staged) -> None:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpool.allowance import taken
 from unpool.errors import ShapeError
+from unpool.files import lock
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Slices
-from unpool.runtime.streams.doing import Finished, do, targets_of
+from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.flow import flow
 from unpool.runtime.streams.identity import session_identity
@@ -18,6 +19,7 @@ from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import Result, Whole, result_of
 from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.unfinished import require_apart, require_places
 from unpool.runtime.streams.work import (
     BESIDES,
     IN_HANDS,
@@ -103,10 +105,13 @@ def blend(  # noqa: PLR0913  public options, by keyword only
     (4, 0.0)
     """
     targets = targets_of(session, target, output)
-    earlier = earlier_run(targets, resume=resume)
+    require_apart(targets.values(), paths_of(session, feed))
     blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
-    work = _work(session, feed, blending, list(targets), argmax=argmax, layout=layout, most=max_memory)
-    return do(work, targets, earlier, told)
+    with lock(targets.values()):
+        require_places(targets)
+        earlier = earlier_run(targets, resume=resume)
+        work = _work(session, feed, blending, list(targets), argmax=argmax, layout=layout, most=max_memory)
+        return do(work, targets, earlier, told)
 
 
 @dataclass(frozen=True)
@@ -226,7 +231,9 @@ def _work(
 
 
 def _plain(word: Any) -> Any:
-    """A word as JSON has it."""
+    """A word as JSON has it, which has no NaN."""
+    if isinstance(word, float) and not isfinite(word):
+        return str(word)
     return list(word) if isinstance(word, Sequence) and not isinstance(word, str) else word
 
 

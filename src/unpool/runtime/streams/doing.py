@@ -14,6 +14,7 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape
 from unpool.runtime.streams.earlier import Earlier, require_same
 from unpool.runtime.streams.flow import flow
+from unpool.runtime.streams.identity import session_paths
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.unfinished import Unfinished, require_targets
 from unpool.runtime.streams.work import Made, Work
@@ -45,7 +46,7 @@ class Finished:
     @property
     def was_complete(self) -> bool:
         """Whether an earlier run had written all of it, so that nothing was left to do."""
-        return self.progress.resumed == self.progress.tiles
+        return self.progress.was_complete
 
     @property
     def path(self) -> Path:
@@ -97,6 +98,19 @@ def targets_of(
     return targets
 
 
+def paths_of(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
+    """The files that a run reads: those of the model, and of its inputs where these are files."""
+    read = session_paths(session)
+    for source in feed.values():
+        given = source
+        while not hasattr(given, "path") and hasattr(given, "source"):  # what casts or scales another source
+            given = given.source
+        found = given if isinstance(given, (str, Path)) else getattr(given, "path", getattr(given, "filename", None))
+        if isinstance(found, (str, Path)):
+            read.append(Path(found))
+    return read
+
+
 def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: Callable[[Progress], None]) -> Finished:
     """Do what is left of the work, and let the outputs appear.
 
@@ -112,7 +126,7 @@ def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: C
     """
     if earlier is not None and earlier.is_complete:
         require_same(earlier, work.settings, targets)
-        progress = Progress(len(work), len(work), len(work), 0.0, peak())
+        progress = Progress(len(work), len(work), len(work), 0.0, peak(), was_complete=True)
     else:
         with Unfinished(targets, work.settings, work.written, len(work)) as unfinished:
             progress = _do_rest(work, unfinished, told)

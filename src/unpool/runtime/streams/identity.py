@@ -68,17 +68,21 @@ def array_identity(array: Any) -> str:
 def session_identity(session: "InferenceSession") -> dict[str, str]:
     """The model of a session, how it is read, and the versions that run it."""
     told = session._told
+    paths = session_paths(session)
     return {
-        "model": _model_identity(told.source),
+        "model": " ".join(map(file_identity, paths)) if paths else _model_identity(told.source),
         "meaning": f"{told.meaning} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
     }
 
 
+def session_paths(session: "InferenceSession") -> list[Path]:
+    """The files that the model of a session is in: its own, and those of its weights; none where it is in memory."""
+    source = session._told.source
+    return [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
+
+
 def _model_identity(source: Any) -> str:
-    if isinstance(source, str):
-        paths = [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))]
-        return " ".join(map(file_identity, paths))
     content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
     return _digest(content).hexdigest()
 

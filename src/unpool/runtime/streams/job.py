@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from unpool.errors import UnpoolError
+from unpool.errors import FileError, UnpoolError
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.identity import session_identity
@@ -22,7 +22,7 @@ from unpool.runtime.streams.work import (
     sources_of,
     space_of,
 )
-from unpool.runtime.tiles.fitting import fitted, least_bytes
+from unpool.runtime.tiles.fitting import WHOLE, fitted, least_bytes
 from unpool.runtime.tiles.run import compute_tile, read_tile
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
@@ -136,8 +136,7 @@ def _cell(tiler: Tiler, sources: Mapping[str, Any], asked: Asked, earlier: Setti
     if not isinstance(asked.tile, str):
         return asked.tile
     if earlier is not None and "cell" in earlier:
-        found: Sequence[int] = earlier["cell"]
-        return found
+        return _earlier_cell(earlier["cell"])
 
     shapes = {key: tuple(source.shape) for key, source in sources.items()}
     return fitted(tiler, shapes, asked.max_memory, _beside(tiler, sources, asked)).tile
@@ -167,6 +166,17 @@ def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[
         return IN_HANDS * (int(read) + made) + BESIDES
 
     return beside
+
+
+def _earlier_cell(found: object) -> Sequence[int]:
+    """The sizes in the settings of an earlier run.
+
+    Raises:
+        FileError: they are no such sizes.
+    """
+    if isinstance(found, list) and found and all(type(size) is int and 1 <= size <= WHOLE for size in found):
+        return found
+    raise FileError(f"earlier run: {str(found)[:80]} are not the sizes of a tile. Delete what it left to start over.")
 
 
 def _whole(tiling: Tiling, name: str) -> Whole:

@@ -1,50 +1,55 @@
 """Which tiles of a run are finished, in a file that is right after any end: each line is added behind its tile's data.
 
-    {"settings": {...}}                 what was run: the model, the inputs, the tiles
-    {"tile": 0, "content": "..."}       finished, and a digest of what was written
+    {"unpool journal": 2, "digest": "...", "settings": {...}}     the model, the inputs, the tiles, and their digest
+    {"tile": 0, "content": "..."}                                 finished, and a digest of what was written
 
-A line that was cut short by the end of the process does not count.
+A line that was cut short by the end of the process does not count. Any other content than this is refused.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 from unpool.errors import FileError
 from unpool.files import sync, sync_folder
 
 Settings: TypeAlias = Mapping[str, Any]
 
+VERSION = 2
+HEAD = "unpool journal"
+LARGEST = 1 << 30
+"""Bytes of a journal at most; a line has about 70."""
+
+DEEPEST = 8
+"""Settings in settings at most."""
+
 
 class Journal:
-    """The finished tiles; one process at a time has it open.
+    """The finished tiles of a run.
 
     Args:
         path: of the file, which `begin` has made.
 
     Raises:
-        FileError: another process has it open, or it is no journal.
+        FileError: it is no journal, or that of another version.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("r+b")
-        _lock(self._file, path)
-        lines = self._file.read().split(b"\n")
-        self._file.seek(sum(len(line) + 1 for line in lines[:-1]))
-        self._file.truncate()
         try:
-            head, *rest = map(json.loads, lines[:-1])
-            self.settings: Settings = head["settings"]
-            self.finished: dict[int, str] = {int(line["tile"]): str(line["content"]) for line in rest}
-            if not is_settings(self.settings):
-                raise TypeError("no settings")
-        except (ValueError, KeyError, TypeError) as error:
-            self.close()
+            content = read_regular(path, LARGEST)
+            self.settings, self.finished = parse_journal(content)
+        except (ValueError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise FileError(
-                f"{path}: expected the journal of a run, could not read it. Remove {path.parent} to begin anew."
+                f"{path}: is not a journal that this version reads ({reason}). Delete {path.parent} to start over."
             ) from error
+        self._file: BinaryIO = path.open("r+b")
+        self._file.seek(content.rfind(b"\n") + 1)
+        self._file.truncate()
 
     def add(self, tile: int, content: str) -> None:
         """Note that a tile is on the disk."""
@@ -54,51 +59,103 @@ class Journal:
         self.finished[tile] = content
 
     def close(self) -> None:
-        """Let others open it, also while a process that was forked meanwhile still has the file."""
-        _unlock(self._file)
+        """Close the file."""
         self._file.close()
 
 
-def is_settings(found: object) -> bool:
-    """Whether what was read can be the settings of a run."""
-    return isinstance(found, dict) and all(isinstance(name, str) for name in found)
+def parse_journal(content: bytes) -> tuple[Settings, dict[int, str]]:
+    """The settings of a run, and the digest of each tile that is finished; of a tile that was run again, the last one.
+
+    Raises:
+        ValueError: it is anything else than a journal.
+    """
+    head, *lines = content.split(b"\n")[:-1] or [b""]
+    found = parse_json(head)
+    if not isinstance(found, dict) or found.get(HEAD) != VERSION:
+        raise ValueError(f"its first line is not that of version {VERSION}")
+    settings = require_settings(found)
+    finished: dict[int, str] = {}
+    for number, line in enumerate(lines, start=2):
+        entry = parse_json(line)
+        tile, digest = (entry.get("tile"), entry.get("content")) if isinstance(entry, dict) else (None, None)
+        if type(tile) is not int or not isinstance(digest, str):
+            raise ValueError(f"line {number} is not about a tile")
+        finished[tile] = digest
+    return settings, finished
+
+
+def require_settings(found: Mapping[str, Any]) -> Settings:
+    """The settings in the first line of a journal, or in a record.
+
+    Raises:
+        ValueError: they are not settings, or not those that were written.
+    """
+    settings = found.get("settings")
+    if not isinstance(settings, dict) or not _is_plain(settings, DEEPEST):
+        raise ValueError("it has no settings")
+    if found.get("digest") != settings_digest(settings):
+        raise ValueError("its settings have another digest")
+    return settings
+
+
+def settings_digest(settings: Settings) -> str:
+    """Equal for equal settings."""
+    return blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def parse_json(content: bytes) -> Any:
+    """The value that a JSON text stands for; numbers are finite.
+
+    Raises:
+        ValueError: it is no such text, or one nested too deep.
+
+    >>> parse_json(b'{"tile": 3}')
+    {'tile': 3}
+    """
+    try:
+        return json.loads(content, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of a file.
+
+    Raises:
+        ValueError: it is larger than `most` bytes, or no regular file; links are none.
+        OSError: it cannot be read.
+    """
+    status = path.lstat()
+    if not path.is_file() or path.is_symlink():
+        raise ValueError("it is not a regular file")
+    if status.st_size > most:
+        raise ValueError(f"it has {status.st_size} bytes, more than the {most} that are read")
+    return path.read_bytes()
 
 
 def begin(path: Path, settings: Settings) -> None:
     """Make the journal of a run that has finished nothing; it is there when all of it is."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
-        file.write(_line({"settings": settings}))
+        file.write(_line({HEAD: VERSION, "digest": settings_digest(settings), "settings": settings}))
         file.flush()
         sync(file.fileno())
     os.replace(fresh, path)
     sync_folder(path.parent)
 
 
+def _is_plain(value: object, depth: int) -> bool:
+    """Whether a value is of JSON's types, finite, and not nested deeper than this."""
+    if isinstance(value, dict):
+        return depth > 0 and all(isinstance(name, str) and _is_plain(one, depth - 1) for name, one in value.items())
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(one, depth - 1) for one in value)
+    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def _line(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content).encode() + b"\n"
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Keep other processes away until the file is closed; where the system has no such locks, nothing."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise FileError(
-            f"{path.parent}: expected a run that has ended, another process goes on with it. Wait."
-        ) from error
-
-
-def _unlock(file: BinaryIO) -> None:
-    """Give the lock back; a copy of the file in another process would keep it beyond the end of this one."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return
-    if not file.closed:
-        fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,9 +1,10 @@
 """NIfTI volumes: .nii is read and written window by window, .nii.gz is read whole, for it can only be read in a row."""
 
 import gzip
+from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, chann
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.nifti_header import header_like, read_header
 from unpool.runtime.streams.opened import Wanted, require
-from unpool.runtime.streams.raw import Raw, reserve
+from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
 
@@ -78,31 +79,53 @@ def create_nifti(path: Path, written: Written) -> None:
         UnsupportedError: NIfTI has no such type, or no room for such an array.
     """
     require(str(path), PACKAGES)
+    header = _sink_header(path, written)
+    path.write_bytes(header.content)
+    reserve(path, header.size)
+
+
+def open_nifti_sink(path: Path, written: Written) -> Sink:
+    """A .nii file to write.
+
+    Raises:
+        FileError: its header is not the one that `create_nifti` writes.
+    """
+    header, forward = _sink_header(path, written), _sink_arrangement(written)
+    require_header(path, {0: header.content}, "NIfTI")
+    backward = Arrangement(forward.axes[::-1], forward.rank)
+    raw = Raw(path, backward.stored_shape(written.shape), header.dtype, len(header.content))
+
+    def load(slices: Slices) -> Any:
+        return raw.read(slices).astype(written.dtype, copy=False)
+
+    return Sink(written.shape, backward, raw.write, load, raw.sync, lambda _: reserve(path, header.size))
+
+
+class _SinkHeader(NamedTuple):
+    """All bytes before the voxels, the type of these in the byte order of the header, and the bytes of the file."""
+
+    content: bytes
+    dtype: np.dtype[Any]
+    size: int
+
+
+def _sink_header(path: Path, written: Written) -> _SinkHeader:
     import nibabel
 
     try:
         stored = _sink_arrangement(written).stored_shape(written.shape)
         header = header_like(written.space, stored, written.dtype, str(path))
+        del header.extensions[:]  # they are of the patient, or of values
         header.set_data_offset(header.single_vox_offset)
     except nibabel.spatialimages.HeaderDataError as error:
         raise UnsupportedError(
             f"{path}: expected what NIfTI holds, got {written.dtype} ({error}). Write .npy."
         ) from error
-    with path.open("wb") as file:
-        header.write_to(file)
-        file.write(b"\0" * (header.single_vox_offset - file.tell()))
-    reserve(path, header.single_vox_offset + int(np.prod(written.shape, dtype=object)) * written.dtype.itemsize)
-
-
-def open_nifti_sink(path: Path, written: Written) -> Sink:
-    """A .nii file to write."""
-    import nibabel
-
-    forward = _sink_arrangement(written)
-    backward = Arrangement(forward.axes[::-1], forward.rank)
-    image: Any = nibabel.load(path)
-    raw = Raw(path, backward.stored_shape(written.shape), written.dtype, int(image.dataobj.offset))
-    return Sink(written.shape, backward, raw.write, raw.read, raw.sync)
+    file = BytesIO()
+    header.write_to(file)
+    content = file.getvalue().ljust(header.single_vox_offset, b"\0")
+    dtype = written.dtype.newbyteorder(header.endianness)
+    return _SinkHeader(content, dtype, len(content) + prod(written.shape) * dtype.itemsize)
 
 
 def _sink_arrangement(written: Written) -> Arrangement:

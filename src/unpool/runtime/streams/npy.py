@@ -1,8 +1,9 @@
 """NumPy's .npy files, window by window."""
 
+from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -11,7 +12,7 @@ from unpool.errors import FileError, UnsupportedError
 from unpool.runtime.streams.arrangement import Arrangement, Shape, of_array
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.opened import Wanted
-from unpool.runtime.streams.raw import Raw, reserve
+from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
 
@@ -36,7 +37,7 @@ class Header(NamedTuple):
     offset: int
 
 
-def read_header(stream: BinaryIO, size: int, where: str) -> Header:
+def read_header(stream: IO[bytes], size: int, where: str) -> Header:
     """The header of a .npy file, checked before memory is taken for its array.
 
     Args:
@@ -87,16 +88,31 @@ def open_npy(path: Path, wanted: Wanted) -> Source:
 
 def create_npy(path: Path, written: Written) -> None:
     """A .npy file of zeros."""
-    with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        size = file.tell()
-    reserve(path, size + int(np.prod(written.shape, dtype=object)) * written.dtype.itemsize)
+    path.write_bytes(_header(written))
+    reserve(path, _size(written))
 
 
 def open_npy_sink(path: Path, written: Written) -> Sink:
-    """A .npy file to write."""
-    mapped = np.lib.format.open_memmap(path, mode="r")
-    raw = Raw(path, written.shape, written.dtype, mapped.offset)
+    """A .npy file to write.
+
+    Raises:
+        FileError: its header is not the one that `create_npy` writes.
+    """
+    header = _header(written)
+    require_header(path, {0: header}, ".npy")
+    raw = Raw(path, written.shape, written.dtype, len(header))
     arrangement = Arrangement(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, raw.write, raw.read, raw.sync)
+    return Sink(written.shape, arrangement, raw.write, raw.read, raw.sync, lambda _: reserve(path, _size(written)))
+
+
+def _header(written: Written) -> bytes:
+    """All bytes before the elements."""
+    words = {"descr": np.lib.format.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, words)
+    return file.getvalue()
+
+
+def _size(written: Written) -> int:
+    """Bytes of the file."""
+    return len(_header(written)) + prod(written.shape) * written.dtype.itemsize

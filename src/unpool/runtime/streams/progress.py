@@ -13,6 +13,7 @@ class Progress:
         done: of all tiles.
         seconds: since this run began with its first tile.
         peak: bytes of memory that the process has had at most; 0 where the system does not tell.
+        was_complete: an earlier run had written all of it, so that nothing was computed.
 
     >>> half = Progress(tiles=100, resumed=20, done=60, seconds=20.0, peak=0)
     >>> half.rate, half.left
@@ -24,6 +25,7 @@ class Progress:
     done: int
     seconds: float
     peak: int
+    was_complete: bool = False
 
     @property
     def rate(self) -> float:

@@ -5,7 +5,7 @@ write to a mapped file on a full disk ends the process.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import FileIO
 from math import prod
 from pathlib import Path
@@ -71,6 +71,33 @@ def reserve(path: Path, size: int) -> None:
             os.posix_fallocate(file.fileno(), 0, size)
         file.truncate(size)
         sync(file.fileno())
+
+
+def require_header(path: Path, header: Mapping[int, bytes], kind: str) -> None:
+    """Refuse a file that holds other bytes around its elements than this run writes there.
+
+    Args:
+        path: of the file; a link is refused.
+        header: by offset, bytes that it has to hold.
+        kind: of file, for the message.
+
+    Raises:
+        FileError: a byte differs, or it is no file.
+    """
+    if path.is_symlink() or not path.is_file():
+        raise FileError(f"{path}: is not the {kind} file of an interrupted run. Delete {path.parent} to start over.")
+    with path.open("rb") as file:
+        for offset, expected in header.items():
+            file.seek(offset)
+            found = file.read(len(expected))
+            if found != expected:
+                same = (here == there for here, there in zip(found, expected, strict=False))
+                place = next((at for at, is_same in enumerate(same) if not is_same), len(found))
+                here, there = found[place : place + 16], expected[place : place + 16]
+                raise FileError(
+                    f"{path}: its {kind} header differs from that of this run at byte {offset + place}, "
+                    f"{here!r} instead of {there!r}. Delete {path.parent} to start over."
+                )
 
 
 def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, tuple[int, int]]]:

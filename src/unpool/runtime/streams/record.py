@@ -9,42 +9,59 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from unpool.files import write
+from unpool.files import behind_link, write
 from unpool.runtime.streams.identity import folder_identity
-from unpool.runtime.streams.journal import Settings, is_settings
+from unpool.runtime.streams.journal import Settings, parse_json, read_regular, require_settings, settings_digest
+
+VERSION = 2
+HEAD = "unpool record"
+LARGEST = 1 << 26
+"""Bytes of a record at most."""
 
 _log = logging.getLogger("unpool.streams")
 
 
 def record_of(target: Path) -> Path:
-    """Where the record of an output is.
+    """Where the record of an output is: beside the file, for a link beside the file behind it.
 
     >>> record_of(Path("masks/a.zarr")).name
     '.a.zarr.done'
     """
-    return target.with_name(f".{target.name}.done")
+    place = behind_link(target)
+    return place.with_name(f".{place.name}.done")
 
 
 def write_record(targets: Mapping[str, Path], settings: Settings) -> None:
     """Note that outputs are complete; the record is beside the first of them."""
     stamps = {name: _stamp(path) for name, path in targets.items()}
-    content = json.dumps({"settings": settings, "outputs": stamps}).encode() + b"\n"
-    write(record_of(next(iter(targets.values()))), content)
+    content = {HEAD: VERSION, "digest": settings_digest(settings), "settings": settings, "outputs": stamps}
+    write(record_of(next(iter(targets.values()))), json.dumps(content).encode() + b"\n")
 
 
 def complete_settings(targets: Mapping[str, Path]) -> Settings | None:
     """What outputs were made of, if they are complete and have not been changed; None where that is not known."""
     place = record_of(next(iter(targets.values())))
-    if not place.exists():
+    if not os.path.lexists(place):
         return None
     try:
-        found = json.loads(place.read_bytes())
-        settings, stamps = found["settings"], found["outputs"]
-        is_same = is_settings(settings) and stamps == {name: _stamp(path) for name, path in targets.items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.info("%s: is no record of a run (%s); the output is made anew", place, error)
+        settings, stamps = parse_record(read_regular(place, LARGEST))
+        is_same = stamps == {name: _stamp(path) for name, path in targets.items()}
+    except (OSError, ValueError) as error:
+        _log.info("%s: is not a record of a run (%s); the output is computed again", place, error)
         return None
     return settings if is_same else None
+
+
+def parse_record(content: bytes) -> tuple[Settings, dict[str, str]]:
+    """The settings of a run, and by output a stamp of its file.
+
+    Raises:
+        ValueError: it is anything else than a record.
+    """
+    found = parse_json(content)
+    if not isinstance(found, dict) or found.get(HEAD) != VERSION or not isinstance(found.get("outputs"), dict):
+        raise ValueError(f"it is not of version {VERSION}")
+    return require_settings(found), found["outputs"]
 
 
 def _stamp(path: Path) -> str:

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpool.runtime.streams.doing import Finished, do, targets_of
+from unpool.files import lock
+from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.job import Asked, job
 from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.unfinished import require_apart, require_places
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -75,6 +77,9 @@ def run(  # noqa: PLR0913  public options, by keyword only
     (4, (1, 1, 4, 3))
     """
     targets = targets_of(session, target, output)
-    earlier = earlier_run(targets, resume=resume)
+    require_apart(targets.values(), paths_of(session, feed))
     asked = Asked(tile, max_memory, list(targets), argmax, layout)
-    return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)
+    with lock(targets.values()):
+        require_places(targets)
+        earlier = earlier_run(targets, resume=resume)
+        return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)

@@ -1,6 +1,6 @@
 """A file as a tensor of which windows are written, and read back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class Sink:
         store: writes a window of the file.
         load: reads a window of the file.
         sync: returns when all that was stored in a window is on the disk.
+        repair: makes the file whole again after an interruption; the content of windows of it is kept.
     """
 
     shape: Shape
@@ -47,6 +48,7 @@ class Sink:
     store: Callable[[Slices, Array], None]
     load: Callable[[Slices], Array]
     sync: Callable[[Slices], None]
+    repair: Callable[[Iterable[Slices]], None]
 
     def write(self, slices: Slices, tensor: Array) -> None:
         """Write a window of the tensor; it is on the disk when this returns."""
@@ -55,5 +57,13 @@ class Sink:
         self.sync(window)
 
     def read(self, slices: Slices) -> Array:
-        """A window of the tensor."""
+        """A window of the tensor.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         return self.arrangement.tensor(self.load(self.arrangement.slices(bounded(slices, self.shape))))
+
+    def keep(self, windows: Iterable[Slices]) -> None:
+        """Prepare the file of an interrupted run: these windows keep their content, all others may be written."""
+        self.repair(self.arrangement.slices(bounded(window, self.shape)) for window in windows)

@@ -5,7 +5,7 @@ is refused; it can be read whole. tifffile decodes, and its Zarr store knows whi
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
@@ -25,9 +25,10 @@ from unpool.runtime.streams.arrangement import (
 )
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.opened import Wanted, require
-from unpool.runtime.streams.raw import Raw, reserve
+from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
+from unpool.runtime.streams.tiff_layout import Layout, layout_of
 from unpool.runtime.streams.tiff_pages import check_decoding, check_pages
 
 PACKAGES = ("tifffile", "zarr")
@@ -145,15 +146,25 @@ def create_tiff(path: Path, written: Written) -> None:
         UnsupportedError: TIFF has no such type.
     """
     require(str(path), PACKAGES[:1])
-    import tifffile
+    layout = tiff_layout(path, written)
+    with path.open("wb") as file:
+        for offset, content in layout.tags.items():
+            file.seek(offset)
+            file.write(content)
+    reserve(path, layout.size)
 
+
+def tiff_layout(path: Path, written: Written) -> Layout:
+    """The tags of a file that is written, and where its pages begin.
+
+    Raises:
+        UnsupportedError: TIFF has no such type.
+    """
     shape = _sink_arrangement(written).stored_shape(written.shape)
     is_colour = _is_colour(written)
     if written.dtype.kind not in "uif":
         raise UnsupportedError(f"{path}: expected integers or floats, got {written.dtype}. Write .npy.")
-    tifffile.imwrite(
-        path,
-        None,
+    return layout_of(
         shape=shape,
         dtype=written.dtype,
         bigtiff=True,
@@ -162,29 +173,34 @@ def create_tiff(path: Path, written: Written) -> None:
         planarconfig="contig" if is_colour else None,
         metadata={},
     )
-    reserve(path, path.stat().st_size)
 
 
 def open_tiff_sink(path: Path, written: Written) -> Sink:
-    """A TIFF file to write."""
-    tiles = _Tiles(path, written)
-    return Sink(written.shape, _sink_arrangement(written), tiles.write, tiles.read, tiles.raw.sync)
+    """A TIFF file to write.
+
+    Raises:
+        FileError: its tags are not those that `create_tiff` writes.
+    """
+    layout = tiff_layout(path, written)
+    require_header(path, layout.tags, "TIFF")
+    tiles = _Tiles(path, written, layout.pages)
+    arrangement = _sink_arrangement(written)
+    return Sink(
+        written.shape, arrangement, tiles.write, tiles.read, tiles.raw.sync, lambda _: reserve(path, layout.size)
+    )
 
 
 class _Tiles:
     """The tiles of a file that `create_tiff` made: those of a page in a row, a grid in row-major order."""
 
-    def __init__(self, path: Path, written: Written) -> None:
-        import tifffile
-
+    def __init__(self, path: Path, written: Written, pages: Sequence[int]) -> None:
         self.shape = _sink_arrangement(written).stored_shape(written.shape)
         self._is_colour = _is_colour(written)
         last = 2 if not self._is_colour else 3
         plane = self.shape[-last:]
         self._grid = (-(-plane[0] // SIDE), -(-plane[1] // SIDE))
         samples = plane[2] if self._is_colour else 1
-        with tifffile.TiffFile(path) as file:
-            self._pages = [page.dataoffsets[0] for page in file.pages]
+        self._pages = pages
         stored = (self._grid[0] * self._grid[1], SIDE, SIDE, samples)
         self.raw = Raw(path, stored, written.dtype, 0)
 

@@ -1,15 +1,17 @@
 """Zarr arrays of version 3 in folders, window by window; chunks fit the tiles, so that each is written once."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unpool.errors import FileError
 from unpool.files import sync, sync_folder
 from unpool.runtime.streams.arrangement import Arrangement, Slices, of_array
 from unpool.runtime.streams.identity import folder_identity
+from unpool.runtime.streams.journal import parse_json, read_regular
 from unpool.runtime.streams.opened import Wanted, require
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
@@ -21,6 +23,9 @@ LARGEST = 16 << 20
 """Bytes of a chunk, at most, unless a single channel has more."""
 
 PACKAGES = ("zarr",)
+METADATA = "zarr.json"
+LONGEST_METADATA = 1 << 24
+"""Bytes of a zarr.json at most."""
 
 
 def open_zarr(path: Path, wanted: Wanted) -> Source:
@@ -47,22 +52,19 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
 def create_zarr(path: Path, written: Written) -> None:
     """A Zarr array without chunks."""
     require(str(path), PACKAGES)
-    import zarr
-
-    zarr.create_array(
-        str(path),
-        shape=written.shape,
-        dtype=written.dtype,
-        chunks=chunks(written),
-        fill_value=0,
-    )
+    _create(str(path), written)
     sync_all(path.rglob("*.json"))
 
 
 def open_zarr_sink(path: Path, written: Written) -> Sink:
-    """A Zarr array to write."""
+    """A Zarr array to write.
+
+    Raises:
+        FileError: its zarr.json is not the one that `create_zarr` writes.
+    """
     from unpool.runtime.streams.zarr_store import open_zarr_array
 
+    _require_metadata(path, written)
     array = open_zarr_array(path, is_writable=True)
 
     def store(slices: Slices, part: Any) -> None:
@@ -76,8 +78,67 @@ def open_zarr_sink(path: Path, written: Written) -> Sink:
         names = ("/".join(map(str, ("c", *place))) for place in _touched(slices, array.chunks))
         sync_all(path / name for name in names)
 
+    def repair(windows: Iterable[Slices]) -> None:
+        kept = {path / METADATA}
+        for slices in windows:
+            kept |= {path.joinpath("c", *map(str, place)) for place in _touched(slices, array.chunks)}
+        _remove_others(path, kept)
+
     arrangement = Arrangement(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, store, load, synced)
+    return Sink(written.shape, arrangement, store, load, synced, repair)
+
+
+def is_zarr_array(folder: Path) -> bool:
+    """Whether a folder is a Zarr array of version 2 or 3, and no group: arrays in a group may be of other people."""
+    try:
+        if (folder / METADATA).exists():
+            found = parse_json(read_regular(folder / METADATA, LONGEST_METADATA))
+            return isinstance(found, dict) and found.get("node_type") == "array"
+    except (OSError, ValueError):
+        return False
+    return (folder / ".zarray").is_file() and not (folder / ".zgroup").exists()
+
+
+def _create(store: Any, written: Written) -> Any:
+    import zarr
+
+    return zarr.create_array(
+        store, shape=written.shape, dtype=written.dtype, chunks=chunks(written), fill_value=0, zarr_format=3
+    )
+
+
+def _require_metadata(path: Path, written: Written) -> None:
+    """Refuse an array whose zarr.json differs from what this run writes."""
+    from zarr.storage import MemoryStore
+
+    made: dict[str, Any] = {}
+    _create(MemoryStore(made), written)
+    expected = made[METADATA].to_bytes()
+    way = f"Delete {path.parent} to start over."
+    try:
+        content = read_regular(path / METADATA, LONGEST_METADATA)
+        if content == expected:
+            return
+        found = parse_json(content)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path / METADATA}: cannot be read ({error}). {way}") from error
+    wanted = parse_json(expected)
+    if not isinstance(found, dict) or found == wanted:
+        raise FileError(f"{path / METADATA}: differs from that of this run. {way}")
+    name = next(name for name in (*wanted, *found) if found.get(name) != wanted.get(name))
+    here, there = (str(words.get(name))[:60] for words in (found, wanted))
+    raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {way}")
+
+
+def _remove_others(folder: Path, kept: Collection[Path]) -> None:
+    """Remove all of an array but some of its files: damaged chunks, and what an interrupted writer left."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path in kept and path.is_file() and not path.is_symlink():
+            continue
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif not any(path.iterdir()):
+            path.rmdir()
 
 
 def chunks(written: Written) -> tuple[int, ...]:

@@ -1,0 +1,256 @@
+"""Locks of outputs: one process at a time writes a file, and the next one learns which process that is.
+
+    take      open .NAME.lock beside the file, lock it, and compare its inode with the path's; if they differ, again
+    hold      the lock file says which process has it
+    release   unlink the path, then unlock: a process that had opened the old file finds that it has no name any more
+
+The system unlocks the files of a process that ends, however it ends: a lock file that is left blocks no later process.
+"""
+
+import errno
+import importlib
+import logging
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from unpool.errors import MissingFileError
+from unpool.files.places import WriteError, named
+from unpool.files.signals import uninterrupted
+from unpool.files.staged import remove
+
+MOST = 128
+"""Locks of one holder: each takes a file descriptor, of which processes often have 1,024."""
+
+LONGEST_NAME = 255
+"""Bytes of a file name, in all file systems of note."""
+
+ATTEMPTS = 1000
+REGION = 1 << 30
+"""The byte that is locked where locks are of bytes, and keep others from reading them."""
+
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+HOLDER = re.compile(rb"unpool (\d{1,20}) (\S{0,255})\n")
+
+_log = logging.getLogger("unpool.files")
+_without_locks: set[int] = set()
+
+
+class FileLocks:
+    """Locks of files that this process writes, until they are released."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._held: dict[Path, int] = {}
+
+    def take(self, targets: Iterable[Path]) -> None:
+        """Lock files, of which none has to exist; all of them, or none where one is locked.
+
+        Raises:
+            MissingFileError: a folder does not exist.
+            WriteError: another process writes one of them, or no lock file can be made.
+        """
+        paths = {lock_of(target): target for target in targets}
+        fresh: list[Path] = []
+        with uninterrupted():
+            try:
+                for path in sorted(path for path in paths if path not in self._held):
+                    if len(self._held) < MOST:
+                        with named(paths[path]):
+                            self._held[path] = _take(path, paths[path])
+                        fresh.append(path)
+            except BaseException:
+                self._release(fresh)
+                raise
+
+    def release(self) -> None:
+        """Unlock everything; no lock file stays."""
+        with uninterrupted():
+            self._release(list(self._held))
+
+    def _release(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            _release(path, self._held.pop(path), is_owner=os.getpid() == self._owner)
+
+
+@contextmanager
+def lock(targets: Iterable[Path]) -> Iterator[None]:
+    """Hold the locks of files that this process writes.
+
+    Raises:
+        MissingFileError: a folder does not exist.
+        WriteError: another process writes one of them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with lock([Path(folder) / "y.npy"]):
+    ...         [path.name for path in Path(folder).iterdir()]
+    ['.y.npy.lock']
+    """
+    locks = FileLocks()
+    try:
+        locks.take(targets)
+        yield
+    finally:
+        locks.release()
+
+
+def lock_of(target: Path) -> Path:
+    """The lock file of a file: beside it, and for a link beside the file behind it."""
+    place = Path(os.path.realpath(target))
+    name = f".{place.name}.lock"
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = f".unpool-{blake2b(os.fsencode(place.name), digest_size=16).hexdigest()}.lock"
+    return place.with_name(name)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is unlocked or closed; False if somebody else has locked it.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl: Any = importlib.import_module("fcntl")
+    except ImportError:
+        msvcrt: Any = importlib.import_module("msvcrt")
+        os.lseek(descriptor, REGION, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Unlock an open file, also for a process that was forked meanwhile and still has it open."""
+    try:
+        fcntl: Any = importlib.import_module("fcntl")
+    except ImportError:
+        msvcrt: Any = importlib.import_module("msvcrt")
+        os.lseek(descriptor, REGION, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _take(path: Path, target: Path) -> int:
+    """The descriptor of the lock file, which is locked and has its name."""
+    for _ in range(ATTEMPTS):
+        descriptor = _open(path, target)
+        try:
+            if not _try_lock(descriptor, path):
+                raise WriteError(
+                    f"{target}: {_holder(descriptor)} is writing it. Wait for it to end, or choose another output."
+                )
+            if _is_at(descriptor, path):
+                _sign(descriptor, path)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise WriteError(f"{target}: other processes keep replacing {path}. Wait for them to end.")
+
+
+def _open(path: Path, target: Path) -> int:
+    """The lock file, made where there is none."""
+    if not path.parent.is_dir():
+        raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.")
+    words = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | words, 0o666)
+    except PermissionError:
+        if not path.is_file():
+            raise
+        return os.open(path, os.O_RDONLY | words)  # left by another user: it can be locked, and not signed
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    """Lock it; where the file system has no locks, say so once and go on."""
+    try:
+        return try_lock(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        device = os.fstat(descriptor).st_dev
+        if device not in _without_locks:
+            _without_locks.add(device)
+            _log.warning(
+                "%s: this file system has no locks (%s). Two processes that write one output are not kept apart.",
+                path.parent,
+                error.strerror,
+            )
+        return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the path still names the file that is open."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _sign(descriptor: int, path: Path) -> None:
+    """Write into the lock file which process has it.
+
+    Raises:
+        WriteError: it is a file of somebody else.
+    """
+    content = _read(descriptor)
+    is_ours = not content.strip(b"\0") or content.startswith(b"unpool ")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not is_ours:
+        raise WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
+    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"unpool {os.getpid()} {platform.node()}\n".encode())
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return os.read(descriptor, 512)
+    except OSError:
+        return b""
+
+
+def _holder(descriptor: int) -> str:
+    """The process that has locked a file, as its content says."""
+    found = HOLDER.fullmatch(_read(descriptor))
+    if found is None:
+        return "another process"
+    process, host = found[1].decode(), found[2].decode(errors="replace")
+    return f"process {process}{f' on {host}' if host != platform.node() else ''}"
+
+
+def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:
+    """Unlink the lock file and unlock it; a process that was forked only closes its copy."""
+    if not is_owner:
+        os.close(descriptor)
+        return
+    is_at = _is_at(descriptor, path)
+    if os.name == "nt":  # an open file cannot be unlinked, here or by whoever opened it to wait
+        unlock(descriptor)
+        os.close(descriptor)
+        with suppress(OSError):
+            path.unlink()
+        return
+    if is_at:
+        remove(path)
+    with suppress(OSError):
+        unlock(descriptor)
+    os.close(descriptor)
