@@ -1,8 +1,8 @@
 """Every file that `unpool.torch.export` writes is lowered, found by comparing, and gives torch's numbers at odd sizes.
 
 A cell of the matrix is a network of so many pools and unpoolings, its batch, the sizes that stay open, one of torch's
-exporters, an opset and a target. Weights and inputs are small integers, so that all sums are exact and every runtime has
-to give torch's bits.
+exporters, an opset and a target. Weights and inputs are small integers, so that all sums are exact, and every runtime
+has to give torch's bits.
 
     python -m tests.campaigns.lower_matrix                        all cells, about an hour
     python -m tests.campaigns.lower_matrix --count 100 --seed 3   so many of them, chosen at random
@@ -39,7 +39,7 @@ OTHERS = ((13, 21), (25, 19))
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the matrix; `batch` 0 is an open one."""
+    """One cell of the matrix: `batch` is 0 where it is open."""
 
     depth: int
     batch: int
@@ -98,11 +98,8 @@ def picture(batch, sizes):
 def exported(depth, batch, axes, dynamo, opset):
     """The file of a network."""
     names = {axis: {0: "batch", 2: "height", 3: "width"}[axis] for axis in ((0,) if batch == 0 else ()) + OPEN[axes]}
-    options = {
-        "dynamic_shapes": ({axis: torch.export.Dim(name, min=1 if axis == 0 else 8) for axis, name in names.items()},)
-    }
-    if not dynamo:
-        options = {"dynamic_axes": {"image": names}}
+    dims = {axis: torch.export.Dim(name, min=1 if axis == 0 else 8) for axis, name in names.items()}
+    options = {"dynamic_shapes": (dims,)} if dynamo else {"dynamic_axes": {"image": names}}
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,7 +113,8 @@ def exported(depth, batch, axes, dynamo, opset):
 def feeds(cell):
     """Inputs of odd sizes wherever a size is open."""
     for number, sizes in enumerate((EXAMPLE, *OTHERS)):
-        taken = [size if axis in OPEN[cell.axes] else fixed for axis, size, fixed in zip((2, 3), sizes, EXAMPLE)]
+        pairs = zip((2, 3), sizes, EXAMPLE, strict=True)
+        taken = [size if axis in OPEN[cell.axes] else fixed for axis, size, fixed in pairs]
         yield picture(cell.batch or number + 1, taken)
 
 
@@ -163,8 +161,8 @@ def main(arguments=None):
         why = fault(cell)
         if why:
             wrong += 1
-            print(f"{cell}: {why}", flush=True)
-    print(f"lower_matrix: {len(chosen)} of {len(every)} cells, seed {asked.seed}, {wrong} wrong")
+            print(f"{cell}: {why}", flush=True)  # noqa: T201
+    print(f"lower_matrix: {len(chosen)} of {len(every)} cells, seed {asked.seed}, {wrong} wrong")  # noqa: T201
     return 1 if wrong else 0
 
 

@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
+from unpool.dtypes import AnyArray
 from unpool.runtime.graph.nodes import attributes, domain, reads, writes
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.without_weights import LARGE, is_large
+
+DEEPEST = 16
+"""Nodes that are followed back from a value to the constants that it is made of."""
+
+_MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 _AS_ARRAY: Mapping[str, Callable[[Any], Any]] = {
     "value_float": lambda value: np.array(value, np.float32),
@@ -49,6 +57,44 @@ def prune(graph: Graph) -> Graph:
         constants={name: tensor for name, tensor in graph.constants.items() if name in needed},
         sparse_constants={name: tensor for name, tensor in graph.sparse_constants.items() if name in needed},
     )
+
+
+def constant_array(graph: Graph, name: str) -> AnyArray | None:
+    """The small array that a value is in every run; None if it is large, or if that is not known.
+
+    It is a constant, or made of constants by nodes that move or convert numbers: torch's exporter behind dynamo=False
+    writes the pads of a Pad with seven of them.
+    """
+    makers = {output: node for node in graph.nodes for output in writes(node)}
+    return _constant_array(graph, makers, name, DEEPEST)
+
+
+def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: str, depth: int) -> AnyArray | None:
+    tensor, node = graph.constants.get(name), makers.get(name)
+    if tensor is not None:
+        return None if is_large(tensor) else array_of(tensor)
+    if node is None or domain(node) or node.op_type not in _MOVES or not depth:
+        return None
+    feed = {one: _constant_array(graph, makers, one, depth - 1) for one in filter(None, node.input)}
+    known = {one: array for one, array in feed.items() if array is not None}
+    is_large_one = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
+    if len(known) < len(feed) or is_large_one:
+        return None
+    return _evaluated(graph, node, known)
+
+
+def _evaluated(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
+    """The output of a node."""
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [helper.make_tensor_value_info(one, 0, None) for one in feed]
+    outputs = [helper.make_tensor_value_info(node.output[0], 0, None)]
+    model = helper.make_model(
+        helper.make_graph([node], "constant", inputs, outputs),
+        opset_imports=[helper.make_opsetid("", graph.opsets[""])],
+    )
+    (made,) = ReferenceEvaluator(model).run(None, dict(feed))
+    return np.asarray(made)
 
 
 def _store(

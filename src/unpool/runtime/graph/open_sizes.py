@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import onnx
 
 from unpool.geometry import Window, pooled_quotient
+from unpool.runtime.graph.constants import constant_array
 from unpool.runtime.graph.nodes import attributes, domain, is_ours
-from unpool.runtime.graph.size import Size, Sizes, number, product, quotient
+from unpool.runtime.graph.size import Size, Sizes, grown, number, quotient
 
 if TYPE_CHECKING:
     from unpool.runtime.graph.size_flow import SizeFlow
@@ -65,6 +66,43 @@ def _concatenated(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
     return (*first[:axis], None, *first[axis + 1 :])
 
 
+def _padded(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
+    """Sizes behind a Pad: those before it and the pads, an attribute before opset 11, a constant input since."""
+    known, pads = flow.dims(node.input[0]), attributes(node).get("pads")
+    if pads is None and len(node.input) > 1 and not any(node.input[3:]):
+        array = constant_array(flow.graph, node.input[1])
+        pads = None if array is None else array.tolist()
+    if known is None or pads is None or len(pads) != 2 * len(known):
+        return None
+    return tuple(size and quotient(size, sum(pads[axis :: len(known)]), 1) for axis, size in enumerate(known))
+
+
+def _unsqueezed(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
+    known, axes = flow.dims(node.input[0]), _axes(flow, node)
+    if known is None or axes is None:
+        return None
+    rank, rest = len(known) + len(axes), iter(known)
+    new = {axis % rank for axis in axes}
+    return tuple(Size(1) if axis in new else next(rest) for axis in range(rank)) if len(new) == len(axes) else None
+
+
+def _squeezed(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
+    known, axes = flow.dims(node.input[0]), _axes(flow, node)
+    if known is None or axes is None:
+        return None
+    gone = {axis % len(known) for axis in axes}
+    return tuple(size for axis, size in enumerate(known) if axis not in gone)
+
+
+def _axes(flow: "SizeFlow", node: onnx.NodeProto) -> tuple[int, ...] | None:
+    """The axes of a Squeeze or Unsqueeze: an attribute before opset 13, a constant input since."""
+    given = attributes(node).get("axes")
+    if given is None and len(node.input) > 1:
+        array = flow.constant(node.input[1])
+        given = None if array is None else array.reshape(-1).tolist()
+    return None if given is None else tuple(given)
+
+
 def _shrunk(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
     """Sizes behind a MaxPool, AveragePool or Conv: `pooled_quotient` of each spatial size."""
     large, given = flow.dims(node.input[0]), attributes(node)
@@ -89,26 +127,26 @@ def _window_of(flow: "SizeFlow", node: onnx.NodeProto) -> tuple[int, ...] | None
 
 
 def _unpooled(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
-    """Sizes behind a MaxUnpool: those that are asked for, or one stride per window, if these fill the output."""
+    """Sizes behind a MaxUnpool: those that are asked for, or those that its windows reach."""
     if len(node.input) > 2 and node.input[2]:
         return flow.values(node.input[2])
     return _grown(flow, node)
 
 
 def _grown(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
-    """Sizes behind a node whose windows lie side by side: those before it times the stride."""
+    """Sizes behind a ConvTranspose or MaxUnpool: size * stride + reach - stride - padding + output_padding."""
     small, given = flow.dims(node.input[0]), attributes(node)
     sizes = given.get("kernel_shape") or _window_of(flow, node)
     if small is None or sizes is None or len(small) != len(sizes) + 2:
         return None
-    strides = given.get("strides") or [1] * len(sizes)
-    is_asked = given.get("output_shape") or given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET")
-    if is_asked or list(strides) != list(sizes) or any(one != 1 for one in given.get("dilations", ())):
-        return None
-    if any(given.get("pads", ())) or any(given.get("output_padding", ())):
-        return None
-    spatial = [product((size, Size(stride))) for size, stride in zip(small[2:], strides, strict=True)]
-    return (small[0], None if node.op_type == "ConvTranspose" else small[1], *spatial)
+    rank, outer = len(sizes), (small[0], None if node.op_type == "ConvTranspose" else small[1])
+    if given.get("output_shape") or given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET"):
+        return (*outer, *[None] * rank)
+    strides, pads = given.get("strides") or [1] * rank, given.get("pads") or [0] * (2 * rank)
+    windows = map(Window, sizes, strides, given.get("dilations") or [1] * rank)
+    extra = given.get("output_padding") or [0] * rank
+    rests = [one.reach - one.stride - sum(pads[axis::rank]) + extra[axis] for axis, one in enumerate(windows)]
+    return (*outer, *map(grown, small[2:], strides, rests))
 
 
 _RULES: Mapping[str, Callable[["SizeFlow", onnx.NodeProto], Sizes | None]] = {
@@ -120,6 +158,10 @@ _RULES: Mapping[str, Callable[["SizeFlow", onnx.NodeProto], Sizes | None]] = {
     "Div": _broadcast,
     "MaxPool": _shrunk,
     "MaxUnpool": _unpooled,
+    "Mod": _broadcast,
     "Mul": _broadcast,
+    "Pad": _padded,
+    "Squeeze": _squeezed,
     "Sub": _broadcast,
+    "Unsqueeze": _unsqueezed,
 }

@@ -64,13 +64,26 @@ def product(sizes: Sequence[Size | None]) -> Size | None:
 
     >>> product([Size(2), Size(3, ("n",))])
     Size(factor=6, names=('n',), plus=0, by=1)
+    >>> str(product([Size(2), Size(1, ("height",), -2, 2)]))
+    '2*(height)//2-2'
     """
     known = [size for size in sizes if size is not None]
     names = [name for size in known for name in size.names]
     is_long = len(names) > MOST_NAMES or sum(map(len, names)) > MOST_LETTERS
-    if len(known) < len(sizes) or is_long or sum(size.factor.bit_length() for size in known) > MOST_BITS:
+    bits = sum(max(size.factor, abs(size.plus)).bit_length() for size in known)
+    if len(known) < len(sizes) or is_long or bits > MOST_BITS:
         return None
     return reduce(_multiplied, known, Size(1))
+
+
+def grown(size: Size | None, stride: int, rest: int) -> Size | None:
+    """The size of an axis that windows have grown, size * stride + rest; None if that is unknown.
+
+    >>> grown(Size(3), 2, 1), str(grown(Size(1, ("height",), 0, 2), 2, 1))
+    (Size(factor=7, names=(), plus=0, by=1), '2*(height)//2+1')
+    """
+    steps = product((size, Size(stride)))
+    return None if steps is None else quotient(steps, rest, 1)
 
 
 def number(size: Size | None) -> int | None:
@@ -87,5 +100,15 @@ def numbers(sizes: Sequence[Size | None]) -> tuple[int, ...] | None:
 def _multiplied(one: Size, other: Size) -> Size:
     if Size(1) in (one, other):
         return other if one == Size(1) else one
+    if not (one.names and other.names) and not (one.is_product and other.is_product):
+        return _times(*((one.factor, other) if not one.names else (other.factor, one)))
     first, second = (size if size.is_product else Size(1, (str(size),)) for size in (one, other))
     return Size(first.factor * second.factor, tuple(sorted(first.names + second.names)))
+
+
+def _times(count: int, size: Size) -> Size:
+    """So many times a size, multiples of a divisor outside of its division: 2 * ((h - 2) // 2) is 2 * (h // 2) - 2."""
+    steps, rest = divmod(size.plus, size.by)
+    whole = size._replace(plus=rest)
+    factor, names = (whole.factor, whole.names) if whole.is_product else (1, (str(whole),))
+    return Size(factor * count, names, steps * count)

@@ -5,6 +5,7 @@ call. Where the model leaves sizes open, they are followed through the nodes tha
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -251,4 +252,11 @@ def slice_bounds(flow: SizeFlow, node: onnx.NodeProto) -> Bounds | None:
 def _size(name: str, axis: int, dim: Dim) -> Size:
     if isinstance(dim, int):
         return Size(dim)
+    multiple = _MULTIPLE.fullmatch(dim or "")
+    if multiple is not None:
+        return Size(int(multiple[1]), (multiple[2],))
     return Size(1, (dim or f"{name}[{axis}]",))
+
+
+_MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
+"""A size such as 2*half, as torch writes the multiples of a Dim."""

@@ -10,7 +10,7 @@
 ...     }''')
 >>> for one in lower(model, target="openvino").changes:
 ...     print(one.node, "|", one.before, "|", one.after)
-MaxUnpool->z | MaxUnpool-11 | the choice of MaxPool->y, found by comparing
+MaxUnpool->z | MaxUnpool-11 | positions found again by comparing with the result of MaxPool->y
 """
 
 from collections.abc import Mapping

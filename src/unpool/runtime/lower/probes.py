@@ -44,14 +44,18 @@ class Probe:
 
 
 def probe(part: Part, opset: int, ir_version: int) -> Probe:
-    """The part as a model of this opset of ONNX and this IR version."""
+    """The part as a model of this opset of ONNX and this IR version.
+
+    It begins with the values that are pooled, so without an Unsqueeze before them.
+    """
     rng = np.random.default_rng(7)
     make = _scattered if part.pooling is None else _followed
     cases = tuple(make(part, opset, rng))
     inputs = [_declared(name, array) for name, array in cases[0][0].items()]
     output = _declared(part.edit.output, cases[0][1])
     tensors = [numpy_helper.from_array(array, name) for name, array in part.edit.constants.items()]
-    graph = helper.make_graph(part.edit.nodes, "part", inputs, [output], tensors)
+    nodes = [node for node in part.edit.nodes if node.output[0] not in cases[0][0]]
+    graph = helper.make_graph(nodes, "part", inputs, [output], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
     return Probe(label(part.unpooling.node), model, cases, part.dtype)
 

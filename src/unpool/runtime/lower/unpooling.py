@@ -5,11 +5,13 @@ Where its indices are those of a MaxPool of the same graph and count in its outp
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx
 
 from unpool.errors import UnsupportedError
+from unpool.geometry import Window
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
@@ -55,10 +57,11 @@ def lowered_unpoolings(
             dtype = _scatter(flow, one, writer, index_space)
             after = "ScatterElements into zeros"
         else:
+            pooling = _with_axes(writer, pooling, pooling.rank - len(attributes(_pool_of(one))["kernel_shape"]))
             taps = chosen_taps(writer, pooling)
             placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
             dtype = pooling.dtype
-            after = f"the choice of {label(_pool_of(one))}, found by comparing"
+            after = f"positions found again by comparing with the result of {label(_pool_of(one))}"
         change = Change(label(one.node), one.spec.row.label, after)
         edit = Edit(one.node.output[0], tuple(writer.nodes), writer.constants, change)
         yield edit, Part(one, pooling, edit, dtype)
@@ -75,7 +78,7 @@ def _followed(flow: SizeFlow, one: Unpooling, index_space: str) -> Pooling | Non
     is_same_type = known is not None and known == _dtype(flow, one.node.input[0])
     if not is_same_type or not counts_in(flow, one, one.large):
         return None
-    pooling = _pooling(flow, source.pool)
+    pooling = _pooling(flow, source.pool, len(one.large))
     if pooling is None or pooling.tap_count > min(MOST_TAPS, EXACT.get(pooling.dtype.name, MOST_TAPS)):
         return None
     return pooling
@@ -87,7 +90,8 @@ def _pool_of(one: Unpooling) -> onnx.NodeProto:
     return one.source.pool
 
 
-def _pooling(flow: SizeFlow, pool: onnx.NodeProto) -> Pooling | None:
+def _pooling(flow: SizeFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
+    """The pool, with axes of one element behind its own up to this rank, which `_with_axes` gives to its values."""
     spec = resolve.spec("MaxPool", attributes(pool), opset=flow.graph.opsets[""])
     assert isinstance(spec, MaxPoolSpec)
     dtype = _dtype(flow, pool.input[0])
@@ -96,7 +100,21 @@ def _pooling(flow: SizeFlow, pool: onnx.NodeProto) -> Pooling | None:
     large = numbers((flow.dims(pool.input[0]) or ())[2:]) or None
     small = None if large is None else tuple(max_pool.axis(spec, axis, size).small for axis, size in enumerate(large))
     begins, ends = zip(*spec.pads, strict=True)
-    return Pooling(pool.input[0], pool.output[0], spec.windows, begins, ends, spec.ceil, large, small, dtype)
+    more = rank - len(spec.windows)
+    ones, zeros = (1,) * more, (0,) * more
+    return Pooling(
+        pool.input[0], pool.output[0], spec.windows + (Window(1),) * more, begins + zeros, ends + zeros, spec.ceil,
+        large and large + ones, small and small + ones, dtype,
+    )  # fmt: skip
+
+
+def _with_axes(writer: Writer, pooling: Pooling, more: int) -> Pooling:
+    """The pooling of values with so many axes of one element more behind the others."""
+    if not more:
+        return pooling
+    axes = writer.constant(range(-more, 0), "last_axes")
+    x, y = (writer.node("Unsqueeze", [name, axes], "pooled") for name in (pooling.x, pooling.y))
+    return replace(pooling, x=x, y=y)
 
 
 def _scatter(flow: SizeFlow, one: Unpooling, writer: Writer, index_space: str) -> np.dtype[np.generic]:
@@ -117,12 +135,11 @@ def _scatter(flow: SizeFlow, one: Unpooling, writer: Writer, index_space: str) -
 
 def _require_certain_space(one: Unpooling, index_space: str) -> None:
     """Refuse a MaxUnpool of which only the values of its indices say where they count."""
-    asked = numbers(one.asked or (None,))
-    if index_space == "output" or (asked is not None and asked == one.inferred):
+    if index_space == "output" or one.is_inferred or one.has_offsets_of_asked:
         return
     raise UnsupportedError(
-        f"{one.spec.row.label} node {label(one.node)!r}: its indices may count in output_shape or in the shape that "
-        "its attributes give, and a scatter has to know. If it is the former, add --index-space output "
+        f"{one.spec.row.label} node {label(one.node)!r}: cannot tell which shape the indices refer to: output_shape or "
+        "the default output size. For models from torch it is output_shape: add --index-space output "
         "(index_space='output')."
     )
 

@@ -100,7 +100,7 @@ def _remainder(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
 
 
 def _in_plane(flow: SizeFlow, name: str, divisor: str) -> Indices | None:
-    """The remainder of indices divided by a number; None unless that number is the size of a plane."""
+    """The remainders of indices by a number; None unless that is the size of a plane."""
     source, size = trace(flow, name), flow.values(divisor)
     if source is None or source.step is None or size is None or len(size) != 1 or size[0] != source.step:
         return None

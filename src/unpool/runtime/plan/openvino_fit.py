@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.constants import constant_array
 from unpool.runtime.graph.nodes import attributes, domain, label, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
@@ -148,8 +149,15 @@ def _softmax(node: onnx.NodeProto, graph: Graph) -> str:
 
 
 def _pad(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO pads with zero where the value is no constant."""
-    return "" if graph.constants.keys() >= set(filter(None, node.input[1:])) else "its value is ignored"
+    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried."""
+    pads, value, axes = (*node.input[1:], "", "", "")[:3]
+    if value and constant_array(graph, value) is None:
+        return "its value is ignored"
+    return next((f"its {word} are fed" for word, name in (("pads", pads), ("axes", axes)) if _is_fed(graph, name)), "")
+
+
+def _is_fed(graph: Graph, name: str) -> bool:
+    return name != "" and constant_array(graph, name) is None
 
 
 def _space_to_depth(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001

@@ -17,7 +17,7 @@ from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_ours, label
-from unpool.runtime.graph.size import Sizes, number, numbers, product
+from unpool.runtime.graph.size import Size, Sizes, grown, number, numbers, product
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
@@ -51,6 +51,22 @@ class Unpooling:
         """The size that follows from the attributes, if it is known."""
         known = numbers(self.small)
         return None if not known else tuple(inferred_size(self.spec, axis, size) for axis, size in enumerate(known))
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether output_shape certainly is the size that follows from the attributes."""
+        pairs = zip(self.spec.windows, self.spec.pads, strict=True)
+        rests = [window.reach - window.stride - sum(pads) for window, pads in pairs]
+        found = tuple(map(grown, self.small, (window.stride for window in self.spec.windows), rests))
+        return bool(found) and None not in found and self.asked == found
+
+    @property
+    def has_offsets_of_asked(self) -> bool:
+        """Whether the offsets of planes in its indices are those of output_shape, so that they count there."""
+        source = self.source
+        if source is None or source.is_plane or not self.asked:
+            return False
+        return source.step is not None and source.step == product(self.asked)
 
     @property
     def has_plane_indices(self) -> bool:
@@ -91,12 +107,16 @@ def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
 
 
 def counts_in(flow: SizeFlow, one: Unpooling, spatial: Sizes) -> bool:
-    """Whether its indices count in a tensor of these spatial sizes, or did before offsets were taken away."""
+    """Whether its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
+
+    The tensor may lack axes of one element behind the others, as for torch's 1-D unpooling, which is a 2-D one.
+    """
     source = one.source
     if source is None or not source.tensor or source.pool is None or one.has_column_indices:
         return False
     known = flow.dims(source.tensor) or ()
-    return (known[1:-1] if source.pool.domain else known[2:]) == spatial
+    large = known[1:-1] if source.pool.domain else known[2:]
+    return large + (Size(1),) * (len(spatial) - len(large)) == spatial
 
 
 def offset_edits(flow: SizeFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
