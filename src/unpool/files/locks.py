@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -32,6 +33,9 @@ LONGEST_NAME = 255
 """Bytes of a file name, in all file systems of note."""
 
 ATTEMPTS = 1000
+SIGNED_AFTER = 20
+"""Hundredths of a second until a process that has a lock has signed it, or cannot."""
+
 REGION = 1 << 30
 """The byte that is locked where locks are of bytes, and keep others from reading them."""
 
@@ -229,9 +233,13 @@ def _read(descriptor: int) -> bytes:
 
 
 def _holder(descriptor: int) -> str:
-    """The process that has locked a file, as its content says."""
-    found = HOLDER.fullmatch(_read(descriptor))
-    if found is None:
+    """The process that has locked a file, as its content says once that process has written it."""
+    for _ in range(SIGNED_AFTER):
+        found = HOLDER.fullmatch(_read(descriptor))
+        if found is not None:
+            break
+        time.sleep(0.01)
+    else:
         return "another process"
     process, host = found[1].decode(), found[2].decode(errors="replace")
     return f"process {process}{f' on {host}' if host != platform.node() else ''}"
