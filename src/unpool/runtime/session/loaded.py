@@ -31,12 +31,13 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.assemble import assemble
 from unpool.runtime.runners.control_flow import with_inner_steps
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
+from unpool.runtime.runners.ort_adapters import Adapters, without_adapters
 from unpool.runtime.runners.ort_options import piece_options
 from unpool.runtime.runners.ort_piece import OrtPiece
 from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.schedule import ScheduledStep, Schedules
 from unpool.runtime.runners.settings import Settings
-from unpool.runtime.runners.stopping import require_run_options
+from unpool.runtime.runners.stopping import require_run_options, stop_if_told
 from unpool.runtime.runners.unpool_step import UnpoolStep
 from unpool.runtime.session.metadata import metadata_of
 from unpool.runtime.session.profile import Profile
@@ -89,6 +90,7 @@ class LoadedModel:
         loaded_plan = assemble(graph, types, settings)
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
         self.signature.cuda = settings.cuda
+        self._adapters = Adapters(self.signature.tensors)
         self._constant_outputs = _constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
         self._loaded_plan = loaded_plan
@@ -185,13 +187,19 @@ class LoadedModel:
         profile: Profile | None,
         targets: Mapping[str, AnyArray] = NO_TARGETS,
     ) -> list[Any]:
+        asked = run_options
         if run_options is not None:
             require_run_options(run_options)
+            adapted = self._adapters.parameters(run_options)
+            values |= {name: self.signature.accept(name, value) for name, value in adapted.items()}
+            run_options = without_adapters(run_options) if adapted else run_options
         given = {*values, *self._constant_outputs}
         values |= self._constant_outputs
         begin = time.perf_counter_ns()
         for entry in self._schedules.of(wanted):
             start = time.perf_counter_ns()
+            if asked is not None:
+                stop_if_told(asked)
             made = self._made(entry, [values[name] for name in entry.step.inputs], run_options, targets)
             values.update(zip(entry.step.outputs, made, strict=True))
             for name in entry.last_uses:

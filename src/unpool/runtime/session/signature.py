@@ -162,6 +162,19 @@ class Signature:
         """The inputs that have a value of their own."""
         return [self._accepted_inputs[name].info for name in self._defaults]
 
+    @property
+    def tensors(self) -> dict[str, str]:
+        """Onnxruntime's name of the type of every input that is a tensor, by name."""
+        return {name: one.info.type for name, one in self._accepted_inputs.items() if one.dtype is not None}
+
+    def accept(self, name: str, value: Any) -> Any:
+        """The value of an input as the nodes see it.
+
+        Raises:
+            UnpoolError: it has another type, rank or size.
+        """
+        return self._accepted_inputs[name].accept(value, self.cuda)
+
     def bind(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every input, by name; None feeds nothing, which an input of optional type or with a value takes.
 
@@ -170,9 +183,7 @@ class Signature:
         """
         self.require_all(feed)
         self.require_own(feed.values())
-        given = {
-            name: self._accepted_inputs[name].accept(one, self.cuda) for name, one in feed.items() if one is not None
-        }
+        given = {name: self.accept(name, one) for name, one in feed.items() if one is not None}
         return {**self._optional, **self._defaults, **given}
 
     def require_all(self, feed: Mapping[str, Any]) -> None:
