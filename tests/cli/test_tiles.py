@@ -39,7 +39,8 @@ def test_tiles_give_the_same_file(here, words):
         (2, ("--tile", "8by8"), "expected auto or sizes"),
         (2, ("--max-memory", "much"), "such as 2GiB"),
         (2, ("--tile", "8x8", "--max-memory", "1GiB"), "Leave one of them out"),
-        (3, ("--tile", "8"), "expected 2 sizes"),
+        (2, ("--tile", "8"), "Write --tile 8x8."),
+        (2, ("--tile", "8x8x8"), "Write --tile 8x8."),
         (3, ("--max-memory", "1MiB"), "--max-memory 1 MiB is too small: this run needs at least about"),
     ],
 )

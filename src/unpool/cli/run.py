@@ -22,7 +22,7 @@ from unpool.cli.safe_names import safe_names
 from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
-from unpool.cli.wrong_size import wrong_size
+from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, overlapping, place_of
 from unpool.runtime.graph.model_files import outside
@@ -110,6 +110,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     names = {slot.name: slot for slot in slots(session).values()}
     found = collect(request.inputs, list(names), request.tiles.memory)
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
+    _check_tile(request, names)
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
     runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress)
@@ -179,6 +180,7 @@ class _Runner:
         if spools(self.request, self.session, self.wanted):
             return self._by_spool(item, places, files)
         feed = read_feed(item, self.slots, self.rule)
+        self._check_sizes(item, {name: array.shape for name, array in feed.arrays.items()})
         begin = time.perf_counter()
         outputs, progress = self._outputs(feed, item)
         seconds = time.perf_counter() - begin
@@ -228,6 +230,14 @@ class _Runner:
         others = {name: member for name, member in names.items() if name != member}
         return Result(item.label, place, held, seconds, areas, tuple(notes), others, progress)
 
+    def _check_sizes(self, item: Item, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse images that are smaller than the model can use: parts of it would see nothing."""
+        if self.request.allow_empty or self.request.tiles.blend is not None:
+            return
+        text = below_smallest(self.session, shapes, self.rule.layout)
+        if text is not None:
+            raise ShapeError(f"{item.label}: {text} --allow-empty computes it as the standard says, with empty values.")
+
     def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
         latest: list[TileProgress] = []
@@ -251,7 +261,11 @@ class _Runner:
         folder = None if is_stdout else next(iter(places)).parent
         begin, results = time.perf_counter(), []
         run = (self.session, request, item, self.slots, self.wanted, folder)
-        with spool(*run, self.progress.told, files.undo) as spooled:
+
+        def check(feed: Mapping[str, Any]) -> None:
+            self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+
+        with spool(*run, self.progress.told, files.undo, check) as spooled:
             for place, names in places.items():
                 if is_stdout:
                     held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
@@ -268,6 +282,7 @@ class _Runner:
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
+        self._check_sizes(item, {name: source.shape for name, source in feed.items()})
         done = run_over_windows(self.session, request, feed, targets, self.progress.told)
         seconds = time.perf_counter() - begin
 
@@ -319,6 +334,21 @@ def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
         raise UsageError(
             f"-o: {found} is read by this command, lies in what it reads or contains it, and would be overwritten. "
             "Choose another place."
+        )
+
+
+def _check_tile(request: Request, slots: Mapping[str, Slot]) -> None:
+    """Refuse tiles of another rank than the images of the model."""
+    size, shapes = request.tiles.size, [slot.shape for slot in slots.values()]
+    if not isinstance(size, tuple) or any(shape is None for shape in shapes):
+        return
+    rank = max((len(shape) - 2 for shape in shapes if shape is not None), default=0)
+    if rank > 0 and len(size) != rank:
+        wanted = "x".join(map(str, (*size, *size[-1:] * rank)[:rank]))
+        kind = {1: "signals", 2: "pictures", 3: "volumes"}.get(rank, "images")
+        raise UsageError(
+            f"--tile {'x'.join(map(str, size))}: the model takes {kind}, whose tiles have {rank} "
+            f"size{'' if rank == 1 else 's'}. Write --tile {wanted}."
         )
 
 

@@ -22,6 +22,7 @@ class Request:
         keep_going: leave out what cannot be read or does not fit, also where it is the only input.
         resume: go on with an unfinished run.
         level: of a pyramid.
+        allow_empty: run images that are smaller than the model can use.
     """
 
     model: Path
@@ -41,6 +42,7 @@ class Request:
     as_json: bool = False
     resume: bool = False
     level: int = 0
+    allow_empty: bool = False
 
     @property
     def makes_classes(self) -> bool:

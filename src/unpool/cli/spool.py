@@ -135,6 +135,7 @@ def spool(
     folder: Path | None,
     told: Told,
     undo: Callable[[], None],
+    check: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Spooled]:
     """The outputs of one item in temporary files, which go at the end of the block.
 
@@ -147,6 +148,7 @@ def spool(
         folder: where the temporary files are made; None takes the system's place for them.
         told: is called with how far the run is.
         undo: removes what else an interrupted command would leave.
+        check: raises where the inputs cannot be run.
     """
     tiles = request.tiles
     numbers = request.makes_classes and not _are_scores(session, wanted[0])
@@ -156,6 +158,7 @@ def spool(
         return _encoder_bytes(request, feed)
 
     feed, notes = open_feed(session, inner, item, slots, wanted, beside)
+    check(feed)
     if tiles.memory is not None:
         inner = replace(inner, tiles=replace(tiles, memory=tiles.memory - beside(feed)))
     form = "npy" if request.is_drawn else STAGED.get(request.format, "npy")

@@ -1,7 +1,7 @@
 """Why a model cannot run on an image of some size: it is too small, or no multiple of what the model needs."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from unpool.cli.model import sizes
 from unpool.errors import UnpoolError
-from unpool.runtime.tiles.overview import overview
+from unpool.runtime.tiles.overview import Overview, overview
+from unpool.runtime.tiles.smallest import Taken
+from unpool.runtime.tiles.tiler import Tiler
+from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -18,6 +21,23 @@ STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
 """Multiples of these are tried, in elements, where the geometry of a model is not known."""
 SECONDS = 10.0
 """In all; a run that has begun is not broken off."""
+
+
+def below_smallest(session: "InferenceSession", shapes: Mapping[str, Shape], layout: str) -> str | None:
+    """The sizes from which on a model runs, where an image is smaller; None where it is not, or where they are unknown.
+
+    Args:
+        session: of the model.
+        shapes: of all inputs.
+        layout: nchw or nhwc.
+    """
+    try:
+        if Tiler(session, layout=layout.upper()).takes(shapes):
+            return None
+        found = overview(session, {}, layout.upper())
+    except UnpoolError:
+        return None
+    return None if found.smallest is None else _smaller(found.smallest, _given(found, shapes, layout))
 
 
 def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
@@ -37,12 +57,10 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
     found = overview(session, {}, layout.upper())
     if found.smallest is None:
         return _tried(session, arrays, layout)
-    rank = len(found.smallest) + 2
-    image = next(arrays[name].shape for name, shape in found.shapes.items() if len(shape) == rank)
-    given = image[2:] if layout == "nchw" else image[1:-1]
+    given = _given(found, {name: array.shape for name, array in arrays.items()}, layout)
     least = tuple(axis.least for axis in found.smallest)
-    if any(have < need for have, need in zip(given, least, strict=True)):
-        return f"the model runs from {sizes(least)} on, got {sizes(given)}. Enlarge it, nothing is resized here."
+    if (text := _smaller(found.smallest, given)) is not None:
+        return text
     steps = tuple(axis.step or 1 for axis in found.smallest)
     larger = tuple(have + (need - have) % step for have, need, step in zip(given, least, steps, strict=True))
     if larger == given:
@@ -51,6 +69,20 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
         f"the model runs on {sizes(least)} and in steps of {sizes(steps)} above, got {sizes(given)}. "
         f"Pad it to {sizes(larger)} or cut it, nothing is resized here."
     )
+
+
+def _given(found: Overview, shapes: Mapping[str, Shape], layout: str) -> Shape:
+    """The spatial sizes of the first image."""
+    rank = len(found.smallest or ()) + 2
+    image = next(shapes[name] for name, shape in found.shapes.items() if len(shape) == rank)
+    return image[2:] if layout == "nchw" else image[1:-1]
+
+
+def _smaller(smallest: Sequence[Taken], given: Shape) -> str | None:
+    least = tuple(axis.least for axis in smallest)
+    if all(have >= need for have, need in zip(given, least, strict=True)):
+        return None
+    return f"the model runs from {sizes(least)} on, got {sizes(given)}. Enlarge it, nothing is resized here."
 
 
 def _tried(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:

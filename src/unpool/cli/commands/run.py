@@ -55,7 +55,7 @@ def run(
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="The pixel value that means white; it is read as 255. With 255, pixels keep their values.",
+            help="Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off.",
             show_default="by the file or the model",
         ),
     ] = None,
@@ -109,21 +109,28 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Memory of the process at most, e.g. 2GiB, for --tile auto and --blend.",
-            show_default="half of it",
+            help="Upper limit for the process, e.g. 2GiB; turns on tiles.",
+            show_default="with --tile auto, half of the free memory",
         ),
     ] = None,
     keep_going: Annotated[
         bool, Flag("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
     ] = False,
+    allow_empty: Annotated[
+        bool, Flag("--allow-empty", help="Run images smaller than the model's smallest input: inner values are empty.")
+    ] = False,
     blend: Annotated[
         Blend | None,
         typer.Option(
-            help="Average overlapping tiles, for models of which no exact ones can be had.", show_default="exact"
+            help="Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention).",
+            show_default="exact",
         ),
     ] = None,
     overlap: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Of tiles with --blend.", show_default="0.25")
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Overlap of neighbouring tiles, 0 to 0.9 (only with --blend).", show_default="0.25"
+        ),
     ] = None,
     resume: Annotated[
         bool, Flag("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
@@ -188,6 +195,7 @@ def run(
             resume=resume,
             level=level,
             keep_going=keep_going,
+            allow_empty=allow_empty,
             as_json=as_json,
         )
         outcome = run_request(request, progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
