@@ -17,13 +17,14 @@ class Link:
         window: what slides along the axis.
         begin: padding before the first element of the large axis; below 0, so many elements of it are left out.
         grows: whether the input is the small axis, as for ConvTranspose.
-        mirrored: elements beside an end of the axis that the padding there repeats, as with mode "reflect".
+        least: elements of the input that the node needs to do in a tile what it does in the image, such as those that
+            padding with mode "reflect" repeats.
     """
 
     window: Window = ONE
     begin: int = 0
     grows: bool = False
-    mirrored: int = 0
+    least: int = 1
 
     @property
     def rate(self) -> Fraction:
@@ -42,13 +43,13 @@ class Link:
     def reads(self, made: Span, size: int) -> Span:
         """The same on an axis of `size` elements; what depends on padding depends on the end that is padded.
 
-        >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, mirrored=2).reads(Span(0, 1), 8)
+        >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, least=3).reads(Span(0, 1), 8)
         (Span(first=0, stop=5), Span(first=0, stop=3))
         """
-        span, least = self.reach(made), 1 + self.mirrored
+        span = self.reach(made)
         first = max(0, span.first)
-        stop = max(span.stop, first + least)
-        return Span(first, stop) if stop <= size else Span(max(0, min(first, size - least)), size)
+        stop = max(span.stop, first + self.least)
+        return Span(first, stop) if stop <= size else Span(max(0, min(first, size - self.least)), size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:
     """Whether every value has elements along one axis, and as many as what it is made of where nothing changes that."""
     return all(
         (sizes[edge.made] or 0) > 0
-        and (sizes[edge.source] or 0) > edge.link.mirrored
+        and (sizes[edge.source] or 0) >= edge.link.least
         and (edge.link != SAME or sizes[edge.made] == sizes[edge.source])
         for edge in edges
     )

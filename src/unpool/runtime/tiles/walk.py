@@ -31,6 +31,7 @@ Links: TypeAlias = Mapping[int, Link]
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 SAME = Link()
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FILLING = {"ConstantOfShape": 0, "Expand": 1}
 """Operators that fill a tensor of a shape, by the input that says the shape."""
 
@@ -99,6 +100,7 @@ class Walk:
         self._strides = tuple(Strides() for _ in range(count))
         self._counted: dict[str, str] = {}
         self._numbers: dict[tuple[str, str], bytes] = {}
+        self._asked: set[tuple[str, str]] = set()
         self._nodes: dict[str, str] = {}
 
     def done(self) -> Trace:
@@ -111,6 +113,16 @@ class Walk:
     def is_tiled(self, node: onnx.NodeProto) -> bool:
         """Whether a node reads a field."""
         return any(name in self.fields for name in reads(node))
+
+    def field(self, node: onnx.NodeProto) -> Field:
+        """The field that a node works on, its first input.
+
+        Raises:
+            UnsupportedError: it is none, and the node reads one for a parameter.
+        """
+        if node.input[0] not in self.fields:
+            raise refusal(node, "is parametrised by values of the image")
+        return self.fields[node.input[0]]
 
     def shape(self, name: str) -> Shape | None:
         """The shape of any value; None where it is not known."""
@@ -132,7 +144,9 @@ class Walk:
         return self._known.get(name)
 
     def ints(self, node: onnx.NodeProto, place: int) -> list[int] | None:
-        """The elements of an input of a node; None where there is no such input.
+        """The elements of an input of a node that says shapes or axes; None where there is no such input.
+
+        Where they are made of sizes of the image, it is the shapes and links that have to be those of the image.
 
         Raises:
             UnsupportedError: they are not known.
@@ -142,6 +156,7 @@ class Walk:
         found = self.known(node.input[place])
         if found is None:
             raise refusal(node, f"takes sizes or axes, {node.input[place]!r}, that it computes from elements")
+        self._asked.add((label(node), node.input[place]))
         return [int(one) for one in found.reshape(-1)]
 
     def know(self, name: str, values: Numbers, *, is_sized: bool) -> None:
@@ -150,10 +165,11 @@ class Walk:
         if is_sized:
             self._sized.add(name)
 
-    def use(self, node: onnx.NodeProto, name: str) -> None:
-        """Note that a node computes with a value, which must then be the same for every tile."""
-        if name in self._sized:
-            self._numbers[label(node), name] = self._known[name].tobytes()
+    def use(self, node: onnx.NodeProto) -> None:
+        """Note the numbers that a node computes with, which must be the same for every tile."""
+        for name in reads(node):
+            if name in self._sized and (label(node), name) not in self._asked:
+                self._numbers[label(node), name] = self._known[name].tobytes()
 
     def is_sized(self, node: onnx.NodeProto) -> bool:
         """Whether a node reads numbers that are made of sizes of the image."""
@@ -187,6 +203,8 @@ class Walk:
 
     def compute(self, node: onnx.NodeProto) -> None:
         """Compute what a node makes that reads no field, where all that it reads is known."""
+        if node.op_type in _RANDOM:
+            raise refusal(node, "makes other numbers in every run")
         read = {name: self.known(name) for name in reads(node)}
         sized = self.is_sized(node)
         if any(values is None for values in read.values()) or domain(node):

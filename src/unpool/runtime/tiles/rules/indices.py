@@ -1,4 +1,8 @@
-"""Indices between a MaxPool and a MaxUnpool: torch counts inside a plane, so its exporters write Mod, and then Add."""
+"""Indices between a MaxPool and a MaxUnpool: torch counts inside a plane, so its exporters write Mod, and then Add.
+
+The proof: an index is plane * size + place, of a plane of `size` elements, so Mod by `size` gives the place, and Add of
+plane * size gives the index back, in a tile with the size of its own planes.
+"""
 
 from dataclasses import dataclass
 from math import prod

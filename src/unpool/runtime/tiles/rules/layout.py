@@ -1,4 +1,8 @@
-"""Operators that move, cut, pad or regroup axes."""
+"""Operators that move, cut, pad or regroup axes.
+
+The proof of those whose links are the identity: y[s, d] = x[s, c(d)], where s is the position in the image and c maps
+all other coordinates, which are the same in a tile. For the others the formula is with the rule.
+"""
 
 from math import prod
 
@@ -11,15 +15,15 @@ from unpool.runtime.tiles.walk import Axes, Field, Shape, Walk, refusal
 
 
 def transpose(walk: Walk, node: onnx.NodeProto) -> None:
-    """Transpose."""
-    field = walk.fields[node.input[0]]
+    """Transpose: y[p(s)] = x[s], for an order p of the axes that is written down."""
+    field = walk.field(node)
     order = attributes(node).get("perm", range(len(field.shape))[::-1])
     _put(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
 
 
 def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
-    """Unsqueeze."""
-    field = walk.fields[node.input[0]]
+    """Unsqueeze: y[s, 0] = x[s]."""
+    field = walk.field(node)
     axes = attributes(node).get("axes") or walk.ints(node, 1) or []
     rank = len(field.shape) + len(axes)
     added, own = {axis % rank for axis in axes}, zip(field.shape, field.axes, strict=True)
@@ -27,8 +31,8 @@ def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
-    """Squeeze of axes that are not the image's."""
-    field = walk.fields[node.input[0]]
+    """Squeeze of axes that are not the image's: y[s] = x[s, 0]."""
+    field = walk.field(node)
     given = attributes(node).get("axes") or walk.ints(node, 1)
     if given is None:
         raise refusal(node, "drops whatever axes have one element")
@@ -40,7 +44,7 @@ def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def concat(walk: Walk, node: onnx.NodeProto) -> None:
-    """Concat of channels."""
+    """Concat of channels: y[s, c] = x[s, c] for the first ones, then z[s, c - C]."""
     shapes, fields = [walk.shape(name) for name in node.input], [walk.fields.get(name) for name in node.input]
     own = next(field for field in fields if field is not None)
     axis = attributes(node).get("axis", 1) % len(own.shape)
@@ -54,8 +58,8 @@ def concat(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def split(walk: Walk, node: onnx.NodeProto) -> None:
-    """Split of channels."""
-    field, given = walk.fields[node.input[0]], attributes(node)
+    """Split of channels: y[s, c] = x[s, c + C], for sums C of the sizes before."""
+    field, given = walk.field(node), attributes(node)
     axis = given.get("axis", 0) % len(field.shape)
     if field.axes[axis] is not None:
         raise refusal(node, "cuts the image along a spatial axis")
@@ -69,21 +73,23 @@ def split(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def gather(walk: Walk, node: onnx.NodeProto) -> None:
-    """Gather of channels."""
+    """Gather of channels: y[s, c] = x[s, index[c]]."""
     field, shape = walk.fields.get(node.input[0]), walk.shape(node.input[1])
     if field is None or shape is None or node.input[1] in walk.fields:
         raise refusal(node, "gathers what elements of the image say")
     axis = attributes(node).get("axis", 0) % len(field.shape)
     if field.axes[axis] is not None:
         raise refusal(node, "gathers positions of the image")
-    walk.use(node, node.input[1])
     own = list(zip(field.shape, field.axes, strict=True))
     _put(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
 
 
 def cut(walk: Walk, node: onnx.NodeProto) -> None:
-    """Slice, with constant distances from either end of the image."""
-    field = walk.fields[node.input[0]]
+    """Slice, with constant distances from either end of the image: y[p] = x[p * step + start].
+
+    Where start depends on the size, so does the link, and a tile is refused, for its link is another one.
+    """
+    field = walk.field(node)
     shape, links = list(field.shape), [Link()] * len(field.shape)
     for axis, bounds in _bounds(walk, node, len(shape)).items():
         chosen = range(shape[axis])[bounds]
@@ -102,12 +108,20 @@ def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
     axes = given.get("axes") or walk.ints(node, 3) or range(len(starts))
     steps = walk.ints(node, 4) or [1] * len(starts)
     rows = zip(axes, starts, stops, steps, strict=True)
-    return {axis % rank: slice(start, None if stop < -(2**62) else stop, step) for axis, start, stop, step in rows}
+    return {
+        axis % rank: slice(start, None if stop < -(2**62) and step < 0 else stop, step)
+        for axis, start, stop, step in rows
+    }
 
 
 def pad(walk: Walk, node: onnx.NodeProto) -> None:
-    """Pad with a number, with the elements beside the end, or mirrored."""
-    field, given = walk.fields[node.input[0]], attributes(node)
+    """Pad with a number, with the elements beside the end, or mirrored: y[p] = x[p - begin].
+
+    Beside the ends it is x[clamp(p - begin)] with mode "edge", and with "reflect" x[|p - begin|] at the first and
+    x[2 * (size - 1) - (p - begin)] at the last. A tile has an end of the image with all the elements that a
+    mode reads there, behind those that negative pads cut off.
+    """
+    field, given = walk.field(node), attributes(node)
     rank, mode = len(field.shape), given.get("mode", b"constant")
     if mode not in (b"constant", b"edge", b"reflect"):
         raise refusal(node, "pads one end of the image with elements of the other")
@@ -117,13 +131,16 @@ def pad(walk: Walk, node: onnx.NodeProto) -> None:
     for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         mirrored = max(begin, end, 0) if mode == b"reflect" else 0
         shape[axis] += begin + end
-        links[axis] = Link(begin=begin, mirrored=mirrored)
+        links[axis] = Link(begin=begin, least=1 + mirrored + max(0, -begin) + max(0, -end))
     walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
-    """DepthToSpace and SpaceToDepth: channels become blocks of positions, or the other way round."""
-    field, block = walk.fields[node.input[0]], attributes(node)["blocksize"]
+    """DepthToSpace and SpaceToDepth: channels become blocks of positions, or the other way round.
+
+    large[c, p * block + t] = small[c(t), p], for taps t of 0 to block - 1 along every axis, by either mode
+    """
+    field, block = walk.field(node), attributes(node)["blocksize"]
     if any(axis is not None for axis in field.axes[:2]):
         raise refusal(node, "takes a spatial axis of the image for channels or batch")
     grows = node.op_type == "DepthToSpace"
@@ -136,8 +153,12 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def reshape(walk: Walk, node: onnx.NodeProto) -> None:
-    """Reshape and Flatten that leave the spatial axes of the image as they are."""
-    field = walk.fields[node.input[0]]
+    """Reshape and Flatten that leave the spatial axes of the image as they are.
+
+    An axis stays where as many elements lie before it, and it has its size: then y[.., s, ..] = x[.., s, ..] in
+    row-major order, and what lies between such axes is regrouped.
+    """
+    field = walk.field(node)
     shape = _asked_shape(walk, node, field.shape)
     places = {prod(shape[:place]): place for place in reversed(range(len(shape))) if shape[place] != 1}
     axes: list[int | None] = [None] * len(shape)
@@ -164,7 +185,7 @@ def _asked_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
 
 
 def expand(walk: Walk, node: onnx.NodeProto) -> None:
-    """Expand of axes that are not the image's."""
+    """Expand of axes that are not the image's: y[s, c] = x[s, 0]."""
     field = walk.fields.get(node.input[0])
     asked = walk.ints(node, 1) or []
     if field is None:

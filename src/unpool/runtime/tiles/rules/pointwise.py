@@ -1,4 +1,12 @@
-"""Operators that treat every position of the image by itself, alone or with all its channels."""
+"""Operators that treat every position of the image by itself, alone or with all its channels.
+
+The proof of all of them: with s for a position of the image and c for all other coordinates,
+
+    y[s, :] = f(x[s, :], z[s, :], ...)
+
+where f is the same for every s. So a link is the identity, and each rule has to show that no axis of the image is among
+those that f joins, and that no number of f depends on s or on the size of the image.
+"""
 
 from collections.abc import Sequence
 
@@ -10,7 +18,7 @@ from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
 
 
 def elementwise(walk: Walk, node: onnx.NodeProto) -> None:
-    """Operators that broadcast all their inputs."""
+    """Operators that broadcast all their inputs: y[s] = f(x[s], z[s]), or f(x[s], z) without axes s."""
     names = [name for name in node.input if name]
     shapes = [walk.shape(name) for name in names]
     known = [shape for shape in shapes if shape is not None]
@@ -26,7 +34,6 @@ def elementwise(walk: Walk, node: onnx.NodeProto) -> None:
     for name, shape in zip(names, known, strict=True):
         own = walk.fields[name].axes if name in walk.fields else (None,) * len(shape)
         _check_axes(node, (name, own, shape), axes, full)
-        walk.use(node, name)
     made = Field(tuple(full), tuple(axes))
     for name in node.output:
         walk.put(node, name, made, {source: {} for source in names if source in walk.fields})
@@ -55,25 +62,50 @@ def _check_axes(
 
 
 def first(walk: Walk, node: onnx.NodeProto) -> None:
-    """Operators of one image, whose other inputs are scalars, or have one number per channel."""
-    field = walk.fields.get(node.input[0])
-    if field is None or any(name in walk.fields for name in node.input[1:]):
+    """Operators of one image and of scalars, or of one number per channel: y[c, s] = f(x[:, s], c)."""
+    field, given = walk.field(node), attributes(node)
+    if any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "is parametrised by values of the image")
-    if node.op_type == "BatchNormalization" and attributes(node).get("training_mode"):
+    if node.op_type == "BatchNormalization" and (given.get("training_mode") or any(node.output[1:])):
         raise refusal(node, "normalises over the image")
-    for name in node.input[1:]:
-        walk.use(node, name)
+    if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+        _check_dropout(walk, node)
+    for axis in _channel_axes(walk, node, field):
+        _keep_apart(node, field, [axis])
     for name in node.output:
         walk.put(node, name, field, {node.input[0]: {}})
 
 
+def _check_dropout(walk: Walk, node: onnx.NodeProto) -> None:
+    """Refuse a Dropout that drops elements, which are others in every run."""
+    mode = walk.known(node.input[2])
+    if mode is None or mode.any():
+        raise refusal(node, "drops elements by chance")
+
+
+def _channel_axes(walk: Walk, node: onnx.NodeProto, field: Field) -> list[int]:
+    """The axes along which an operator has one number per element, or joins elements."""
+    if node.op_type in ("BatchNormalization", "LRN"):
+        return [1] if len(field.shape) > 1 else [0]
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+        return []
+    scale = walk.shape(node.input[1])
+    if scale is None:
+        raise refusal(node, f"reads {node.input[1]!r}, whose shape is not known")
+    if len(scale) > 1:
+        raise refusal(node, "has a scale for every block of elements")
+    return [attributes(node).get("axis", 1) % len(field.shape)] if scale else []
+
+
 def along_axis(walk: Walk, node: onnx.NodeProto) -> None:
-    """Operators along one axis, or from one axis to the last, that keep the shape."""
-    field = walk.fields[node.input[0]]
-    default = -1 if node.op_type == "LayerNormalization" or walk.opsets[""] >= 13 else 1
+    """Operators along one axis, or from one axis to the last, that keep the shape: y[:, s] = f(x[:, s])."""
+    field = walk.field(node)
+    default = 1 if node.op_type in _FLATTENING and walk.opsets[""] < 13 else -1
     axis = _axis(walk, node, default) % len(field.axes)
     is_open = node.op_type == "LayerNormalization" or (node.op_type in _FLATTENING and walk.opsets[""] < 13)
     _keep_apart(node, field, range(axis, len(field.axes)) if is_open else [axis])
+    if any(node.output[1:]):
+        raise refusal(node, "gives the mean, too, which no rule describes")
     first(walk, node)
 
 
@@ -89,8 +121,8 @@ def _axis(walk: Walk, node: onnx.NodeProto, default: int) -> int:
 
 
 def reduce(walk: Walk, node: onnx.NodeProto) -> None:
-    """ReduceSum and the like, ArgMax and ArgMin, over channels."""
-    field, given = walk.fields[node.input[0]], attributes(node)
+    """ReduceSum and the like, ArgMax and ArgMin, over channels: y[s] = f(x[:, s])."""
+    field, given = walk.field(node), attributes(node)
     rank = len(field.shape)
     if node.op_type in ("ArgMax", "ArgMin"):
         axes: Sequence[int] = [given.get("axis", 0)]
@@ -109,8 +141,10 @@ def reduce(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def top_k(walk: Walk, node: onnx.NodeProto) -> None:
-    """TopK of channels."""
-    field = walk.fields[node.input[0]]
+    """TopK of channels: y[:, s] and i[:, s] = f(x[:, s]), in the order of the elements."""
+    field = walk.field(node)
+    if not attributes(node).get("sorted", 1):
+        raise refusal(node, "has sorted 0, which leaves the order open; sorted 1 does not")
     axis = attributes(node).get("axis", -1) % len(field.shape)
     _keep_apart(node, field, [axis])
     (count,) = walk.ints(node, 1) or [attributes(node).get("k", 1)]
@@ -120,7 +154,7 @@ def top_k(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def mat_mul(walk: Walk, node: onnx.NodeProto) -> None:
-    """MatMul of channels, which are last, with weights."""
+    """MatMul of channels, which are last, with weights: y[s, j] = sum over c of x[s, c] * w[c, j]."""
     field, weights = walk.fields.get(node.input[0]), walk.shape(node.input[1])
     is_plain = weights is not None and len(weights) == 2 and node.input[1] not in walk.fields
     if field is None or weights is None or not is_plain or field.axes[-1] is not None:

@@ -1,8 +1,21 @@
-"""Resize and Upsample by whole factors: every position is interpolated alike."""
+"""Resize and Upsample by a whole factor n or 1 / n, where every position is interpolated alike.
 
-from collections.abc import Sequence
+An element p of the result lies at x of the input, of `rate` n or 1 / n:
+
+    asymmetric                  x = p / rate
+    half_pixel and its kin      x = (p + 1/2) / rate - 1/2
+
+A tile begins at a multiple of the total stride: at a shift of k elements of the input, and of k * rate of the result,
+both whole. There x in the tile is x in the image less k, and the fraction of x, on which all weights depend, is the
+same. Runtimes compute x with numbers of float32, so the rule computes it for every p as they do, and accepts the node
+where nothing is rounded: then the same holds of their numbers.
+"""
+
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 
 from unpool.geometry import Window
@@ -14,67 +27,169 @@ _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
 """Elements beside a place between two elements, on either side, that a mode reads; "nearest" is one of the two."""
 
+LONGEST = 2**23
+"""Elements of an axis, of which float32 still has p + 1/2 for every p."""
+
+
+class _Axis(NamedTuple):
+    """One axis that changes: elements before and after, and elements made per element."""
+
+    large: int
+    size: int
+    rate: Fraction
+
+
+class _Placing(NamedTuple):
+    """Where the elements of a result lie, and which elements beside that place they read."""
+
+    mode: bytes
+    is_half: bool
+    nearest: bytes
+
+    @property
+    def rounds(self) -> bool:
+        """Whether "nearest" may read the element behind the place, too."""
+        return self.is_half or self.nearest != b"floor"
+
 
 def resize(walk: Walk, node: onnx.NodeProto) -> None:
-    """Resize of any version, and Upsample."""
-    field, given = walk.fields.get(node.input[0]), attributes(node)
-    if field is None:
-        raise refusal(node, "takes factors from the image")
-    mode = given.get("mode", b"nearest")
+    """Resize of any version, and Upsample; the formula is that of the module.
+
+    `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
+    `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole.
+    """
+    field, given = walk.field(node), attributes(node)
     is_old = node.op_type == "Upsample" or walk.opsets[""] < 11
-    placing = given.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
-    if placing not in (*_HALF, b"asymmetric") or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        raise refusal(node, f"places its elements by the size of the image ({placing.decode()})")
-    is_half = placing in _HALF
-    rounds = is_half or not (is_old or given.get("nearest_mode") == b"floor")
+    asked = given.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
+    _check_words(node, asked, given)
+    nearest = b"simple" if is_old else given.get("nearest_mode", b"round_prefer_floor")
+    placing = _Placing(given.get("mode", b"nearest"), asked in _HALF, nearest)
     shape, links = list(field.shape), [Link()] * len(field.shape)
-    for axis, (size, rate) in _sizes(walk, node, field.shape).items():
-        shape[axis] = size
-        if field.axes[axis] is not None:
-            if 1 not in (rate.numerator, rate.denominator) or (rate < 1 and given.get("antialias")):
-                raise refusal(node, f"changes {field.shape[axis]} elements to {size}, which is no whole factor")
-            links[axis] = _link(rate, mode, is_half=is_half, rounds=rounds)
+    for number, axis in _axes(walk, node, field).items():
+        shape[number] = axis.size
+        if field.axes[number] is None or axis.rate == 1:
+            continue
+        if asked == b"half_pixel_symmetric" and axis.size != axis.large * axis.rate:
+            raise refusal(
+                node,
+                f"has coordinate_transformation_mode half_pixel_symmetric and makes {axis.size} of {axis.large} "
+                "elements, by which it shifts them; half_pixel does not",
+            )
+        if not _is_exact(axis.size, axis.rate, placing):
+            raise refusal(
+                node,
+                f"places {axis.size} elements at multiples of {1 / axis.rate}, which float32 rounds; "
+                "a factor that is a power of two is not rounded",
+            )
+        links[number] = _link(axis, placing, asked)
     walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
-def _sizes(walk: Walk, node: onnx.NodeProto, have: Sequence[int]) -> dict[int, tuple[int, Fraction]]:
-    """By axis, the size that it gets, and by which factor its elements become more."""
-    given = attributes(node)
-    axes = given.get("axes", range(len(have)))
+def _check_words(node: onnx.NodeProto, asked: bytes, given: dict[str, Any]) -> None:
+    """Refuse attributes by which an element depends on the size of the image."""
+    if asked not in (*_HALF, b"asymmetric"):
+        raise refusal(
+            node,
+            f"has coordinate_transformation_mode {asked.decode()}, which places elements by the size of the image; "
+            "half_pixel, pytorch_half_pixel and asymmetric do not",
+        )
+    policy = given.get("keep_aspect_ratio_policy", b"stretch")
+    if policy != b"stretch":
+        raise refusal(node, f"has keep_aspect_ratio_policy {policy.decode()}, which compares axes; stretch does not")
+    if given.get("antialias"):
+        raise refusal(node, "has antialias 1, whose weights depend on the size of the image; antialias 0 is exact")
+
+
+def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
+    """By axis, what becomes of it.
+
+    Raises:
+        UnsupportedError: a spatial axis changes by another factor than n or 1 / n.
+    """
+    given, have = attributes(node), field.shape
+    numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
     asked = walk.ints(node, 3)
     if asked:
-        pairs = zip(axes, asked, strict=True)
-        return {axis % len(have): (size, Fraction(size, have[axis])) for axis, size in pairs}
+        pairs = zip(numbers, asked, strict=True)
+        sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
+        for axis, found in sized.items():
+            if field.axes[axis] is not None and 1 not in (found.rate.numerator, found.rate.denominator):
+                raise refusal(
+                    node, f"changes {have[axis]} elements to {found.size}, which is no whole factor; n or 1 / n is"
+                )
+        return sized
     place = 1 if node.op_type == "Upsample" or walk.opsets[""] < 11 else 2
-    scales = given.get("scales") or _floats(walk, node, place)
-    rates = [Fraction(scale).limit_denominator(1000) for scale in scales]
-    return {axis % len(have): (int(have[axis] * rate), rate) for axis, rate in zip(axes, rates, strict=True)}
+    scales = np.asarray(given.get("scales") or _floats(walk, node, place), np.float32)
+    made = {}
+    for axis, scale in zip(numbers, scales, strict=True):
+        size = int(scale * np.float32(have[axis]))
+        rate = Fraction(float(scale))
+        if field.axes[axis] is not None:
+            rate = _whole_factor(node, scale)
+            if size != have[axis] * rate.numerator // rate.denominator:
+                raise refusal(
+                    node, f"makes {size} of {have[axis]} elements, as float32 rounds {rate}; sizes are not rounded"
+                )
+        made[axis] = _Axis(have[axis], size, rate)
+    return made
+
+
+def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
+    """The factor n or 1 / n that is this number in float32."""
+    one = np.float32(1)
+    count = max(1, round(float(scale if scale >= 1 else one / scale))) if 0 < scale < LONGEST else 1
+    for rate, exact in ((Fraction(count), np.float32(count)), (Fraction(1, count), one / np.float32(count))):
+        if exact == scale:
+            return rate
+    raise refusal(node, f"has the scale {float(scale):.9g}, which is no whole factor; float32 of n or of 1 / n is")
 
 
 def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
     found = walk.known(node.input[place])
     if found is None:
         raise refusal(node, "takes factors that it computes from elements")
-    walk.use(node, node.input[place])
     return [float(one) for one in found.reshape(-1)]
 
 
-def _link(rate: Fraction, mode: bytes, *, is_half: bool, rounds: bool) -> Link:
-    """What an element reads: those around its place, which is at p / rate, or for half pixels (p + 1/2) / rate - 1/2.
+@lru_cache(maxsize=64)
+def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
+    """Whether float32 puts every element where it is: on x itself, or for "nearest" on the element that x rounds to.
 
-    Args:
-        rate: elements made per element of the input.
-        mode: of the interpolation.
-        is_half: which of the two places.
-        rounds: whether "nearest" may read the element behind the place, too.
+    What holds for all p of the image holds for those of a tile, which are fewer.
     """
-    taps = _TAPS[mode]
-    if rate == 1:
-        return Link()
+    if size > LONGEST:
+        return False
+    position = np.arange(size, dtype=np.int64)
+    half = np.float32(0.5 if placing.is_half else 0)
+    scale = np.float32(rate.numerator) / np.float32(rate.denominator)
+    computed = ((position.astype(np.float32) + half) / scale - half).astype(np.float64)
+    count = 2 * rate.numerator  # x is above / count
+    above = 2 * position * rate.denominator
+    if placing.is_half:
+        above += rate.denominator - rate.numerator
+    if placing.mode != b"nearest":
+        return bool((computed * count == above).all())
+    read, exact = {
+        b"floor": (np.floor(computed), above // count),
+        b"ceil": (np.ceil(computed), -(-above // count)),
+        b"round_prefer_floor": (np.ceil(computed - 0.5), -((count - 2 * above) // (2 * count))),
+        b"round_prefer_ceil": (np.floor(computed + 0.5), (2 * above + count) // (2 * count)),
+    }[(b"ceil" if rate < 1 else b"floor") if placing.nearest == b"simple" else placing.nearest]
+    return bool((read == exact).all())
+
+
+def _link(axis: _Axis, placing: _Placing, asked: bytes) -> Link:
+    """What an element reads: those around its place."""
+    rate, taps = axis.rate, _TAPS[placing.mode]
     if rate < 1:
         stride, taps = rate.denominator, max(taps, 1)
-        return Link(Window(2 * taps, stride), taps - 1 - ((stride - 1) // 2 if is_half else 0))
+        if asked == b"pytorch_half_pixel" and axis.size == 1:
+            return Link(Window(2 * taps, stride), taps - 1)
+        least = 2 * stride if asked == b"pytorch_half_pixel" else 1
+        begin = taps - 1 - ((stride - 1) // 2 if placing.is_half else 0)
+        return Link(Window(2 * taps, stride), begin, least=least)
     stride = rate.numerator
-    if mode == b"nearest":
-        return Link(Window(3 * stride, stride), stride, True) if rounds else Link(Window(stride, stride), 0, True)
-    return Link(Window(2 * taps * stride, stride), taps * stride - (stride // 2 if is_half else 0), True)
+    if placing.mode == b"nearest":
+        wide = Window(3 * stride, stride) if placing.rounds else Window(stride, stride)
+        return Link(wide, stride if placing.rounds else 0, True)
+    return Link(Window(2 * taps * stride, stride), taps * stride - (stride // 2 if placing.is_half else 0), True)

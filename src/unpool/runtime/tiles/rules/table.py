@@ -60,8 +60,71 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 
+_NORM = ("axis", "epsilon", "stash_type")
+_REDUCED = ("axes", "keepdims", "noop_with_empty_axes")
+_PLACED = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+_QUANTISED = ("axis", "saturate", "output_dtype", "precision")
+
+ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "BitShift": ("direction",),
+        **dict.fromkeys(("Celu", "Elu", "LeakyRelu", "Swish", "ThresholdedRelu"), ("alpha",)),
+        "Clip": ("min", "max"),
+        "Gelu": ("approximate",),
+        "HardSigmoid": ("alpha", "beta"),
+        "IsInf": ("detect_negative", "detect_positive"),
+        "Mod": ("fmod",),
+        "Selu": ("alpha", "gamma"),
+        "Shrink": ("bias", "lambd"),
+        "BatchNormalization": ("epsilon", "momentum", "training_mode"),
+        "Cast": ("to", "saturate", "round_mode"),
+        "CastLike": ("saturate", "round_mode"),
+        "DequantizeLinear": ("axis", "output_dtype"),
+        "QuantizeLinear": _QUANTISED,
+        "Dropout": ("ratio", "seed"),
+        "LRN": ("alpha", "beta", "bias", "size"),
+        "CumSum": ("exclusive", "reverse"),
+        **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), ("axis",)),
+        "LayerNormalization": _NORM,
+        "LpNormalization": ("axis", "p"),
+        **dict.fromkeys(("ArgMax", "ArgMin"), ("axis", "keepdims", "select_last_index")),
+        **dict.fromkeys(_REDUCING[2:], _REDUCED),
+        "TopK": ("axis", "k", "largest", "sorted"),
+        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), (*_PLACED, "group")),
+        "AveragePool": (*_PLACED, "ceil_mode", "count_include_pad"),
+        "LpPool": (*_PLACED, "ceil_mode", "p"),
+        "MaxPool": (*_PLACED, "ceil_mode", "storage_order"),
+        "MaxUnpool": ("kernel_shape", "strides", "pads"),
+        "ConvTranspose": (*_PLACED, "group", "output_padding", "output_shape"),
+        **dict.fromkeys(("Concat", "Flatten", "Gather"), ("axis",)),
+        **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), ("blocksize", "mode")),
+        "Pad": ("mode", "pads", "value"),
+        "Reshape": ("allowzero",),
+        "Slice": ("axes", "ends", "starts"),
+        "Split": ("axis", "num_outputs", "split"),
+        **dict.fromkeys(("Squeeze", "Unsqueeze"), ("axes",)),
+        "Transpose": ("perm",),
+        "Resize": (
+            "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
+            "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode",
+        ),
+        "Upsample": ("mode", "scales"),
+    }
+)  # fmt: skip
+"""By operator, the attributes that its rule describes. A node with any other is refused; operators without any are
+not listed. `python -m tests.campaigns.tiles` draws every value of each of them."""
+
 IN_PLACE = frozenset((*_ELEMENTWISE, *_FIRST))
 """Operators that may write their output over an input."""
+
+ROUNDED = frozenset(
+    (
+        "Acos", "Asin", "Atan", "Celu", "Cos", "Elu", "Exp", "Gelu", "LRN", "Log", "Mish", "Selu", "Sigmoid", "Sin",
+        "Softplus", "Swish", "Tan", "Tanh",
+    )
+)  # fmt: skip
+"""Operators whose last bits depend on where an element lies in its array: onnxruntime computes most elements in
+vectors, and the last few of an array one by one, with another rounding."""
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -92,9 +155,19 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
     elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
         indices.counted_anew(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_ours(node)):
+        _check_attributes(node)
         RULES[node.op_type](walk, node)
+        walk.use(node)
     else:
         raise refusal(node, REASONS.get(node.op_type, "nobody has described to unpool"))
+
+
+def _check_attributes(node: onnx.NodeProto) -> None:
+    """Refuse attributes that no rule describes; those of operators of ours are checked with their versions."""
+    known = ATTRIBUTES.get(node.op_type, ())
+    unknown = [one.name for one in node.attribute if one.name not in known]
+    if unknown and not is_ours(node):
+        raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
 
 
 def _measure(walk: Walk, node: onnx.NodeProto) -> None:

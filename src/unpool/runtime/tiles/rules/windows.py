@@ -1,4 +1,13 @@
-"""Operators that walk windows over an image, and those that walk back."""
+"""Operators that walk windows over an image, and those that walk back.
+
+The proof of all of them is one line along every axis:
+
+    large position = small position * stride + tap * dilation - begin
+
+A tile begins at a multiple of the stride, and as many elements before the end of the image, so begin, the remainder of
+its size and the number of windows are those of the image, and tap t of window p reads the same element in both. Taps
+that fall on padding do so at an end of the image alone; at other ends of a tile they fall into its halo.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +31,7 @@ _OF_WINDOWS = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil
 
 
 def conv(walk: Walk, node: onnx.NodeProto) -> None:
-    """Conv, and with the image and the weights at other places its integer forms."""
+    """Conv, y[p] = sum over t of w[t] * x[large], and its integer forms, which have it at other places."""
     image, weights = {"QLinearConv": (0, 3)}.get(node.op_type, (0, 1))
     shape = walk.shape(node.input[weights])
     if shape is None or any(name in walk.fields for name in node.input[image + 1 :]):
@@ -31,13 +40,16 @@ def conv(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def pool(walk: Walk, node: onnx.NodeProto) -> None:
-    """AveragePool and LpPool."""
+    """AveragePool, the sum of x[large] over as many taps as count, and LpPool, the norm of x[large]."""
     _shrink(walk, node, _windows(node), None)
 
 
 def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
-    """MaxPool, whose indices count in the tensor that is pooled: in a tile, in that of the tile."""
-    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields[node.input[0]]
+    """MaxPool, the largest x[large]; its indices count in the tensor that is pooled: in a tile, in that of the tile.
+
+    So an index of a tile that begins at b is counted in the image: coordinate by coordinate, plus b.
+    """
+    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.field(node)
     assert isinstance(spec, MaxPoolSpec)
     spatial = _spatial(node, spec.row, field)
     call = max_pool.call(spec, field.shape)
@@ -52,7 +64,10 @@ def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
-    """MaxUnpool of indices that a MaxPool made for a tensor of the same shape."""
+    """MaxUnpool, y[index[p]] = x[p], of indices that a MaxPool made for a tensor of the same shape.
+
+    The index lies in the window of p, so an element of y depends on the p whose windows reach it.
+    """
     spec, (x, indices) = spec_of(node, walk.opsets, walk.meaning), node.input[:2]
     assert isinstance(spec, MaxUnpoolSpec)
     found: PoolIndices | None = walk.pools.get(indices)
@@ -87,7 +102,7 @@ def _is_inside(pooled: Axis, grown: Axis) -> bool:
 
 
 def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
-    """ConvTranspose."""
+    """ConvTranspose, the walk back: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
     spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields.get(node.input[0])
     assert isinstance(spec, ConvTransposeSpec)
     shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None
@@ -105,7 +120,7 @@ def _shrink(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channe
     with naming(node):
         spec = resolve.spec("MaxPool", windows)
     assert isinstance(spec, MaxPoolSpec)
-    field = walk.fields[node.input[0]]
+    field = walk.field(node)
     spatial = _spatial(node, spec.row, field)
     with naming(node):
         call = max_pool.call(spec, field.shape)

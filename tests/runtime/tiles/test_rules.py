@@ -1,0 +1,159 @@
+"""Every rule of an operator, over all values of its attributes: tiled is untiled bit for bit, or the node is refused."""
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+import unpool
+from tests.campaigns import tiles as campaign
+from tests.campaigns.tile_cases import GENERATORS, NEWEST, case
+from tests.support import models
+from unpool import tiles
+from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
+
+MEASURES = {"Shape", "Size"}
+"""Operators that are tiled without a rule: they read sizes alone."""
+
+REFUSED = {
+    "BatchNormalization": {"spatial"},
+    "DequantizeLinear": {"block_size"},
+    "QuantizeLinear": {"block_size"},
+}
+"""By operator, attributes of opsets 7 to NEWEST that no rule describes, so that a node with them is refused."""
+
+HEAD = "g (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
+
+
+@pytest.mark.parametrize("operator", sorted(GENERATORS))
+def test_tiles_of_every_operator_are_exact_or_refused(operator):
+    """A few models of each operator, in tiles of three sizes, give what the image gives whole, or are refused."""
+    tally = campaign.campaign(operator, 3, seed=20)
+
+    assert tally.wrong == []
+    assert tally.kinds["trials"] >= 3
+
+
+def test_every_rule_has_a_campaign():
+    """An operator gets a rule together with a generator of cases, and has none without."""
+    assert set(GENERATORS) == set(RULES) | MEASURES
+    assert set(ATTRIBUTES) | ROUNDED <= set(RULES)
+
+
+def test_every_attribute_of_a_rule_is_drawn():
+    """What a rule says of an attribute is tried: its generator gives the attribute, and gives no other."""
+    for operator in RULES:
+        expected, seen = set(ATTRIBUTES.get(operator, ())), set()
+        for seed in range(300):
+            nodes = case(operator, seed).model.graph.node
+            seen |= {one.name for node in nodes if node.op_type == operator for one in node.attribute}
+            if seen == expected:
+                break
+        assert seen == expected, operator
+
+
+def test_every_attribute_of_the_standard_is_described_or_refused():
+    """No operator that is tiled has an attribute in the standard that nobody looked at."""
+    for operator in RULES:
+        schemas = [
+            one
+            for one in onnx.defs.get_all_schemas_with_history()
+            if (one.domain, one.name) == ("", operator) and one.since_version <= NEWEST
+        ]
+        later = [one for one in schemas if one.since_version >= 7] + [max(schemas, key=_before_seven)]
+        standard = {name for one in later for name in one.attributes}
+        assert standard == set(ATTRIBUTES.get(operator, ())) | REFUSED.get(operator, set()), operator
+
+
+def _before_seven(schema):
+    """Puts the version first that opset 7 has."""
+    return schema.since_version if schema.since_version <= 7 else 0
+
+
+def run_both(body, sizes, tile, *, opset=18, layout="NCHW", **constants):
+    """What a model gives in tiles, and whole."""
+    session = unpool.InferenceSession(models.model(f"{HEAD} {{ {body} }}", opset=opset, **constants), threads=1)
+    x = np.random.default_rng(0).standard_normal((1, 1, *sizes)).astype(np.float32)
+    return tiles.run(session, {"x": x}, tile, layout=layout)["y"], session.run(None, {"x": x})[0]
+
+
+def resize(mode, placing, factors, **words):
+    """The text of a Resize, and its scales."""
+    more = "".join(f", {name} = {value}" for name, value in words.items())
+    body = f'y = Resize <mode = "{mode}", coordinate_transformation_mode = "{placing}"{more}> (x, , factors)'
+    return body, np.float32([1, 1, *factors])
+
+
+TAKEN = {
+    "one row is left to the last tile": ("linear", "pytorch_half_pixel", (0.5, 0.5), (66, 66), (32, 32)),
+    "tiles of one row": ("linear", "pytorch_half_pixel", (0.25, 0.25), (64, 50), (4, 4)),
+    "a result of a single row": ("cubic", "pytorch_half_pixel", (0.5, 0.25), (3, 40), (2, 4)),
+    "pixels between two": ("nearest", "pytorch_half_pixel", (0.25, 0.5), (33, 21), (4, 2)),
+    "sizes that are whole": ("linear", "half_pixel_symmetric", (0.5, 2), (20, 14), (4, 6)),
+    "thirds, at whole places": ("linear", "half_pixel", (1 / 3, 1 / 3), (61, 31), (9, 3)),
+    "a factor of three": ("nearest", "half_pixel", (3, 3), (21, 13), (5, 4)),
+    "a factor of four": ("cubic", "half_pixel", (4, 4), (21, 13), (5, 4)),
+}
+
+
+@pytest.mark.parametrize("which", TAKEN)
+def test_resize_in_tiles_gives_the_same_bits(which):
+    """What places an element by its position alone, and is not rounded by float32, is exact in tiles."""
+    mode, placing, factors, sizes, tile = TAKEN[which]
+    body, scales = resize(mode, placing, factors)
+    made, whole = run_both(body, sizes, tile, factors=scales)
+
+    np.testing.assert_array_equal(made, whole)
+
+
+NOT_TAKEN = {
+    "almost a half": ("linear", "half_pixel", (0.5001, 1), {}, "the scale 0.500100017, which is no whole factor"),
+    "almost a third": ("nearest", "asymmetric", (0.3334, 1), {}, "the scale 0.333400011, which is no whole factor"),
+    "almost two": ("linear", "half_pixel", (2.0001, 1), {}, "float32 of n or of 1 / n is"),
+    "weights of thirds": ("linear", "half_pixel", (3, 1), {}, "a factor that is a power of two is not rounded"),
+    "sizes that are not whole": ("nearest", "half_pixel_symmetric", (0.5, 1), {}, "by which it shifts them"),
+    "corners": ("linear", "align_corners", (2, 2), {}, "coordinate_transformation_mode align_corners, which places"),
+    "antialias": ("linear", "half_pixel", (0.5, 0.5), {"antialias": 1}, "antialias 0 is exact"),
+    "rounded sizes": ("nearest", "asymmetric", (1 / 41, 1), {}, "as float32 rounds 1/41; sizes are not rounded"),
+}
+
+
+@pytest.mark.parametrize("which", NOT_TAKEN)
+def test_resize_that_depends_on_the_size_is_refused(which):
+    """The error names the attribute or the number, and what could be tiled in its place."""
+    mode, placing, factors, words, says = NOT_TAKEN[which]
+    body, scales = resize(mode, placing, factors, **words)
+    sizes = (82, 6) if "41" in says else (61, 31)
+
+    with pytest.raises(unpool.UnsupportedError, match=f"Resize node 'Resize->y': expected .*{re.escape(says)}"):
+        run_both(body, sizes, (12, 12), factors=scales)
+
+
+SIZES = {
+    "Pad": "s = Shape <start = 2, end = 3> (x)  f = Cast <to = 1> (s)  v = Squeeze (f)  y = Pad (x, pads, v)",
+    "Dropout": "y = Dropout (x, half, yes)",
+    "Add": "r = RandomNormal <shape = [1, 1, 1, 1]> ()  y = Add (x, r)",
+    "DequantizeLinear": "q = Cast <to = 2> (x)  y = DequantizeLinear <axis = 2, block_size = 4> (q, steps)",
+    "LpNormalization": "y = LpNormalization (x)",
+    "QuantizeLinear": "q = QuantizeLinear <axis = 3> (x, along)  y = Cast <to = 1> (q)",
+    "LRN": "t = Transpose <perm = [0, 2, 1, 3]> (x)  l = LRN <size = 3> (t)  y = Transpose <perm = [0, 2, 1, 3]> (l)",
+    "TopK": "y, i = TopK <axis = 1, sorted = 0> (x, one)",
+    "Slice": "y = Slice (x, starts, stops, axes)",
+}
+SAYS = {
+    "Pad": "computes with the size of the image",
+    "Dropout": "drops elements by chance",
+    "Add": "makes other numbers in every run",
+    "DequantizeLinear": "has the attribute 'block_size'",
+    "TopK": "sorted 0, which leaves the order open",
+    "Slice": "takes sizes or axes",
+}
+VALUES = {
+    "pads": np.int64([0, 0, 1, 1] * 2),
+    "half": np.float32(0.5),
+    "yes": np.bool_(True),
+    "steps": np.ones((1, 1, 4, 16), np.float32),
+    "along": np.ones(16, np.float32),
+    "one": np.int64([1]),
+}
