@@ -149,7 +149,8 @@ def require_targets(targets: Sequence[Path]) -> None:
     folders, names = ({target.parent.absolute() for target in targets}, {target.name for target in targets})
     if len(folders) > 1 or len(names) < len(targets):
         raise FileError(
-            f"outputs: expected names of their own in one folder, got {', '.join(map(str, targets))}. Correct them."
+            f"outputs: expected names of their own in one folder, got {', '.join(map(str, targets))}. "
+            "Put all of them into one folder."
         )
 
 
