@@ -143,7 +143,7 @@ def _check_words(how: How) -> None:
     if not isinstance(layout, str) or not isinstance(compat, str) or not isinstance(index_space, str):
         raise UnpoolError(
             f"{operator}: layout, compat and index_space are strings, got {layout!r}, {compat!r} and {index_space!r}. "
-            "Correct them."
+            "Pass strings."
         )
 
 
@@ -163,7 +163,7 @@ def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
     operator, layout, compat, index_space, _ = how
     rank = max(1, arrays[0].ndim - 2) if arrays and arrays[0] is not None else 1
     if layout not in _LAYOUTS:
-        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. Correct it.")
+        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. {nearest(layout, _LAYOUTS)}")
     given = dict(zip(_VALUES[operator], values, strict=True))
     opset = given.pop("opset")
     if operator == "MaxUnpool":

@@ -40,3 +40,15 @@ class MissingFileError(FileError, FileNotFoundError):
 
 class ModelError(UnpoolError):
     """The bytes are not an ONNX model, or the model breaks a rule of the standard."""
+
+
+def nearest(name: object, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
+    """The last sentence of an error about an unknown name: the most similar known one, if any is similar.
+
+    >>> nearest("kernel", ["auto_pad", "kernel_shape"]), nearest("x", ["kernel_shape"])
+    ('Did you mean kernel_shape?', 'Choose one of these.')
+    """
+    from difflib import get_close_matches
+
+    found = get_close_matches(str(name).lower(), {one.lower(): one for one in known}, n=1)
+    return f"Did you mean {found[0]}?" if found else otherwise

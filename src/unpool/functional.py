@@ -101,7 +101,7 @@ def _outputs(return_indices: object) -> int:
     try:
         return 2 if return_indices else 1
     except Exception as cause:
-        raise UnpoolError(f"MaxPool: return_indices is True or False, got {return_indices!r}. Correct it.") from cause
+        raise UnpoolError(f"MaxPool: return_indices is True or False, got {return_indices!r}. Pass a bool.") from cause
 
 
 def max_unpool(
@@ -165,7 +165,7 @@ def max_unpool(
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
     if check not in ("now", "later"):
-        raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Correct it.")
+        raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to have wrong indices refused at once.")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
     return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out, check)
 

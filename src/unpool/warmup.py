@@ -26,7 +26,7 @@ def steps(types: Sequence[str] = COMMON_TYPES) -> Iterator[tuple[str, Callable[[
     """
     for name in types:
         if name not in TYPES:
-            raise UnpoolError(f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. Correct it.")
+            raise UnpoolError(f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. {nearest(name, TYPES)}")
     for name in types:
         x = np.zeros((1, 16, 72, 72), TYPES[name].dtype)
         yield from _pools(name, x)

@@ -56,7 +56,7 @@ def words_of(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in WORDS]
     if unknown or not words:
-        raise UsageError(f"--against: expected some of {', '.join(WORDS)}, got {text!r}. Correct it.")
+        raise UsageError(f"--against: expected some of {', '.join(WORDS)}, got {text!r}. {nearest(*unknown[:1] or [''], WORDS)}")
     return words
 
 

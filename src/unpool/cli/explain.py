@@ -23,7 +23,7 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not (name and equals and text):
-            raise UsageError(f"unpool explain: expected KEY=VALUE such as strides=2,2, got {word!r}. Correct it.")
+            raise UsageError(f"unpool explain: expected KEY=VALUE such as strides=2,2, got {word!r}. Write NAME=VALUE.")
         if name in found:
             raise UsageError(f"unpool explain: expected {name} once, got {word!r} as well. Drop one.")
         found[name] = _value(text)

@@ -31,7 +31,7 @@ def torch_module(text: str, weights: Path | None) -> "torch.nn.Module":
 
     place, colon, path = text.rpartition(":")
     if not (place and colon and path):
-        raise UsageError(f"{text}: expected module:callable, such as nets:segnet or nets.py:SegNet. Correct it.")
+        raise UsageError(f"{text}: expected module:callable, such as nets:segnet or nets.py:SegNet. Put a colon between both.")
     found: Any = _imported(place, text)
     for name in path.split("."):
         if not hasattr(found, name):
@@ -109,7 +109,8 @@ def _load(module: "torch.nn.Module", weights: Path) -> None:
 def _failed(text: str, error: Exception) -> UnpoolError:
     kind = type(error).__name__
     return UnpoolError(
-        f"{text}: expected it to give a module when called without arguments, got {kind}: {_brief(error)}. Correct it."
+        f"{text}: expected it to give a module when called without arguments, got {kind}: {_brief(error)}. "
+        "Name a callable without required arguments."
     )
 
 

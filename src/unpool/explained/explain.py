@@ -179,14 +179,14 @@ def _operator(text: str) -> str:
     plainly = text.replace("_", "").lower()
     found = next((name for name in OPERATORS if name.lower() == plainly), None)
     if found is None:
-        raise UnsupportedError(f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. Correct it.")
+        raise UnsupportedError(f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. {nearest(text, OPERATORS)}")
     return found
 
 
 def _domain(layout: str) -> str:
     domains = {"NCHW": "", "NHWC": contract.NHWC}
     if layout not in domains:
-        raise UnpoolError(f"explain: layout is one of {', '.join(domains)}; got {layout!r}. Correct it.")
+        raise UnpoolError(f"explain: layout is one of {', '.join(domains)}; got {layout!r}. {nearest(layout, domains)}")
     return domains[layout]
 
 

@@ -42,7 +42,10 @@ def _unknown(row: Row, name: str) -> UnpoolError:
             f"{row.label}: expected the attributes {known}; got {name}, which {other.label} has. "
             "Change the opset or the domain, or drop it."
         )
-    return UnpoolError(f"{row.label}: expected the attributes {known}; got unknown attribute {name!r}. Drop it.")
+    return UnpoolError(
+        f"{row.label}: expected the attributes {known}; got unknown attribute {name!r}. "
+        f"{nearest(name, row.attributes, otherwise='Leave it out.')}"
+    )
 
 
 def _typed(row: Row, name: str, value: Any) -> Any:
@@ -142,7 +145,7 @@ def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool)
     """
     mode: str = attributes.get("auto_pad", "NOTSET") or "NOTSET"
     if mode not in AUTO_PAD:
-        raise UnpoolError(f"{row.label}: auto_pad is one of {', '.join(AUTO_PAD)}; got {mode!r}. Correct it.")
+        raise UnpoolError(f"{row.label}: auto_pad is one of {', '.join(AUTO_PAD)}; got {mode!r}. {nearest(mode, AUTO_PAD)}")
     pads = attributes.get("pads", ())
     if mode != "NOTSET" and any(pads) and not pads_may_be_ignored:
         raise UnpoolError(
@@ -159,7 +162,7 @@ def flag(row: Row, attributes: Attributes, name: str) -> bool:
     """
     value = attributes.get(name, 0)
     if value not in (0, 1):
-        raise UnpoolError(f"{row.label}: {name} is 0 or 1, got {value}. Correct it.")
+        raise UnpoolError(f"{row.label}: {name} is 0 or 1, got {value}. Pass 1 to turn it on.")
     return bool(value)
 
 
@@ -170,7 +173,7 @@ def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
         UnpoolError: it is not.
     """
     if value not in allowed:
-        raise UnpoolError(f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. Correct it.")
+        raise UnpoolError(f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {nearest(value, allowed)}")
     return value
 
 
@@ -183,7 +186,7 @@ def sizes(where: str, values: Any, rank: int) -> tuple[int, ...]:
     given = for_all_axes("output_shape", plain(values), rank)
     found = tuple(_int(where, item) for item in _items(where, given, AttributeType.INTS))
     if min(found) < 0:
-        raise UnpoolError(f"{where} needs values of 0 or more, got {list(found)}. Correct it.")
+        raise UnpoolError(f"{where} needs values of 0 or more, got {list(found)}. Pass a size per spatial axis.")
     return found
 
 

@@ -67,7 +67,7 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
     given = read.check(row, attributes)
     group = given.get("group", 1)
     if not 1 <= group <= read.LARGEST:
-        raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Correct it.")
+        raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one.")
     spec = ConvTransposeSpec(
         row,
         compat,
@@ -160,10 +160,11 @@ def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape,
             "Use (C, M/group, k1..kn)."
         )
     if small.channels % spec.group:
-        raise ShapeError(f"{label}: group needs to divide {small.channels} channels, got {spec.group}. Correct it.")
+        raise ShapeError(f"{label}: group needs to divide {small.channels} channels, got {spec.group}. Pass a divisor.")
     if spec.kernel_shape is not None and spec.kernel_shape != w_shape[2:]:
         raise ShapeError(
-            f"{label}: kernel_shape needs the window of W, {list(w_shape[2:])}, got {list(spec.kernel_shape)}. Drop it."
+            f"{label}: kernel_shape needs the window of W, {list(w_shape[2:])}, got {list(spec.kernel_shape)}. "
+            "Leave kernel_shape out."
         )
     return w_shape[1] * spec.group
 
@@ -210,7 +211,8 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
             f"got {list(asked)}. Give one per spatial axis."
         )
     if min(asked) < 0:
-        raise ShapeError(f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Correct it.")
+        raise ShapeError(f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. "
+            "Pass such sizes, or leave it out.")
 
 
 def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:

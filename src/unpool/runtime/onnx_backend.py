@@ -39,7 +39,7 @@ class PreparedModel(BackendRep):
         """
         wanted = kwargs.pop("output_names", None)
         if kwargs:
-            raise UnpoolError(f"run: expected no keyword but output_names, got {', '.join(kwargs)}. Drop it.")
+            raise UnpoolError(f"run: expected no keyword but output_names, got {', '.join(kwargs)}. Leave it out.")
         values = self.session.run(wanted, self._feed(inputs))
         names = tuple(wanted or (value.name for value in self.session.get_outputs()))
         if names not in self._kinds:

@@ -36,7 +36,7 @@ class Tolerance:
         for name, value in asdict(self).items():
             if value is not None and not 0 <= value <= (1 if name == "share" else np.inf):
                 limits = "from 0 to 1" if name == "share" else "of 0 or more"
-                raise UnpoolError(f"tolerance: {name} is a number {limits}, got {value}. Correct it.")
+                raise UnpoolError(f"tolerance: {name} is a number {limits}, got {value}. Pass such a number.")
 
     def of(self, dtype: np.dtype[Any]) -> float:
         """The part of the largest element by which elements of this type may differ."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from unpool.errors import ModelError, UnpoolError, UnsupportedError
+from unpool.errors import ModelError, UnpoolError, UnsupportedError, nearest
 from unpool.operators import contract, resolve, tensors
 from unpool.operators.attributes import COMPAT
 from unpool.operators.contract import NHWC, OPERATORS, Row
@@ -33,7 +33,7 @@ class Meaning:
     def __post_init__(self) -> None:
         for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
             if value not in allowed:
-                raise UnpoolError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}. Correct it.")
+                raise UnpoolError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}. {nearest(value, allowed)}")
 
 
 @contextmanager

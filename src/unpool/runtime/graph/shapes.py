@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, nearest
 from unpool.runtime.graph.symbolic import Dims
 
 Types = dict[str, onnx.TypeProto]
@@ -87,5 +87,5 @@ def require_known(sizes: Mapping[str, int], dims: Iterable[int | str | None]) ->
     if unknown:
         raise UnpoolError(
             f"sizes: expected names from {', '.join(names) or 'none'}, the sizes that the inputs leave open, "
-            f"got {', '.join(unknown)}. Correct them."
+            f"got {', '.join(unknown)}. {nearest(unknown[0], names)}"
         )

@@ -23,7 +23,8 @@ def cuda_memory(providers: Providers) -> "CudaMemory | None":
         return None
     if options.get(_GRAPH, "0").lower() in ("1", "true"):
         raise UnsupportedError(
-            f"{CUDA}: expected {_GRAPH} to be 0, for pieces get memory at other addresses in every run; got 1. Drop it."
+            f"{CUDA}: expected {_GRAPH} to be 0, for pieces get memory at other addresses in every run; got 1. "
+            "Leave it out."
         )
     device, stream = int(options.get("device_id", 0)), int(options.get("user_compute_stream", 0))
     return _memory()(device, stream or None)

@@ -89,7 +89,7 @@ def require_properties(asked: Mapping[str, str]) -> None:
         except Exception as error:
             raise UnpoolError(
                 f"provider_options of 'OpenVINO': expected a value of {name} that its CPU device takes, "
-                f"got {value!r}: {said(error)}. Correct it."
+                f"got {value!r}: {said(error)}. Leave {name} out for its default."
             ) from error
 
 

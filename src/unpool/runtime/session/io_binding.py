@@ -202,12 +202,12 @@ class PlanBinding(IOBinding):
     def _require_input(self, name: str) -> None:
         known = [info.name for info in (*self._signature.inputs, *self._signature.optional_inputs)]
         if name not in known:
-            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}")
+            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}. {nearest(name, known)}")
 
     def _require_output(self, name: str) -> None:
         known = [info.name for info in self._signature.outputs]
         if name not in known:
-            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}")
+            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}. {nearest(name, known)}")
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def _as_runtime_errors() -> Iterator[None]:
 
 
 def _refused(text: str) -> UnpoolError:
-    return also(UnpoolError, RuntimeError)(f"IOBinding: {text}. Correct it.")
+    return also(UnpoolError, RuntimeError)(f"IOBinding: {text}")
 
 
 def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:

@@ -154,7 +154,8 @@ def _copied(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
         return copied(options)
     except Exception as error:
         raise also(UnpoolError, type(error))(
-            f"SessionOptions: expected options that onnxruntime takes, got its refusal: {brief(error)}. Correct them."
+            f"SessionOptions: expected options that onnxruntime takes, got its refusal: {brief(error)}. "
+            "Change or remove that option."
         ) from error
 
 
@@ -200,7 +201,7 @@ def _require_cpu(options: onnxruntime.SessionOptions) -> None:
     if entry(options, _NO_CPU) == "1":
         raise also(UnsupportedError, "Fail")(
             f"SessionOptions: expected a session that may use the CPU, where unpool runs, got the entry {_NO_CPU} = 1. "
-            "Drop it."
+            "Remove the entry or set it to 0."
         )
 
 

@@ -93,7 +93,8 @@ def _starts(providers: Providers) -> bool:
         )
     except Exception as error:
         raise also(UnpoolError, type(error))(
-            f"{CUDA}: expected options and a device that it takes, got its refusal: {short(error)}. Correct them."
+            f"{CUDA}: expected options and a device that it takes, got its refusal: {short(error)}. "
+            f"Change provider_options, or leave {CUDA} out."
         ) from error
     return CUDA in session.get_providers()
 
@@ -125,7 +126,10 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _refusal(expected: str, got: object) -> UnpoolError:
-    return UnpoolError(f"InferenceSession: expected {expected}, got {got!r}. Correct them.")
+    return UnpoolError(
+        f"InferenceSession: expected {expected}, got {got!r}. "
+        "Pass names such as providers=['CPUExecutionProvider'], or pairs of a name and a dict of options."
+    )
 
 
 def _warn(text: str) -> None:

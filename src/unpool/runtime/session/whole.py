@@ -117,7 +117,7 @@ class WholeModel:
             self.signature.bind(feed)
         except UnpoolError as ours:
             return ours
-        words = f"onnxruntime cannot run the model on these inputs: {short(error)}. Correct them."
+        words = f"onnxruntime cannot run the model on these inputs: {short(error)}. Change the inputs or the model."
         found = also(UnpoolError, type(error))(words)
         found.__cause__ = error
         return found

@@ -88,7 +88,7 @@ def targets_of(
         if output is not None or not targets or not set(targets) <= set(names):
             raise UnpoolError(
                 f"target: expected files for outputs out of {', '.join(names)}, and no `output` beside them; "
-                f"got {', '.join(targets) or 'none'}. Correct it."
+                f"got {', '.join(targets) or 'none'}. Name outputs of the model."
             )
     elif output is None and len(names) > 1:
         raise UnpoolError(f"output: expected one of {', '.join(names)}, got none. Name one, or give a file for each.")

@@ -198,7 +198,8 @@ def require_targets(targets: Sequence[Path]) -> None:
         folders, names = ({path.parent.absolute() for path in paths}, {path.name for path in paths})
         if len(folders) > 1 or len(names) < len(targets):
             raise FileError(
-                f"outputs: expected names of their own in one folder, got {', '.join(map(str, paths))}. Correct them."
+                f"outputs: expected names of their own in one folder, got {', '.join(map(str, paths))}. "
+                "Put all of them into one folder, each under a name of its own."
             )
 
 

@@ -68,7 +68,8 @@ def sources_of(session: "InferenceSession", feed: Mapping[str, Any], layout: str
     values = {value.name: value for value in session.get_inputs()}
     if set(values) != set(feed):
         raise UnpoolError(
-            f"feed: expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}. Correct it."
+            f"feed: expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}. "
+            "Give a source for each of them, and no other."
         )
     found: dict[str, Any] = {}
     for name, given in feed.items():

@@ -24,7 +24,7 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
     {'x': (None, None, 0, 1)}
     """
     if layout not in LAYOUTS:
-        raise UnpoolError(f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. Correct it.")
+        raise UnpoolError(f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {nearest(layout, LAYOUTS)}")
     chosen = list(shapes) if names is None else list(names)
     for name in chosen:
         if name not in shapes:

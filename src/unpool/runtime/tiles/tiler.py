@@ -79,7 +79,8 @@ class Tiler:
         axes = self._axes(whole, tiled)
         if len(tile) != len(axes) or min(tile) < 1:
             raise UnpoolError(
-                f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. Correct them."
+                f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. "
+                f"Pass {len(axes)}, such as {[512] * len(axes)}."
             )
         found = [list(parts(axis, rounded(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
         cells = tuple(tuple(alike(along) if is_even else along) for along in found)

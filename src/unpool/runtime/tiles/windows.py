@@ -225,4 +225,4 @@ def importance(roi: Sequence[int], mode: str, sigma_scale: Sequence[float]) -> A
 def require(holds: bool, name: str, expected: str, got: Any) -> None:
     """Refuse a word that is out of its range."""
     if not holds:
-        raise UnpoolError(f"{name}: expected {expected}; got {got!r}. Correct it.")
+        raise UnpoolError(f"{name}: expected {expected}; got {got!r}. Pass a value in that range.")

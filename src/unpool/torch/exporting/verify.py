@@ -88,7 +88,8 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
         return is_taken
 
     if not agrees({}):
-        raise UnpoolError("export: verify=True expects a module that runs on its example, it fails. Correct it.")
+        raise UnpoolError("export: verify=True expects a module that runs on its example, it fails. "
+            "Call the module on the example to see the error.")
     near, small = _trials(axes)
     for sizes in near:
         agrees(sizes)

@@ -95,7 +95,8 @@ def pooled_sizes(
         _check_window(where, window)
         if not 0 <= pad <= window.size // 2:
             raise ArgumentError(
-                f"{where}: padding needs values from 0 to half of kernel_size {window.size}, got {pad}. Correct it."
+                f"{where}: padding needs values from 0 to half of kernel_size {window.size}, got {pad}. "
+                "Pass a smaller padding."
             )
     small = [
         pooled_size(size, window, pad, pad, ceil=ceil)
@@ -154,11 +155,11 @@ def grown_sizes(
     for window, pad, more in zip(windows, padding, extra, strict=True):
         _check_window(where, window)
         if pad < 0:
-            raise ArgumentError(f"{where}: padding needs values of 0 or more, got {pad}. Correct it.")
+            raise ArgumentError(f"{where}: padding needs values of 0 or more, got {pad}. Pass 0 for none.")
         if not 0 <= more < max(window.stride, window.dilation):
             raise ArgumentError(
                 f"{where}: output_padding needs values from 0 to below the larger of stride {window.stride} and "
-                f"dilation {window.dilation}, got {more}. Correct it."
+                f"dilation {window.dilation}, got {more}. Pass 0 for none."
             )
     large = [
         grown_size(size, window, extra=more, padding=2 * pad)
@@ -195,7 +196,7 @@ def _check_window(where: str, window: Window) -> None:
     named = {"kernel_size": window.size, "stride": window.stride, "dilation": window.dilation}
     for name, value in named.items():
         if value < 1:
-            raise ArgumentError(f"{where}: {name} needs values of 1 or more, got {value}. Correct it.")
+            raise ArgumentError(f"{where}: {name} needs values of 1 or more, got {value}. Pass 1 for the default.")
 
 
 def _names(types: Sequence[torch.dtype]) -> str:

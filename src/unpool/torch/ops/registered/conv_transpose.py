@@ -50,7 +50,7 @@ def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, 
             f"{list(x.shape)}, got {list(weight.shape)}. Pass the weight of a layer with so many channels."
         )
     if groups < 1 or channels % groups:
-        raise ArgumentError(f"{where}: groups needs to divide the {channels} channels, got {groups}. Correct it.")
+        raise ArgumentError(f"{where}: groups needs to divide the {channels} channels, got {groups}. Pass a divisor.")
     maps = weight.shape[1] * groups
     if bias is not None and list(bias.shape) != [maps]:
         raise ArgumentError(f"{where}: bias needs the shape [{maps}], got {list(bias.shape)}. Give one per output map.")
