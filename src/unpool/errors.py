@@ -6,7 +6,8 @@
     ├── IndicesError (IndexError)           an element of `indices` points outside its tensor
     ├── FileError (OSError)                 a file cannot be read or written
     │   └── MissingFileError (FileNotFoundError)
-    └── ModelError                          not an ONNX model, or a model that breaks the standard
+    ├── ModelError                          not an ONNX model, or a model that breaks the standard
+    └── MissingExtraError (ModuleNotFoundError)   an optional package is not installed
 
 Messages follow one pattern: *where: what was expected, what came. What to do.*
 Every class is also the built-in exception that a caller would catch anyway. What a session raises is also what
@@ -40,3 +41,11 @@ class MissingFileError(FileError, FileNotFoundError):
 
 class ModelError(UnpoolError):
     """The bytes are not an ONNX model, or the model breaks a rule of the standard."""
+
+
+class MissingExtraError(UnpoolError, ModuleNotFoundError):
+    """A package of an extra is not installed; the message says how to install it, `name` is the module."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name

@@ -9,9 +9,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 
-FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
+FOUNDATION = {"errors", "extras", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
 ALLOWED = {
     "errors": set(),
+    "extras": {"errors"},
     "geometry": {"errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
@@ -23,7 +24,7 @@ ALLOWED = {
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "explained": {"errors", "geometry", "operators", "explained"},
-    "kernels": {"control_groups", "geometry", "kept", "kernels"},
+    "kernels": {"control_groups", "extras", "geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
@@ -35,13 +36,14 @@ ALLOWED = {
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "compiling": set(),
-    "doctor": {"kernels"},
+    "doctor": {"extras", "kernels"},
     "__main__": {"cli"},
     "data": set(),
     "forks": set(),
     "names": set(),
     "cli": {
         "errors",
+        "extras",
         "explained",
         "allowance",
         "memory",

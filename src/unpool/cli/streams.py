@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.exits import MissingExtraError, UsageError, exit_code, one_line, print_error
+from unpool.cli.exits import UsageError, exit_code, one_line, print_error
 from unpool.cli.feeds import read_one, takes_numbers, to_input
 from unpool.cli.inputs import Item, Source
 from unpool.cli.model import Slot
@@ -162,8 +162,6 @@ def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> A
         found = opening.open_source(
             source.path, rank=rank, layout=layout.upper(), level=request.level, channels=slot.channels(layout)
         )
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error)) from error
     except UnsupportedError as error:
         if request.level:
             raise

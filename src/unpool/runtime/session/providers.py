@@ -7,6 +7,7 @@ from typing import Any
 import onnxruntime
 
 from unpool.errors import UnpoolError
+from unpool.extras import install_advice
 from unpool.runtime.errors import also
 from unpool.runtime.runners.cuda_choice import what_is_missing
 from unpool.runtime.runners.openvino_device import is_installed, require_properties
@@ -18,7 +19,7 @@ CALLER = 4
 """Frames between a warning and the line that asked for the provider."""
 
 _HINTS = {
-    OPENVINO: " Install it: pip install 'unpool[openvino]'.",
+    OPENVINO: f" {install_advice('openvino')}.",
     "OpenVINOExecutionProvider": f" For the package openvino, ask for {OPENVINO!r}.",
 }
 

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import FileError, UnsupportedError
+from unpool.extras import require
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, one_of, spatial_axes
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.nifti_header import header_like
-from unpool.runtime.streams.opened import Wanted, require
+from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source
@@ -23,9 +24,9 @@ def open_nifti(path: Path, wanted: Wanted) -> Source:
     Raises:
         FileError: not such a file.
         ShapeError: it has other axes than three of space and, for several channels, a fourth.
-        ModuleNotFoundError: nibabel is not installed.
+        MissingExtraError: nibabel is not installed.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import nibabel
 
     try:
@@ -64,7 +65,7 @@ def create_nifti(path: Path, written: Written) -> None:
         ShapeError: it has another number of voxels.
         UnsupportedError: NIfTI has no such type, or no room for such an array.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import nibabel
 
     try:

@@ -1,8 +1,6 @@
-"""What is wanted of a file that is opened, and what is said where a package for it is missing."""
+"""What is wanted of a file that is opened."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -20,18 +18,3 @@ class Wanted:
     layout: str = "NCHW"
     level: int = 0
     channels: int | None = None
-
-
-def require(what: str, packages: Sequence[str]) -> None:
-    """Refuse what needs packages that are not installed.
-
-    Raises:
-        ModuleNotFoundError: one of them is not there.
-    """
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(
-            f"{what}: expected the packages {', '.join(packages)}, {', '.join(missing)} is not installed. "
-            "Run: pip install 'unpool[formats]'",
-            name=missing[0],
-        )

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import FileError
+from unpool.extras import require
 from unpool.files import sync, sync_folder
 from unpool.runtime.streams.arrangement import Arrangement, Slices, of_array
 from unpool.runtime.streams.identity import folder_identity
-from unpool.runtime.streams.opened import Wanted, require
+from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source
 
@@ -29,9 +30,9 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
 
     Raises:
         FileError: no such array.
-        ModuleNotFoundError: zarr is not installed.
+        MissingExtraError: zarr is not installed.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import zarr
 
     try:
@@ -54,7 +55,7 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
 
 def create_zarr(path: Path, written: Written) -> None:
     """A Zarr array without chunks."""
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import zarr
 
     zarr.create_array(

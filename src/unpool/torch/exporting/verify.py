@@ -12,6 +12,7 @@ import torch
 from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.extras import require
 from unpool.torch.exporting.dynamic_shapes import arguments_of, inputs_of, open_sizes
 from unpool.torch.private import private
 
@@ -60,7 +61,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
     Raises:
         UnpoolError: at a size that the module takes, the file fails or gives something else; the message has the size.
         UnsupportedError: onnxruntime cannot load the file.
-        ModuleNotFoundError: there is no onnxruntime.
+        MissingExtraError: onnxruntime is not installed.
     """
     pytree = private("torch.utils._pytree")
     if pytree is None:
@@ -99,13 +100,9 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
 
 
 def _session(file: str | Path | bytes) -> Any:
-    try:
-        import onnxruntime
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "export: verify=True needs onnxruntime, it is not installed. Run: pip install 'unpool[run]'",
-            name=error.name,
-        ) from error
+    require("export with verify=True", "run", "onnxruntime")
+    import onnxruntime
+
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it has to say comes as an exception
