@@ -99,7 +99,7 @@ def _version(engine: str, pool: ProcessPoolExecutor) -> str:
         return pool.submit(worker.version, engine).result()
     except BrokenProcessPool as error:
         title = BY_NAME[engine].title
-        raise EngineError(f"{title}: expected a process that starts, it ended. Install unpool[bench].") from error
+        raise EngineError(f"{title}: expected a process that starts, it ended. Install the extra bench.") from error
 
 
 def _agreeing(threads: int, pools: Pools, case: Case) -> list[str]:

@@ -108,9 +108,9 @@ class Worker:
         except (EOFError, OSError) as error:
             self._process.join(self.seconds)
             last = (self._log.read_text(errors="replace").strip().splitlines() or [""])[-1]
-            extras = "unpool[run,torch,conformance]"
             raise WorkerError(
-                f"{self.module}: expected a process that starts, it said: {last}. Install {extras}."
+                f"{self.module}: expected a process that starts, it said: {last}. "
+                "Install the extras run, torch and conformance."
             ) from error
         return pipe
 

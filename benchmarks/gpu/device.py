@@ -63,7 +63,7 @@ def check_device() -> None:
         raise EngineError(
             "gpu: expected an NVIDIA GPU that torch can use, found none with torch "
             f"{torch.__version__}. Run this on a machine with one, where a CUDA build of torch and "
-            "pip install 'unpool[gpu]' are installed."
+            "pip install '.[gpu]' are installed."
         )
 
 

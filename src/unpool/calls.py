@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.dtypes import AnyArray
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, suggest_name
 from unpool.execute import KEPT, Prepared, check_threads, prepare
 from unpool.kept import when_dropped
 from unpool.memory import out_of_memory
@@ -163,7 +163,9 @@ def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
     operator, layout, compat, index_space, _ = how
     rank = max(1, arrays[0].ndim - 2) if arrays and arrays[0] is not None else 1
     if layout not in _LAYOUTS:
-        raise UnpoolError(f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. {nearest(layout, _LAYOUTS)}")
+        raise UnpoolError(
+            f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. {suggest_name(layout, _LAYOUTS)}"
+        )
     given = dict(zip(_VALUES[operator], values, strict=True))
     opset = given.pop("opset")
     if operator == "MaxUnpool":

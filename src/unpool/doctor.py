@@ -6,7 +6,7 @@ It needs no extra itself: `python -m unpool doctor` works where the command line
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata, resources
@@ -15,22 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from unpool.display import display_line
+from unpool.extras import EXTRAS, install_line
 
 PACKAGES = (
     *("numpy", "numba", "llvmlite", "ml_dtypes", "onnx", "onnxruntime"),
     *("torch", "onnxscript", "openvino", "dask", "triton"),
 )
-
-EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile")),
-    "demo": ("unpool demo", ("skimage",)),
-    "torch": ("operators for torch and unpool export", ("torch", "onnxscript")),
-    "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "bokeh")),
-    "formats": ("compressed TIFF, NIfTI, Zarr", ("imagecodecs", "nibabel", "zarr")),
-    "gpu": ("operators on NVIDIA GPUs", ("torch", "triton")),
-    "openvino": ("--provider openvino, checks of unpool lower", ("openvino",)),
-}
-"""Extra -> what it is for, and the modules that it brings."""
 
 FEATURES = (
     *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "avx512fp16", "amx-tile"),
@@ -157,7 +147,7 @@ def _extras() -> dict[str, Any]:
     found = {}
     for name, (purpose, modules) in EXTRAS.items():
         missing = [module for module in modules if find_spec(module) is None]
-        install = f"pip install 'unpool[{name}]'" if missing else ""
+        install = install_line(name) if missing else ""
         found[name] = {"for": purpose, "missing": missing, "install": install}
     return found
 
@@ -212,8 +202,8 @@ def _words(value: Any) -> str:
 
     >>> _words(["avx2", "fma"]), _words([]), _words(None)
     ('avx2, fma', 'none', 'unknown')
-    >>> _words({"for": "unpool demo", "missing": ["skimage"], "install": "pip install 'unpool[demo]'"})
-    "missing skimage, for unpool demo: pip install 'unpool[demo]'"
+    >>> _words({"for": "unpool demo", "missing": ["skimage"], "install": "pip install '.[demo]'"})
+    "missing skimage, for unpool demo: pip install '.[demo]'"
     """
     if isinstance(value, Mapping):
         if not value["missing"]:

@@ -6,12 +6,15 @@
     ├── IndicesError (IndexError)           an element of `indices` points outside its tensor
     ├── FileError (OSError)                 a file cannot be read or written
     │   └── MissingFileError (FileNotFoundError)
-    └── ModelError                          not an ONNX model, or a model that breaks the standard
+    ├── ModelError                          not an ONNX model, or a model that breaks the standard
+    └── MissingExtraError (ModuleNotFoundError)   an optional package is not installed
 
 Messages follow one pattern: *where: what was expected, what came. What to do.*
 Every class is also the built-in exception that a caller would catch anyway. What a session raises is also what
 onnxruntime raises in its place, one of its own classes or a TypeError (`runtime/errors.py`).
 """
+
+from collections.abc import Iterable
 
 
 class UnpoolError(ValueError):
@@ -42,10 +45,18 @@ class ModelError(UnpoolError):
     """The bytes are not an ONNX model, or the model breaks a rule of the standard."""
 
 
-def nearest(name: object, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
+class MissingExtraError(UnpoolError, ModuleNotFoundError):
+    """A package of an extra is not installed; the message says how to install it, `name` is the module."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def suggest_name(name: object, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """The last sentence of an error about an unknown name: the most similar known one, if any is similar.
 
-    >>> nearest("kernel", ["auto_pad", "kernel_shape"]), nearest("x", ["kernel_shape"])
+    >>> suggest_name("kernel", ["auto_pad", "kernel_shape"]), suggest_name("x", ["kernel_shape"])
     ('Did you mean kernel_shape?', 'Choose one of these.')
     """
     from difflib import get_close_matches

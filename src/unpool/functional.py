@@ -165,7 +165,9 @@ def max_unpool(
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
     if check not in ("now", "later"):
-        raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to have wrong indices refused at once.")
+        raise UnpoolError(
+            f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to have wrong indices refused at once."
+        )
     values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
     return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out, check)
 

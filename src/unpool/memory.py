@@ -132,7 +132,9 @@ def limit_recycling(size: int) -> None:
     >>> limit_recycling(DEFAULT_LIMIT)
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise UnpoolError(f"limit_recycling: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing.")
+        raise UnpoolError(
+            f"limit_recycling: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing."
+        )
     _kept.limit = size
     _kept.trim()
 

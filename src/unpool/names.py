@@ -97,7 +97,7 @@ def find(name: str) -> Any:
 
     Raises:
         AttributeError: nobody has it, or this release of onnxruntime does not.
-        ModuleNotFoundError: it needs packages that are not installed.
+        MissingExtraError: it needs packages that are not installed.
     """
     known = OURS.get(name) or COMMANDS.get(name)
     if known:

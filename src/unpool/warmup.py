@@ -7,7 +7,7 @@ import numpy as np
 
 from unpool import functional
 from unpool.dtypes import TYPES, AnyArray
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, suggest_name
 
 COMMON_TYPES = ("float32",)
 
@@ -26,7 +26,9 @@ def steps(types: Sequence[str] = COMMON_TYPES) -> Iterator[tuple[str, Callable[[
     """
     for name in types:
         if name not in TYPES:
-            raise UnpoolError(f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. {nearest(name, TYPES)}")
+            raise UnpoolError(
+                f"warmup: expected types of {', '.join(TYPES)}; got {name!r}. {suggest_name(name, TYPES)}"
+            )
     for name in types:
         x = np.zeros((1, 16, 72, 72), TYPES[name].dtype)
         yield from _pools(name, x)

@@ -161,8 +161,8 @@ def main(arguments=None):
         why = fault(cell)
         if why:
             wrong += 1
-            print(f"{cell}: {why}", flush=True)  # noqa: T201
-    print(f"lower_matrix: {len(chosen)} of {len(every)} cells, seed {asked.seed}, {wrong} wrong")  # noqa: T201
+            print(f"{cell}: {why}", flush=True)
+    print(f"lower_matrix: {len(chosen)} of {len(every)} cells, seed {asked.seed}, {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -128,21 +128,21 @@ def main():
     warnings.simplefilter("ignore")
     chosen = words.operator or sorted(GENERATORS)
     begin, total = time.monotonic(), Counter()
-    print(f"{'operator':24}" + "".join(f"{kind:>9}" for kind in KINDS))  # noqa: T201
+    print(f"{'operator':24}" + "".join(f"{kind:>9}" for kind in KINDS))
     faults = []
     for operator in chosen:
         tally = campaign(operator, -(-words.count // len(chosen)), words.seed)
         total += tally.kinds
         faults += tally.wrong
         steps = f"   {tally.steps:.2f} steps of the last bit" if tally.steps else ""
-        print(f"{operator:24}" + "".join(f"{tally.kinds[kind]:9}" for kind in KINDS) + steps, flush=True)  # noqa: T201
+        print(f"{operator:24}" + "".join(f"{tally.kinds[kind]:9}" for kind in KINDS) + steps, flush=True)
         for why, count in tally.why.most_common(8 if words.verbose else 0):
-            print(f"    {count} x {why}")  # noqa: T201
-    print(f"{'all':24}" + "".join(f"{total[kind]:9}" for kind in KINDS))  # noqa: T201
+            print(f"    {count} x {why}")
+    print(f"{'all':24}" + "".join(f"{total[kind]:9}" for kind in KINDS))
     for fault in faults[:40]:
-        print("wrong:", fault)  # noqa: T201
+        print("wrong:", fault)
     seconds = time.monotonic() - begin
-    print(  # noqa: T201
+    print(
         f"tiles: {total['trials']} trials of {len(chosen)} operators, {total['equal']} equal, {total['rounded']} rounded, "
         f"{total['refused']} refused, {total['wrong']} wrong; {total['invalid']} models did not run whole; "
         f"{total['trials'] / seconds:.0f} trials per second"

@@ -542,7 +542,8 @@ def test_missing_run_extra_exits_4(here, module):
     assert done.returncode == UNSUPPORTED
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: the command unpool needs {package}. Run: pip install 'unpool[run]'. See unpool doctor\n"
+        f"error: the command unpool: {package} is not installed. In a clone of unpool, run: pip install '.[run]'. "
+        "See unpool doctor\n"
     )
 
 
@@ -550,7 +551,10 @@ def test_missing_demo_extra_exits_4(here):
     """Without scikit-image the demo says what to install and writes nothing."""
     done = run_without("skimage", "demo")
     assert done.returncode == UNSUPPORTED
-    assert done.stderr == "error: unpool demo needs scikit-image. Run: pip install 'unpool[demo]'\n"
+    assert (
+        done.stderr
+        == "error: unpool demo: scikit-image is not installed. In a clone of unpool, run: pip install '.[demo]'\n"
+    )
     assert list(here.iterdir()) == []
 
 

@@ -38,7 +38,7 @@ def test_doctor_says_what_is_there():
 def test_doctor_names_what_is_missing(monkeypatch):
     """A module that is not there is named with what it is for, and how to get it."""
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "skimage" else object())
-    assert "  demo: missing skimage, for unpool demo: pip install 'unpool[demo]'" in str(doctor.examine()).splitlines()
+    assert "  demo: missing skimage, for unpool demo: pip install '.[demo]'" in str(doctor.examine()).splitlines()
 
 
 def test_doctor_knows_all_extras():

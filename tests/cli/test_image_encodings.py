@@ -303,9 +303,9 @@ def test_without_imagecodecs(here, monkeypatch):
     monkeypatch.setattr(type(tifffile.TIFF.DECOMPRESSORS), "__getitem__", missing)
     np.testing.assert_array_equal(fed("a.tif")[0], GREY)
     copy_model(here / "copy.onnx", [1, 3, "H", "W"])
-    fails(UNSUPPORTED, "run", "copy.onnx", "-i", "a.png", "-o", "z.npy", says="pip install 'unpool[formats]'")
+    fails(UNSUPPORTED, "run", "copy.onnx", "-i", "a.png", "-o", "z.npy", says="pip install '.[formats]'")
     copy_model(here / "copy.onnx", [1, 1, "D", "H", "W"])
-    fails(UNFIT, "run", "copy.onnx", "-i", "v.tif", "-o", "z.npy", says="pip install 'unpool[formats]'")
+    fails(UNSUPPORTED, "run", "copy.onnx", "-i", "v.tif", "-o", "z.npy", says="pip install '.[formats]'")
 
 
 @pytest.mark.parametrize(

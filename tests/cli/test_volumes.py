@@ -142,7 +142,7 @@ def test_missing_nibabel_is_said(here, monkeypatch):
     nifti("a.nii")
     monkeypatch.setitem(sys.modules, "nibabel", None)
     model = copy_model(here / "copy.onnx", [1, 1, "D", "H", "W"])
-    fails(UNSUPPORTED, "run", model, "-i", "a.nii", "-o", "y.npy", says="Run: pip install 'unpool[formats]'")
+    fails(UNSUPPORTED, "run", model, "-i", "a.nii", "-o", "y.npy", says="run: pip install '.[formats]'")
 
 
 @pytest.mark.parametrize("axes", ["RAS", "LPS", "PSR", "ILA"])

@@ -149,6 +149,6 @@ def test_what_cannot_be_is_said_before_anything_is_computed(call, error, says):
 
 def test_the_extra_is_named(monkeypatch):
     """Without dask the module says what to install."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'unpool\[dask\]'"):
+    monkeypatch.setattr("unpool.extras.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[dask\]'"):
         runpy.run_path(str(Path(unpool.dask.__file__)))

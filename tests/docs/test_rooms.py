@@ -9,10 +9,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 
-FOUNDATION = {"errors", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
+FOUNDATION = {"errors", "extras", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
 ALLOWED = {
     "errors": set(),
     "display": set(),
+    "extras": {"errors"},
     "geometry": {"errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
@@ -24,7 +25,7 @@ ALLOWED = {
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "explained": {"errors", "geometry", "operators", "explained"},
-    "kernels": {"control_groups", "geometry", "kept", "kernels"},
+    "kernels": {"control_groups", "extras", "geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
@@ -36,7 +37,7 @@ ALLOWED = {
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
     "compiling": set(),
-    "doctor": {"display", "kernels"},
+    "doctor": {"display", "extras", "kernels"},
     "__main__": {"cli"},
     "data": set(),
     "forks": set(),
@@ -44,6 +45,7 @@ ALLOWED = {
     "cli": {
         "display",
         "errors",
+        "extras",
         "explained",
         "allowance",
         "memory",

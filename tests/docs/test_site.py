@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.docs.blocks import ROOT, pages
+from unpool import extras
 from unpool.cli.app import COMMANDS
 
 SOURCE = ROOT / "src" / "unpool"
@@ -19,7 +20,8 @@ EXTRAS = PROJECT["optional-dependencies"]
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-INSTALLED = re.compile(r"pip install (?:--?[a-z-]+ )*'[\w./]+\[([\w,]+)\]'")
+INSTALLED = re.compile(r"pip install (?:[\w-]+ )*'([\w./]+)\[([\w,]+)\]'")
+WITH_INSTALL_LINES = [*(ROOT / page for page in pages()), *SOURCE.rglob("*.py"), ROOT / "mkdocs.yml"]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 
@@ -75,11 +77,21 @@ def test_platforms_have_every_extra(extra):
 
 def test_extras_that_somebody_is_told_to_install_exist():
     """Pages, messages of errors and the image for a cluster name extras of pyproject.toml."""
-    files = [*(ROOT / page for page in pages()), *SOURCE.rglob("*.py"), ROOT / "examples" / "clusters" / "Dockerfile"]
-    named = [extras for path in files for extras in INSTALLED.findall(path.read_text(encoding="utf-8"))]
+    files = [*WITH_INSTALL_LINES, ROOT / "examples" / "clusters" / "Dockerfile"]
+    named = [names for path in files for _, names in INSTALLED.findall(path.read_text(encoding="utf-8"))]
 
-    assert len(named) > 20
-    assert {extra for extras in named for extra in extras.split(",")} - set(EXTRAS) == set()
+    assert len(named) > 30
+    assert {extra for names in named for extra in names.split(",")} - set(EXTRAS) == set()
+
+
+def test_install_lines_are_those_of_messages():
+    """Every line that installs extras names unpool as `unpool.extras` does, which a release on an index changes."""
+    texts = {path: path.read_text(encoding="utf-8") for path in WITH_INSTALL_LINES}
+    sources = {source for text in texts.values() for source, _ in INSTALLED.findall(text)}
+
+    assert sources == {extras.SOURCE}
+    assert [path for path, text in texts.items() if re.search(r"\bunpool\[\w", text)] == []
+    assert extras.install_line("run", "dask") in texts[ROOT / "docs" / "clusters.md"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "builder").glob("*.py")), ids=lambda path: path.stem)

@@ -344,7 +344,7 @@ def without_triton(monkeypatch):
     """Nobody can import the kernels."""
 
     def refuse(name):
-        raise ModuleNotFoundError("needs the packages torch and triton. Run: pip install 'unpool[gpu]'")
+        raise ModuleNotFoundError("torch and triton are not installed. Run: pip install '.[gpu]'")
 
     monkeypatch.setattr(cuda_choice, "import_module", refuse)
 
@@ -356,7 +356,7 @@ def without_a_gpu_for_torch(monkeypatch):
 
 @pytest.mark.parametrize(
     ("lacking", "words"),
-    [(without_triton, r"pip install 'unpool\[gpu\]'"), (without_a_gpu_for_torch, "torch finds no GPU here. Install")],
+    [(without_triton, r"pip install '\.\[gpu\]'"), (without_a_gpu_for_torch, "torch finds no GPU here. Install")],
 )
 def test_without_kernels_values_go_through_the_host(stand_in, monkeypatch, lacking, words):
     """A warning says what to install, and results are the same."""

@@ -133,7 +133,7 @@ def test_a_missing_package_is_named(package):
     code = f"import sys; sys.modules[{package!r}] = None; import unpool.kernels.gpu"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    assert f"{package} is not installed. Run: pip install 'unpool[gpu]'" in done.stderr
+    assert f"{package} is not installed. In a clone of unpool, run: pip install '.[gpu]'" in done.stderr
 
 
 def test_users_of_the_cpu_import_no_triton():

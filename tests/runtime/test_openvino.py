@@ -391,13 +391,13 @@ def test_openvino_that_is_not_installed(monkeypatch, tmp_path):
     """A warning says how to install it; the command ends with 4."""
     for module in (providers, openvino_device):
         monkeypatch.setattr(module, "is_installed", lambda: False)
-    with pytest.warns(UserWarning, match=r"'OpenVINO' is not available.*pip install 'unpool\[openvino\]'"):
+    with pytest.warns(UserWarning, match=r"'OpenVINO' is not available.*pip install '\.\[openvino\]'"):
         session = unpool.InferenceSession(conv(), providers=ASKED)
     assert session.get_providers()[1:] == [CPU]
     path = tmp_path / "net.onnx"
     onnx.save(conv(), path)
     done = CliRunner().invoke(app, ["inspect", str(path), "--provider", "openvino"])
-    assert (done.exit_code, "unpool[openvino]" in done.output) == (UNSUPPORTED, True)
+    assert (done.exit_code, ".[openvino]" in done.output) == (UNSUPPORTED, True)
 
 
 def test_the_provider_of_onnxruntime_for_openvino_is_another():

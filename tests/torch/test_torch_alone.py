@@ -132,8 +132,8 @@ def test_missing_package_names_the_extra(package, use):
     """Without a package, what needs it fails with one sentence that says what to install."""
     done = run(f"import sys; sys.modules[{package!r}] = None; import unpool.torch; unpool.torch{use}")
     assert last_line(done) == (
-        f"ModuleNotFoundError: unpool.torch{use}: expected the package {package}, it is not installed. "
-        "Run: pip install 'unpool[torch]'"
+        f"unpool.errors.MissingExtraError: unpool.torch{use}: {package} is not installed. "
+        "In a clone of unpool, run: pip install '.[torch]'"
     )
 
 

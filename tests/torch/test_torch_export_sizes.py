@@ -171,5 +171,5 @@ def test_what_cannot_be_verified(monkeypatch):
     with pytest.raises(unpool.UnsupportedError, match="Leave out export_params=False"):
         export(**call, export_params=False)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'unpool\[run\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[run\]'"):
         export(**call)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from unpool.cli.entry import missing_modules
-from unpool.cli.exits import MissingExtraError, UsageError
+from unpool.cli.exits import UsageError
 from unpool.cli.feeds import read_feed
 from unpool.cli.inputs import Item, Source, split_name
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
 from unpool.errors import MissingFileError, UnpoolError
+from unpool.extras import require
 from unpool.files import lock
 from unpool.runtime.streams.npy import read_header
 from unpool.runtime.streams.source import read_errors
@@ -53,9 +53,7 @@ def run(request: Request, scheduler: str) -> Outcome:
 
 def _tile(request: Request) -> tuple[int, ...]:
     """The size of a tile, once the options are known to go together."""
-    missing = missing_modules(["distributed", "zarr"])
-    if missing:
-        raise MissingExtraError(f"--scheduler: needs {', '.join(missing)}. Run: pip install 'unpool[dask]'")
+    require("--scheduler", "dask", "dask", "distributed", "zarr")
     if not isinstance(request.tiles.size, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
     if request.output.path.suffix != ".zarr" or request.makes_classes:

@@ -9,6 +9,7 @@ from unpool.cli.exits import FINDINGS, OK, UNSUPPORTED, UsageError
 from unpool.cli.feeds import one_feed
 from unpool.cli.model import SessionOptions, open_session, slots
 from unpool.cli.upgrade import sizes_of
+from unpool.errors import suggest_name
 
 if TYPE_CHECKING:
     from unpool.runtime.compare.compared import Comparison
@@ -56,7 +57,9 @@ def words_of(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in WORDS]
     if unknown or not words:
-        raise UsageError(f"--against: expected some of {', '.join(WORDS)}, got {text!r}. {nearest(*unknown[:1] or [''], WORDS)}")
+        raise UsageError(
+            f"--against: expected some of {', '.join(WORDS)}, got {text!r}. {suggest_name(*unknown[:1] or [''], WORDS)}"
+        )
     return words
 
 

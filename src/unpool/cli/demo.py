@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.classes import class_map, shares
-from unpool.cli.exits import MissingExtraError
 from unpool.cli.feeds import to_input
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import SessionOptions, open_session, sizes, slots
@@ -17,6 +16,7 @@ from unpool.cli.outputs import write_picture
 from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
 from unpool.cli.picture import Picture, for_display
 from unpool.cli.pixels import PixelRule
+from unpool.extras import require
 from unpool.files import FileSet
 
 MASK = "coins-mask.png"
@@ -62,8 +62,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
 
 
 def _photograph() -> NDArray[Any]:
-    try:
-        from skimage.data import coins
-    except ImportError as error:
-        raise MissingExtraError("unpool demo needs scikit-image. Run: pip install 'unpool[demo]'") from error
+    require("unpool demo", "demo", "skimage")
+    from skimage.data import coins
+
     return np.asarray(coins())  # type: ignore[no-untyped-call]

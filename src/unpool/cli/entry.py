@@ -3,28 +3,15 @@
 import json
 import signal
 import sys
-from collections.abc import Iterable
-from importlib.util import find_spec
 from types import FrameType
 
 from unpool.cli.exits import SIGNALLED, UNSUPPORTED, print_error
 from unpool.cli.standard_streams import prepare
+from unpool.extras import EXTRAS, missing_extra, missing_modules
 
-RUN_EXTRA = ("typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile")
-PACKAGES = {"PIL": "pillow"}
-"""What pip calls a module, where that is another name."""
-
+RUN_EXTRA = EXTRAS["run"][1]
 ANSWERS = (["--version"], ["doctor"], ["doctor", "--json"])
 """What is asked for where something is missing: the command answers without the extra."""
-
-
-def missing_modules(names: Iterable[str]) -> list[str]:
-    """Names of the modules that cannot be imported here, in the order given; none is imported.
-
-    >>> missing_modules(["sys", "a_module_that_nobody_wrote"])
-    ['a_module_that_nobody_wrote']
-    """
-    return [name for name in names if find_spec(name) is None]
 
 
 def end_cleanly() -> None:
@@ -51,8 +38,7 @@ def main() -> None:
     elif sys.argv[1:] in ANSWERS:
         print(_answer(sys.argv[1:]))  # noqa: T201 - rich may be among the missing
     else:
-        names = ", ".join(PACKAGES.get(name, name) for name in missing)
-        print_error(f"the command unpool needs {names}. Run: pip install 'unpool[run]'. See unpool doctor")
+        print_error(f"{missing_extra('the command unpool', 'run', missing)}. See unpool doctor")
         raise SystemExit(UNSUPPORTED)
 
 

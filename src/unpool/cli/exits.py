@@ -11,7 +11,8 @@ from contextlib import contextmanager, nullcontext
 
 from unpool.cli.standard_streams import discard, flush
 from unpool.display import display_line
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import MissingExtraError, UnpoolError, UnsupportedError
+from unpool.extras import extra_of, missing_extra, missing_modules
 
 OK = 0
 FINDINGS = 1
@@ -25,10 +26,6 @@ UNREAD = 141
 
 class UsageError(UnpoolError):
     """The options contradict each other or do not suit the files they are used with."""
-
-
-class MissingExtraError(UnpoolError, ImportError):
-    """An optional dependency is not installed; the message says how to install it."""
 
 
 def exit_code(error: BaseException) -> int:
@@ -89,7 +86,12 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
             print_error(one_line(error))
             raise SystemExit(exit_code(error)) from error
         except ImportError as error:
-            if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                print_error("interrupted")
+                raise SystemExit(INTERRUPTED) from error
+            module = (error.name or "").partition(".")[0]
+            extra = extra_of(module)
+            if extra is None or not missing_modules([module]):
                 raise
-            print_error("interrupted")
-            raise SystemExit(INTERRUPTED) from error
+            print_error(one_line(missing_extra("unpool", extra, [module])))
+            raise SystemExit(UNSUPPORTED) from error

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from unpool.cli.destination import refuse_stdout
-from unpool.cli.entry import missing_modules
-from unpool.cli.exits import MissingExtraError, UsageError, one_line
+from unpool.cli.exits import UsageError, one_line
 from unpool.errors import UnpoolError
+from unpool.extras import require
 
 if TYPE_CHECKING:
     import onnx
@@ -73,9 +73,7 @@ def export_file(request: ExportRequest) -> Exported:
     refuse_stdout(request.output)
     if request.output.is_dir() or request.output.suffix != ".onnx":
         raise UsageError(f"-o {request.output}: expected a file whose name ends in .onnx. Name another.")
-    missing = missing_modules(("torch", "onnxscript"))
-    if missing:
-        raise MissingExtraError(f"unpool export needs {' and '.join(missing)}. Run: pip install 'unpool[torch]'")
+    require("unpool export", "torch", "torch", "onnxscript")
     from unpool.cli.torch_module import torch_module
     from unpool.runtime.graph.load import load
     from unpool.runtime.graph.model_files import ModelFile

@@ -132,7 +132,9 @@ def colours(option: str, text: str) -> tuple[str, ...]:
     """
     found = tuple(part.strip().lower() for part in text.split(","))
     if not all(map(_COLOUR.fullmatch, found)):
-        raise UsageError(f"{option}: expected colours such as #000000,#e69f00, got {text[:40]!r}. Write # and six digits for each.")
+        raise UsageError(
+            f"{option}: expected colours such as #000000,#e69f00, got {text[:40]!r}. Write # and six digits for each."
+        )
     return found
 
 

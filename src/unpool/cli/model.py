@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
-from unpool.cli.exits import MissingExtraError
 from unpool.cli.option_values import Provider
-from unpool.errors import ShapeError, UnsupportedError
+from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
+from unpool.extras import missing_extra
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.requirements import onnxruntime
 
@@ -124,7 +124,7 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     plain = onnxruntime.SessionOptions()
     plain.enable_mem_pattern = False
     if options.provider == Provider.OPENVINO and not is_installed():
-        raise MissingExtraError("--provider openvino: needs openvino. Run: pip install 'unpool[openvino]'")
+        raise missing_extra("--provider openvino", "openvino", ["openvino"])
     if options.provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
         raise MissingExtraError(
             "--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. "

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.bounds import check_pixels
-from unpool.cli.exits import MissingExtraError
 from unpool.cli.picture import Picture
 from unpool.errors import ShapeError, UnsupportedError
+from unpool.extras import require
 from unpool.runtime.streams.nifti_header import header_like, read_header, spatial_shape
 from unpool.runtime.streams.source import read_errors
 
@@ -97,10 +97,9 @@ def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], space: Any, w
 
 
 def _nibabel(where: str) -> Any:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtraError(f"{where}: NIfTI files need nibabel. Run: pip install 'unpool[formats]'") from error
+    require(where, "formats", "nibabel")
+    import nibabel
+
     return nibabel
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.bounds import check_pixels, pillow_unlimited
-from unpool.cli.exits import MissingExtraError
 from unpool.cli.picture import Picture
 from unpool.cli.tiff import upright
 from unpool.errors import FileError
+from unpool.extras import require
 from unpool.runtime.streams.opened import check_claim
 from unpool.runtime.streams.source import read_errors
 
@@ -111,12 +111,9 @@ def _check_webp(header: bytes, where: str) -> None:
 
 def _decoded(stream: BinaryIO, where: str) -> NDArray[Any]:
     """Pixels (H, W, C) of a 16-bit .png; grey with alpha as colours with alpha."""
-    try:
-        import imagecodecs
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{where}: a 16-bit colour .png needs imagecodecs. Run: pip install 'unpool[formats]'"
-        ) from error
+    require(f"{where}, a .png of 16-bit colour", "formats", "imagecodecs")
+    import imagecodecs
+
     stream.seek(0)
     pixels: NDArray[Any] = imagecodecs.png_decode(stream.read())
     if pixels.shape[-1] == 2:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unpool.cli.destination import files_of, write_stdout
-from unpool.cli.exits import MissingExtraError, UsageError, one_line
+from unpool.cli.exits import UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
@@ -23,7 +23,7 @@ from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
-from unpool.errors import FileError, ShapeError, UnpoolError
+from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, overlapping, place_of
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile

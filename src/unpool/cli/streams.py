@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.allowance import taken, trim
-from unpool.cli.exits import MissingExtraError, UsageError, exit_code, one_line, print_error
+from unpool.cli.exits import UsageError, exit_code, one_line, print_error
 from unpool.cli.feeds import pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.footprint import Footprint, footprint
 from unpool.cli.images import read_stored
@@ -274,12 +274,9 @@ def _unread(source: Source, slot: Slot, request: Request, read: Callable[[], Any
 def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
     rule, layout = request.rule, request.rule.layout
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
-    try:
-        found = opening.open_source(
-            source.path, rank=rank, layout=layout.upper(), level=request.level, channels=slot.channels(layout)
-        )
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error)) from error
+    found = opening.open_source(
+        source.path, rank=rank, layout=layout.upper(), level=request.level, channels=slot.channels(layout)
+    )
     if found.note:
         notes.append(found.note)
     if not source.is_image:

@@ -20,6 +20,7 @@ from unpool.cli.bounds import check_pixels, pillow_unlimited
 from unpool.cli.picture import Picture
 from unpool.cli.tiff_segments import check_segments
 from unpool.errors import FileError, ShapeError, UnsupportedError
+from unpool.extras import require
 from unpool.runtime.streams.source import read_errors
 from unpool.runtime.streams.tiff_pages import check_pages
 
@@ -237,9 +238,10 @@ def _decompressed(stream: BinaryIO, page: Any, spatial_rank: int, where: str, er
     is_whole = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
     if spatial_rank == 2 and is_whole and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
         return _read_with_pillow(stream, spatial_rank, where)
+    require(f"{where}, compressed by {_word(page.compression)}", "formats", "imagecodecs")
     raise FileError(
         f"{where}: expected a compression that tifffile reads, got {_word(page.compression)} ({error}). "
-        "Save the image with deflate or without compression, or run: pip install 'unpool[formats]'"
+        "Save the image with deflate or without compression."
     ) from error
 
 

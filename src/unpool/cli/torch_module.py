@@ -31,7 +31,9 @@ def torch_module(text: str, weights: Path | None) -> "torch.nn.Module":
 
     place, colon, path = text.rpartition(":")
     if not (place and colon and path):
-        raise UsageError(f"{text}: expected module:callable, such as nets:segnet or nets.py:SegNet. Put a colon between both.")
+        raise UsageError(
+            f"{text}: expected module:callable, such as nets:segnet or nets.py:SegNet. Put a colon between both."
+        )
     found: Any = _imported(place, text)
     for name in path.split("."):
         if not hasattr(found, name):

@@ -49,7 +49,9 @@ def sizes_of(options: Sequence[str]) -> dict[str, int]:
     for option in options:
         name, equals, number = option.rpartition("=")
         if not (name and equals and number.isdecimal() and int(number)):
-            raise UsageError(f"--size: expected NAME=NUMBER from 1 on, such as height=64, got {option!r}. Write NAME=NUMBER.")
+            raise UsageError(
+                f"--size: expected NAME=NUMBER from 1 on, such as height=64, got {option!r}. Write NAME=NUMBER."
+            )
         found[name] = int(number)
     return found
 

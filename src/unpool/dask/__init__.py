@@ -4,15 +4,12 @@ A chunk of the output reads what its windows cover of the input, across the bord
 need not fit the stride, results do not depend on them, and the task of a chunk waits for its neighbours only.
 """
 
-from importlib.util import find_spec
+from unpool.extras import require
 
-if find_spec("dask") is None:
-    raise ModuleNotFoundError(
-        "unpool.dask: expected the package dask, it is not installed. Run: pip install 'unpool[dask]'", name="dask"
-    )
+require("unpool.dask", "dask", "dask")
 
-from unpool.dask.conv_transpose import conv_transpose
-from unpool.dask.max_pool import max_pool
-from unpool.dask.max_unpool import max_unpool
+from unpool.dask.conv_transpose import conv_transpose  # noqa: E402 - only after the check above
+from unpool.dask.max_pool import max_pool  # noqa: E402
+from unpool.dask.max_unpool import max_unpool  # noqa: E402
 
 __all__ = ["conv_transpose", "max_pool", "max_unpool"]

@@ -144,7 +144,9 @@ def check_threads(row: Row, threads: int | None) -> None:
         UnpoolError: it is not.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise UnpoolError(f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores.")
+        raise UnpoolError(
+            f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
+        )
 
 
 def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:

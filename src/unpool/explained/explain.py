@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.explained.arithmetic import Step, grown, pooled, unpooled
 from unpool.explained.drawing import Drawn, draw, picture
 from unpool.explained.layout import columns
@@ -179,14 +179,18 @@ def _operator(text: str) -> str:
     plainly = text.replace("_", "").lower()
     found = next((name for name in OPERATORS if name.lower() == plainly), None)
     if found is None:
-        raise UnsupportedError(f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. {nearest(text, OPERATORS)}")
+        raise UnsupportedError(
+            f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. {suggest_name(text, OPERATORS)}"
+        )
     return found
 
 
 def _domain(layout: str) -> str:
     domains = {"NCHW": "", "NHWC": contract.NHWC}
     if layout not in domains:
-        raise UnpoolError(f"explain: layout is one of {', '.join(domains)}; got {layout!r}. {nearest(layout, domains)}")
+        raise UnpoolError(
+            f"explain: layout is one of {', '.join(domains)}; got {layout!r}. {suggest_name(layout, domains)}"
+        )
     return domains[layout]
 
 

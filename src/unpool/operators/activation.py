@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
 
@@ -43,15 +43,16 @@ def from_attributes(row: Row, attributes: Attributes) -> Activation | None:
             raise UnpoolError(f"{row.label}: activation_params needs activation, got only {list(params)}. Name it.")
         return None
     if name not in PARAMETERS:
-        raise UnpoolError(f"{row.label}: activation is one of {', '.join(PARAMETERS)}; got {name!r}. {nearest(name, PARAMETERS)}")
+        raise UnpoolError(
+            f"{row.label}: activation is one of {', '.join(PARAMETERS)}; got {name!r}. {suggest_name(name, PARAMETERS)}"
+        )
     if name == "Relu" and _is_unbounded_relu(params):
         return Activation("Relu")
     expected = PARAMETERS[name]
     if len(params) != len(expected):
         words = ", ".join(expected) or "no parameters"
         raise UnpoolError(
-            f"{row.label}: {name} takes activation_params [{words}], got {list(params)}. "
-            f"Pass {len(expected)} values."
+            f"{row.label}: {name} takes activation_params [{words}], got {list(params)}. Pass {len(expected)} values."
         )
     return Activation(name, params)
 

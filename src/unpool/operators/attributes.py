@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.operators.arguments import for_all_axes, listed, plain
 from unpool.operators.contract import AttributeType, Row, row_with
 
@@ -44,7 +44,7 @@ def _unknown(row: Row, name: str) -> UnpoolError:
         )
     return UnpoolError(
         f"{row.label}: expected the attributes {known}; got unknown attribute {name!r}. "
-        f"{nearest(name, row.attributes, otherwise='Leave it out.')}"
+        f"{suggest_name(name, row.attributes, otherwise='Leave it out.')}"
     )
 
 
@@ -145,7 +145,9 @@ def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool)
     """
     mode: str = attributes.get("auto_pad", "NOTSET") or "NOTSET"
     if mode not in AUTO_PAD:
-        raise UnpoolError(f"{row.label}: auto_pad is one of {', '.join(AUTO_PAD)}; got {mode!r}. {nearest(mode, AUTO_PAD)}")
+        raise UnpoolError(
+            f"{row.label}: auto_pad is one of {', '.join(AUTO_PAD)}; got {mode!r}. {suggest_name(mode, AUTO_PAD)}"
+        )
     pads = attributes.get("pads", ())
     if mode != "NOTSET" and any(pads) and not pads_may_be_ignored:
         raise UnpoolError(
@@ -173,7 +175,9 @@ def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
         UnpoolError: it is not.
     """
     if value not in allowed:
-        raise UnpoolError(f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {nearest(value, allowed)}")
+        raise UnpoolError(
+            f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
+        )
     return value
 
 

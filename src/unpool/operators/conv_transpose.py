@@ -211,8 +211,10 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
             f"got {list(asked)}. Give one per spatial axis."
         )
     if min(asked) < 0:
-        raise ShapeError(f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. "
-            "Pass such sizes, or leave it out.")
+        raise ShapeError(
+            f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. "
+            "Pass such sizes, or leave it out."
+        )
 
 
 def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:

@@ -138,7 +138,9 @@ def _asked_output(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape)
     if len(output_shape) != rank:
         raise ShapeError(f"{where} needs {rank} values, (N, C, D1..Dk), got {list(output_shape)}. Give one per axis.")
     if min(output_shape) < 0:
-        raise ShapeError(f"{where} needs values of 0 or more, got {list(output_shape)}. Pass the shape of the pool's X.")
+        raise ShapeError(
+            f"{where} needs values of 0 or more, got {list(output_shape)}. Pass the shape of the pool's X."
+        )
     if output_shape[:2] != (small.batch, small.channels):
         raise ShapeError(
             f"{where} needs N and C of X, {small.batch} and {small.channels}, got {list(output_shape)}. "

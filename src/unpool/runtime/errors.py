@@ -11,7 +11,7 @@ from inspect import isfunction
 from types import MappingProxyType
 from typing import Any
 
-from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError, UnsupportedError
+from unpool.errors import FileError, MissingExtraError, MissingFileError, ModelError, UnpoolError, UnsupportedError
 
 LOADING: Mapping[type[UnpoolError], str] = MappingProxyType(
     {
@@ -57,13 +57,13 @@ def _combine(ours: type[UnpoolError], other: type[Exception] | str) -> type[Unpo
 def as_onnxruntime(error: UnpoolError, classes: Mapping[type[UnpoolError], str]) -> UnpoolError:
     """The error as one that is onnxruntime's too, to be raised from the same cause; itself, where it is one already.
 
-    An error that one of onnxruntime's caused has the class of that one.
+    An error that one of onnxruntime's caused has the class of that one. A missing package stays what it is.
 
     Args:
         error: of ours.
         classes: names of onnxruntime's classes by ours; the first one that fits is taken.
     """
-    if isinstance(error, TypeError) or _is_of_onnxruntime(type(error)):
+    if isinstance(error, (TypeError, MissingExtraError)) or _is_of_onnxruntime(type(error)):
         return error
     found = _cause(error) or next(name for ours, name in classes.items() if isinstance(error, ours))
     return also(type(error), found)(*error.args).with_traceback(error.__traceback__)

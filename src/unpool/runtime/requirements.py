@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from unpool.extras import require
 from unpool.names import OURS
 
 HOMES = ("onnxruntime.capi.onnxruntime_inference_collection", "onnxruntime.capi._pybind_state")
@@ -39,16 +40,9 @@ def _originals(package: Any) -> ModuleType:
     return copy
 
 
-try:
-    import onnx  # noqa: F401
+require("unpool.runtime", "run", "onnx", "onnxruntime")
 
-    if TYPE_CHECKING:
-        import onnxruntime as onnxruntime
-    else:
-        onnxruntime = _originals(_package())
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"unpool.runtime: needs the packages onnx and onnxruntime, {error.name} is not installed. "
-        "Run: pip install 'unpool[run]'",
-        name=error.name,
-    ) from error
+if TYPE_CHECKING:
+    import onnxruntime as onnxruntime
+else:
+    onnxruntime = _originals(_package())

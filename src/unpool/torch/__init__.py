@@ -10,20 +10,11 @@ which is imported when one of them is first used.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from unpool.extras import require
 
-def _check_packages(where: str, *packages: str) -> None:
-    for package in packages:
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"{where}: expected the package {package}, it is not installed. Run: pip install 'unpool[torch]'",
-                name=package,
-            )
-
-
-_check_packages("unpool.torch", "torch")
+require("unpool.torch", "torch", "torch")
 
 from unpool.torch.accelerate import accelerate  # noqa: E402 - only after the check above
 from unpool.torch.ops.conv_transpose import (  # noqa: E402
@@ -69,7 +60,7 @@ def __getattr__(name: str) -> Any:
     """Import what writes ONNX when it is first asked for."""
     if name not in _EXPORTING:
         raise AttributeError(f"module 'unpool.torch' has no attribute {name!r}")
-    _check_packages(f"unpool.torch.{name}", "onnx", "onnxscript")
+    require(f"unpool.torch.{name}", "torch", "onnx", "onnxscript")
     found = getattr(import_module(f"unpool.torch.exporting.{_EXPORTING[name]}"), name)
     globals()[name] = found
     return found

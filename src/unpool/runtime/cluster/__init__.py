@@ -5,16 +5,10 @@ outputs    the Zarr arrays that workers write
 map_tiles  the client's part
 """
 
-try:
-    import distributed  # noqa: F401
-    import zarr  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"InferenceSession.map_tiles: needs the packages distributed and zarr, {error.name} is not installed. "
-        "Run: pip install 'unpool[dask]'",
-        name=error.name,
-    ) from error
+from unpool.extras import require
 
-from unpool.runtime.cluster.map_tiles import Work, map_tiles
+require("InferenceSession.map_tiles", "dask", "dask", "distributed", "zarr")
+
+from unpool.runtime.cluster.map_tiles import Work, map_tiles  # noqa: E402 - only after the check above
 
 __all__ = ["Work", "map_tiles"]

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
 from unpool.errors import UnsupportedError
+from unpool.extras import require
 from unpool.runtime.compare.compared import ComparedValue, Peer, Refusal
 from unpool.runtime.compare.difference import Tolerance
 from unpool.runtime.compare.matching import Values, compared_values
@@ -20,10 +20,9 @@ def by_torch(model: Stepwise, seen: Values, expected: Values, meaning: Meaning, 
     """What torch makes of the MaxPool, MaxUnpool and ConvTranspose nodes of a model; those in bodies are left out.
 
     Raises:
-        UnsupportedError: torch is not installed.
+        MissingExtraError: torch is not installed.
     """
-    if find_spec("torch") is None:
-        raise UnsupportedError("compare: torch is not installed. Run: pip install 'unpool[torch]'")
+    require("compare", "torch", "torch")
     made: dict[str, Any] = {}
     refusals = []
     known = {**seen, **expected}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.errors import UnpoolError, nearest
+from unpool.errors import UnpoolError, suggest_name
 from unpool.runtime.compare.by_torch import by_torch
 from unpool.runtime.compare.compared import Comparison, Peer
 from unpool.runtime.compare.difference import Tolerance
@@ -108,7 +108,9 @@ def _words(against: Sequence[str] | None, other: ModelSource | None) -> tuple[st
     words = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
     for word in words:
         if word not in WORDS:
-            raise UnpoolError(f"compare: against is some of {', '.join(WORDS)}; got {word!r}. {nearest(word, WORDS)}")
+            raise UnpoolError(
+                f"compare: against is some of {', '.join(WORDS)}; got {word!r}. {suggest_name(word, WORDS)}"
+            )
         if word == TORCH and other is not None:
             raise UnpoolError("compare: torch computes single nodes of one model, got two models. Leave one out.")
     if not words:

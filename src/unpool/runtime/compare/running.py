@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError
+from unpool.extras import missing_extra
 from unpool.runtime.compare.compared import Refusal
 from unpool.runtime.compare.stepwise import Stepwise
 from unpool.runtime.graph.boundary import brief
@@ -49,13 +50,13 @@ def runtime_of(word: str, meaning: Meaning) -> Runtime:
     """The runtime that a word names, but torch, which runs no models.
 
     Raises:
-        UnsupportedError: it is not installed.
+        MissingExtraError: it is not installed.
     """
     if word == UNPOOL:
         return ours(meaning)
     known = {one.word: one for one in runtimes()}
     if word not in known:
-        raise UnsupportedError(f"compare: {word} is not installed. Run: pip install 'unpool[{word}]'")
+        raise missing_extra("compare", word, [word])
     return known[word]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from unpool.errors import ModelError, UnpoolError, UnsupportedError, nearest
+from unpool.errors import ModelError, UnpoolError, UnsupportedError, suggest_name
 from unpool.operators import contract, resolve, tensors
 from unpool.operators.attributes import COMPAT
 from unpool.operators.contract import NHWC, OPERATORS, Row
@@ -33,7 +33,9 @@ class Meaning:
     def __post_init__(self) -> None:
         for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
             if value not in allowed:
-                raise UnpoolError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}. {nearest(value, allowed)}")
+                raise UnpoolError(
+                    f"{name}: expected one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
+                )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from unpool.errors import UnpoolError, nearest
+from unpool.errors import UnpoolError, suggest_name
 from unpool.runtime.graph.symbolic import Dims
 
 Types = dict[str, onnx.TypeProto]
@@ -87,5 +87,5 @@ def require_known(sizes: Mapping[str, int], dims: Iterable[int | str | None]) ->
     if unknown:
         raise UnpoolError(
             f"sizes: expected names from {', '.join(names) or 'none'}, the sizes that the inputs leave open, "
-            f"got {', '.join(unknown)}. {nearest(unknown[0], names)}"
+            f"got {', '.join(unknown)}. {suggest_name(unknown[0], names)}"
         )

@@ -33,5 +33,7 @@ def _text(one: object, name: str) -> str:
             one.encode("utf-8")
             return one
     except UnicodeError as error:
-        raise UnpoolError(f"{name}: expected text that UTF-8 can hold, got {one!r}. Leave out lone surrogates.") from error
+        raise UnpoolError(
+            f"{name}: expected text that UTF-8 can hold, got {one!r}. Leave out lone surrogates."
+        ) from error
     raise UnpoolError(f"{name}: expected strings, or bytes in UTF-8, got {type(one).__name__} {one!r}. Use str(...).")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.dtypes import AnyArray
-from unpool.errors import UnsupportedError
+from unpool.extras import require
 
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """From the smallest to the largest element: five colours of Matplotlib's viridis, blended in between."""
@@ -79,12 +79,9 @@ def _shades(plane: AnyArray) -> NDArray[np.uint8]:
 
 
 def _image(shades: NDArray[np.uint8]) -> Any:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            "report: expected Pillow, which draws the feature maps, got no such package. Run: pip install 'unpool[run]'"
-        ) from error
+    require("the feature maps of a report", "run", "PIL")
+    from PIL import Image
+
     picture = Image.fromarray(np.ascontiguousarray(shades), mode="P")
     picture.putpalette([int(part) for colour in (*_palette(), MARK, RIM) for part in colour])
     return picture

@@ -116,7 +116,9 @@ def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) 
     if threads is None:
         return user.intra_op_num_threads or None if user is not None else None
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UnpoolError(f"InferenceSession: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores.")
+        raise UnpoolError(
+            f"InferenceSession: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
+        )
     return threads
 
 

@@ -9,7 +9,7 @@ from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
 from unpool.dtypes import AnyArray
-from unpool.errors import ShapeError, UnpoolError
+from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.requirements import onnxruntime
@@ -202,12 +202,12 @@ class PlanBinding(IOBinding):
     def _require_input(self, name: str) -> None:
         known = [info.name for info in (*self._signature.inputs, *self._signature.optional_inputs)]
         if name not in known:
-            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}. {nearest(name, known)}")
+            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
 
     def _require_output(self, name: str) -> None:
         known = [info.name for info in self._signature.outputs]
         if name not in known:
-            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}. {nearest(name, known)}")
+            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
 
 
 @contextmanager

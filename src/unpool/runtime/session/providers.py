@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from unpool.errors import UnpoolError
+from unpool.extras import install_advice
 from unpool.runtime.errors import also
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.cuda_choice import what_is_missing
@@ -17,7 +18,7 @@ CALLER = 4
 """Frames between a warning and the line that asked for the provider."""
 
 _HINTS = {
-    OPENVINO: " Install it: pip install 'unpool[openvino]'.",
+    OPENVINO: f" {install_advice('openvino')}.",
     "OpenVINOExecutionProvider": f" For the package openvino, ask for {OPENVINO!r}.",
 }
 

@@ -231,7 +231,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
             FileError: something is at `to`.
             UnpoolError: `tile` or the inputs do not fit, or workers ended in the same tile again and again.
-            ModuleNotFoundError: distributed or zarr is not installed.
+            MissingExtraError: distributed or zarr is not installed.
         """
         cluster = import_module("unpool.runtime.cluster")
         work = cluster.Work(client, retries, threads)

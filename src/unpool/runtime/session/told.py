@@ -87,5 +87,7 @@ def tuning_seconds(tune: bool | float) -> float:
     if isinstance(tune, bool):
         return SECONDS if tune else 0.0
     if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
-        raise UnpoolError(f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time.")
+        raise UnpoolError(
+            f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time."
+        )
     return float(tune)

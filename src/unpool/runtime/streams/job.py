@@ -47,7 +47,9 @@ class Asked:
         object.__setattr__(self, "outputs", list(self.outputs))
         if isinstance(self.tile, str):
             if self.tile != AUTO:
-                raise UnpoolError(f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Pass a list such as [512, 512].')
+                raise UnpoolError(
+                    f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Pass a list such as [512, 512].'
+                )
         else:
             object.__setattr__(self, "tile", [int(length) for length in self.tile])
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.errors import UnsupportedError
+from unpool.extras import require
 from unpool.memory import check_bytes
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, one_of, spatial_axes
 from unpool.runtime.streams.identity import file_identity
 from unpool.runtime.streams.nifti_header import header_like, read_header
-from unpool.runtime.streams.opened import Wanted, require
+from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
@@ -30,9 +31,9 @@ def open_nifti(path: Path, wanted: Wanted) -> Source:
         FileError: not such a file, or it is shorter than its header says.
         ShapeError: it has other axes than three of space and, for several channels, a fourth.
         UnsupportedError: voxels that are neither integers nor floats.
-        ModuleNotFoundError: nibabel is not installed.
+        MissingExtraError: nibabel is not installed.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import nibabel
 
     with read_errors(str(path), "a NIfTI file"):
@@ -78,7 +79,7 @@ def create_nifti(path: Path, written: Written) -> None:
         ShapeError: it has another number of voxels.
         UnsupportedError: NIfTI has no such type, or no room for such an array.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     header = _sink_header(path, written)
     path.write_bytes(header.content)
     reserve(path, header.size)

@@ -1,8 +1,6 @@
-"""What is wanted of a file that is opened; refusals of what it claims, and of packages that are missing."""
+"""What is wanted of a file that is opened, and refusals of what it claims."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from unpool.errors import FileError
 
@@ -28,21 +26,6 @@ class Wanted:
     layout: str = "NCHW"
     level: int = 0
     channels: int | None = None
-
-
-def require(what: str, packages: Sequence[str]) -> None:
-    """Refuse what needs packages that are not installed.
-
-    Raises:
-        ModuleNotFoundError: one of them is not there.
-    """
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(
-            f"{what}: expected the packages {', '.join(packages)}, {', '.join(missing)} is not installed. "
-            "Run: pip install 'unpool[formats]'",
-            name=missing[0],
-        )
 
 
 def check_claim(claimed: int, stored: int, where: str) -> None:

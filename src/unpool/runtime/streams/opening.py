@@ -60,7 +60,7 @@ def open_source(
         MissingFileError, FileError: no such file, or it cannot be read.
         ShapeError: its axes are not those of the tensor.
         UnsupportedError: no such format, or pixels that have to be changed to be seen as they are meant.
-        ModuleNotFoundError: a package for the format is not installed.
+        MissingExtraError: a package for the format is not installed.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import FileError, ShapeError, UnsupportedError
+from unpool.extras import require
 from unpool.runtime.streams.arrangement import (
     Arrangement,
     Array,
@@ -24,7 +25,7 @@ from unpool.runtime.streams.arrangement import (
     spatial_axes,
 )
 from unpool.runtime.streams.identity import file_identity
-from unpool.runtime.streams.opened import Wanted, require
+from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
@@ -47,9 +48,9 @@ def open_tiff(path: Path, wanted: Wanted) -> Source:
         FileError: not such a file, or it has no such level.
         ShapeError: its axes are not those of the tensor.
         UnsupportedError: its pixels have to be changed to be seen as they are meant.
-        ModuleNotFoundError: zarr is not installed.
+        MissingExtraError: zarr is not installed, or imagecodecs, which the compression needs.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     import tifffile
     import zarr
 
@@ -59,6 +60,7 @@ def open_tiff(path: Path, wanted: Wanted) -> Source:
         series = _series(file, path, wanted.level)
         page = series.levels[wanted.level].keyframe
         _refuse_changed(page, path)
+        _require_decoder(page, path)
         check_decoding(page, str(path))
         array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
         arrangement = _arrangement(series.axes, array.shape, wanted, str(path))
@@ -84,6 +86,19 @@ def _refuse_changed(page: Any, path: Path) -> None:
             f"{path}: expected upright pixels in grey or RGB to be read in parts, got {page.photometric.name}, "
             f"{page.dtype}, orientation {turned}, {len(extras)} extra samples. Convert the image, or run it whole."
         )
+
+
+def _require_decoder(page: Any, path: Path) -> None:
+    """Refuse a compression that tifffile cannot undo here; a segment that is not in the file is decoded for that."""
+    try:
+        page.decode(None, 0)
+    except (ValueError, ImportError) as error:
+        compression = getattr(page.compression, "name", page.compression)
+        require(f"{path}, compressed by {compression}", "formats", "imagecodecs")
+        raise FileError(
+            f"{path}: expected a compression that tifffile reads, got {compression} ({error}). "
+            "Save the image with deflate or without compression."
+        ) from error
 
 
 def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> Arrangement:
@@ -145,7 +160,7 @@ def create_tiff(path: Path, written: Written) -> None:
     Raises:
         UnsupportedError: TIFF has no such type.
     """
-    require(str(path), PACKAGES[:1])
+    require(str(path), "run", *PACKAGES[:1])
     layout = tiff_layout(path, written)
     with path.open("wb") as file:
         for offset, content in layout.tags.items():

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import FileError
+from unpool.extras import require
 from unpool.files import sync, sync_folder
 from unpool.runtime.streams.arrangement import Arrangement, Slices, of_array
 from unpool.runtime.streams.identity import folder_identity
 from unpool.runtime.streams.journal import parse_json, read_regular
-from unpool.runtime.streams.opened import Wanted, require
+from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
 
@@ -35,9 +36,9 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
         FileError: no such array.
         ShapeError: its axes are not those of the tensor, or a chunk is larger than the memory.
         UnsupportedError: a codec or a type that is not read.
-        ModuleNotFoundError: zarr is not installed.
+        MissingExtraError: zarr is not installed.
     """
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     from unpool.runtime.streams.zarr_store import open_zarr_array
 
     array = open_zarr_array(path, wanted.level)
@@ -51,7 +52,7 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
 
 def create_zarr(path: Path, written: Written) -> None:
     """A Zarr array without chunks."""
-    require(str(path), PACKAGES)
+    require(str(path), "formats", *PACKAGES)
     _create(str(path), written)
     sync_all(path.rglob("*.json"))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from unpool.errors import ShapeError, UnpoolError
+from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.tiles.walk import Axes, Shape
 
 LAYOUTS = ("NCHW", "NHWC")
@@ -24,7 +24,9 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
     {'x': (None, None, 0, 1)}
     """
     if layout not in LAYOUTS:
-        raise UnpoolError(f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {nearest(layout, LAYOUTS)}")
+        raise UnpoolError(
+            f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {suggest_name(layout, LAYOUTS)}"
+        )
     chosen = list(shapes) if names is None else list(names)
     for name in chosen:
         if name not in shapes:

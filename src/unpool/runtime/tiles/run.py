@@ -71,7 +71,9 @@ def run(
     shapes = {name: np.shape(array) for name, array in feed.items()}
     if isinstance(tile, str):
         if tile != "auto":
-            raise UnpoolError(f'tile: expected "auto" or a size per spatial axis, got {tile!r}. Pass such a list as [512, 512].')
+            raise UnpoolError(
+                f'tile: expected "auto" or a size per spatial axis, got {tile!r}. Pass such a list as [512, 512].'
+            )
         return run_tiling(session, fitted(tiler, shapes, max_memory).tiling, feed, steps)
     return run_tiling(session, tiler.tiling(shapes, tile), feed, steps)
 

@@ -12,6 +12,7 @@ import torch
 from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.extras import require
 from unpool.torch.exporting.dynamic_shapes import arguments_of, inputs_of, open_sizes
 from unpool.torch.private import private
 
@@ -60,7 +61,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
     Raises:
         UnpoolError: at a size that the module takes, the file fails or gives something else; the message has the size.
         UnsupportedError: onnxruntime cannot load the file.
-        ModuleNotFoundError: there is no onnxruntime.
+        MissingExtraError: onnxruntime is not installed.
     """
     pytree = private("torch.utils._pytree")
     if pytree is None:
@@ -88,8 +89,10 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
         return is_taken
 
     if not agrees({}):
-        raise UnpoolError("export: verify=True expects a module that runs on its example, it fails. "
-            "Call the module on the example to see the error.")
+        raise UnpoolError(
+            "export: verify=True expects a module that runs on its example, it fails. "
+            "Call the module on the example to see the error."
+        )
     near, small = _trials(axes)
     for sizes in near:
         agrees(sizes)
@@ -100,14 +103,10 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
 
 
 def _session(file: str | Path | bytes) -> Any:
-    try:
-        import onnxruntime
-        from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "export: verify=True needs onnxruntime, it is not installed. Run: pip install 'unpool[run]'",
-            name=error.name,
-        ) from error
+    require("export with verify=True", "run", "onnxruntime")
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
+
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it has to say comes as an exception

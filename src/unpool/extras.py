@@ -1,0 +1,94 @@
+"""Extras: the packages that each of them brings, how one is installed, and the error where a package is missing.
+
+`require` raises that error wherever a command or a function needs a package that is optional.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+
+from unpool.errors import MissingExtraError
+
+SOURCE = "."
+"""pip's name of unpool: "." inside a clone of the repository, for no index has it. A release there writes "unpool"."""
+
+EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile")),
+    "demo": ("unpool demo", ("skimage",)),
+    "torch": ("operators for torch and unpool export", ("torch", "onnxscript")),
+    "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "bokeh")),
+    "formats": ("compressed TIFF, NIfTI, Zarr", ("imagecodecs", "nibabel", "zarr")),
+    "gpu": ("operators on NVIDIA GPUs", ("torch", "triton")),
+    "openvino": ("--provider openvino, checks of unpool lower", ("openvino",)),
+}
+"""Extra -> its purpose, and the modules that it brings."""
+
+_PACKAGES = {"PIL": "pillow", "skimage": "scikit-image"}
+"""Module -> its package, where pip has another name for it."""
+
+
+def install_line(*extras: str) -> str:
+    """The command that installs extras.
+
+    >>> install_line("run", "dask")
+    "pip install '.[run,dask]'"
+    """
+    return f"pip install '{SOURCE}[{','.join(extras)}]'"
+
+
+def install_advice(*extras: str) -> str:
+    """The end of a message: where to run the command that installs extras, without a full stop.
+
+    >>> install_advice("formats")
+    "In a clone of unpool, run: pip install '.[formats]'"
+    """
+    return f"{'In a clone of unpool, run' if SOURCE == '.' else 'Run'}: {install_line(*extras)}"
+
+
+def missing_modules(names: Iterable[str]) -> list[str]:
+    """Names of the modules that cannot be imported here, in the order given; none is imported.
+
+    >>> missing_modules(["sys", "a_module_that_does_not_exist"])
+    ['a_module_that_does_not_exist']
+    """
+    return [name for name in names if find_spec(name) is None]
+
+
+def missing_extra(where: str, extra: str, modules: Sequence[str]) -> MissingExtraError:
+    """The error where modules of an extra are missing.
+
+    Args:
+        where: the beginning of the message: a file, an option or a function.
+        extra: it brings the packages.
+        modules: those that are missing.
+
+    >>> print(missing_extra("unpool demo", "demo", ["skimage"]))
+    unpool demo: scikit-image is not installed. In a clone of unpool, run: pip install '.[demo]'
+    """
+    names = [_PACKAGES.get(module, module) for module in modules]
+    said = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed"
+    return MissingExtraError(f"{where}: {said}. {install_advice(extra)}", name=modules[0])
+
+
+def require(where: str, extra: str, *modules: str) -> None:
+    """Check that modules can be imported; none is imported.
+
+    Args:
+        where: the beginning of the message: a file, an option or a function.
+        extra: it brings the packages.
+        modules: of the packages.
+
+    Raises:
+        MissingExtraError: one of them is not installed.
+    """
+    missing = missing_modules(modules)
+    if missing:
+        raise missing_extra(where, extra, missing)
+
+
+def extra_of(module: str) -> str | None:
+    """The first extra that brings a module, None where none does.
+
+    >>> extra_of("zarr"), extra_of("numpy")
+    ('dask', None)
+    """
+    return next((extra for extra, (_, modules) in EXTRAS.items() if module in modules), None)
