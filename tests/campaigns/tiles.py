@@ -143,7 +143,8 @@ def main():
         print("wrong:", fault)
     seconds = time.monotonic() - begin
     print(
-        f"tiles: {total['trials']} trials of {len(chosen)} operators, {total['equal']} equal, {total['rounded']} rounded, "
+        f"tiles: {total['trials']} trials of {len(chosen)} operators, {total['equal']} equal, "
+        f"{total['rounded']} rounded, "
         f"{total['refused']} refused, {total['wrong']} wrong; {total['invalid']} models did not run whole; "
         f"{total['trials'] / seconds:.0f} trials per second"
     )

@@ -1,4 +1,4 @@
-"""Every command and function without each of the packages that are optional: it works, or one line says what to install.
+"""Every command and function without each optional package: it works, or one line says what to install.
 
 A row says which modules it needs. It works without all the others, and without any of its own it is refused.
 """

@@ -58,7 +58,8 @@ def words_of(text: str) -> list[str]:
     unknown = [word for word in words if word not in WORDS]
     if unknown or not words:
         raise UsageError(
-            f"--against: expected some of {', '.join(WORDS)}, got {text!r}. {suggest_name(*unknown[:1] or [''], WORDS)}"
+            f"--against: expected some of {', '.join(WORDS)}, got {text!r}. "
+            f"{suggest_name(unknown[0] if unknown else '', WORDS)}"
         )
     return words
 

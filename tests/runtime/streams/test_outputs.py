@@ -123,7 +123,7 @@ def test_blended_files_are_those_of_memory(centred, ending, tmp_path):
 def test_blending_keeps_to_memory_or_says_how_much_it_takes(centred, tmp_path):
     """A band that takes more than `max_memory` is refused before anything is written; channels can be chosen."""
     image = np.random.default_rng(1).random((1, 2, 9, 30), np.float32)
-    with pytest.raises(ShapeError, match=r"expected memory for .* over the width of the image"):
+    with pytest.raises(ShapeError, match=r"too small: .* over the width of the image"):
         streams.blend(centred, {"x": image}, tmp_path / "y.npy", 12, output="y", max_memory=1 << 20)
     assert list(tmp_path.iterdir()) == []
     done = streams.blend(centred, {"x": image}, tmp_path / "y.npy", 12, output="y", argmax=True, max_memory=1 << 40)

@@ -153,13 +153,16 @@ def test_tiles_that_cannot_be_read_are_computed_again(session, name, tmp_path):
 def test_what_an_interrupted_writer_left_in_an_array_goes(session, tmp_path):
     """Temporary files, metadata of another version and chunks that no finished tile has are not in the result."""
     path, _ = interrupted(session, tmp_path, "zarr")
+    target = tmp_path / path.name
     (path / "c" / "0" / "0").mkdir(parents=True, exist_ok=True)
     for name in (".zarray", "c/0/0/9", "c/0/0/1.partial", "c/0/0/x"):
         (path / name).write_bytes(b"\xff")
     resumed(session, tmp_path, "zarr")
     streams.run(session, {"x": X}, tmp_path / "whole.zarr", TILE, output="y")
-    made, whole = ({path.relative_to(one) for path in one.rglob("*")} for one in places)
-    assert made == whole
+    resumed_names, names = (
+        {path.relative_to(folder) for path in folder.rglob("*")} for folder in (target, tmp_path / "whole.zarr")
+    )
+    assert resumed_names == names
 
 
 @pytest.mark.parametrize("form", ["npy", "zarr"])

@@ -1,4 +1,4 @@
-"""Every rule of an operator, over all values of its attributes: tiled is untiled bit for bit, or the node is refused."""
+"""Every rule, over all values of its attributes: a tiled run gives the same bits, or the node is refused."""
 
 import re
 

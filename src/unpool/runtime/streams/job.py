@@ -48,7 +48,8 @@ class Asked:
         if isinstance(self.tile, str):
             if self.tile != AUTO:
                 raise UnpoolError(
-                    f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Pass a list such as [512, 512].'
+                    f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. '
+                    "Pass a list such as [512, 512]."
                 )
         else:
             object.__setattr__(self, "tile", [int(length) for length in self.tile])
