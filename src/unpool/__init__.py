@@ -23,6 +23,7 @@ from unpool.functional import (
     to_torch_indices,
 )
 from unpool.names import find as _find
+from unpool.names import public_names as _public_names
 
 if TYPE_CHECKING:
     from unpool.explained.explain import explain
@@ -73,3 +74,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
     return import_module(f"unpool.{name}") if name in _ROOMS else _find(name)
+
+
+def __dir__() -> list[str]:
+    """Every public name, those too that are imported on first use."""
+    return sorted({"__doc__", "__version__", *__all__, *_ROOMS, *_public_names()})

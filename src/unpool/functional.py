@@ -247,6 +247,10 @@ class FixedConvTranspose:
         self._values = values
         self._w = w
 
+    def __repr__(self) -> str:
+        """The weights that it was prepared for."""
+        return f"<{type(self).__name__} of weights {'x'.join(map(str, self._w.shape))} {self._w.dtype}>"
+
     def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
         """As `conv_transpose`."""
         return call(self._how, self._values, (x, self._w) if b is None else (x, self._w, b), threads, out)
@@ -282,6 +286,8 @@ def prepare_conv_transpose(
 
     >>> import numpy as np
     >>> grow = prepare_conv_transpose(np.float32([[[1, 10, 100]]]), strides=[2])
+    >>> grow
+    <FixedConvTranspose of weights 1x1x3 float32>
     >>> grow(np.float32([[[1, 2, 3]]]))
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """

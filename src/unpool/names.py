@@ -4,6 +4,7 @@ They are looked up on first use, for they need onnx and onnxruntime, which `impo
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 OF_ONNXRUNTIME = frozenset(
@@ -67,6 +68,32 @@ OF_ONNXRUNTIME = frozenset(
 )
 """Names that are onnxruntime's own; an older release lacks some of them."""
 
+COMPLETED = frozenset(
+    (
+        *(
+            "AdapterFormat",
+            "ExecutionMode",
+            "ExecutionOrder",
+            "GraphOptimizationLevel",
+            "LoraAdapter",
+            "OrtAllocatorType",
+        ),
+        *(
+            "OrtAllocatorType",
+            "OrtDevice",
+            "OrtMemType",
+            "OrtMemoryInfo",
+            "OrtValue",
+            "RunOptions",
+            "SessionIOBinding",
+            "SessionOptions",
+        ),
+        *("SparseTensor", "capi", "get_build_info", "get_device", "get_version_string", "set_default_logger_verbosity"),
+        *("set_seed", "disable_telemetry_events", "enable_telemetry_events"),
+    )
+)
+"""Those that every release has, which `dir` lists."""
+
 OURS = {
     "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),
     "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
@@ -106,3 +133,8 @@ def find(name: str) -> Any:
     if name in OF_ONNXRUNTIME:
         return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
     raise AttributeError(f"module 'unpool' has no attribute {name!r}")
+
+
+def public_names() -> set[str]:
+    """The names that `dir` lists beside those that are imported already; those of onnxruntime where it is installed."""
+    return {*OURS, *COMMANDS, *(COMPLETED if find_spec("onnxruntime") else ())}

@@ -14,3 +14,8 @@ from unpool.runtime.streams.run import run
 from unpool.runtime.streams.source import Source
 
 __all__ = ["Finished", "Progress", "Source", "WrittenFile", "blend", "open_source", "run"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted({"__doc__", *__all__})

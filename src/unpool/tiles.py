@@ -30,3 +30,8 @@ __all__ = [
     "run_tile",
     "run_tiling",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted({"__doc__", *__all__})

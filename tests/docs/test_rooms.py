@@ -1,6 +1,7 @@
 """The rooms of the house: who may import whom, and what an import must not load."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -224,3 +225,22 @@ def test_public_names_are_pinned():
         "upgrade",
     ]
     assert all(hasattr(unpool, name) for name in (*unpool.__all__, "doctor", "streams"))
+
+
+def test_dir_lists_public_names_and_imports_nothing():
+    """Completion finds every public name, those too that are imported on first use, and no import of the file."""
+    code = f"import sys, unpool; print(dir(unpool)); print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, heavy = map(ast.literal_eval, done.stdout.splitlines())
+    assert {"InferenceSession", "SessionOptions", "check", "max_pool", "torch", "tiles"} <= set(names)
+    assert heavy == []
+    assert not {"Any", "TYPE_CHECKING", "import_module", "kept", "forks"} & set(names)
+
+
+@pytest.mark.parametrize("room", ["", ".torch", ".dask", ".tiles", ".streams"])
+def test_what_dir_lists_is_there(room):
+    """Every name that completion offers can be had, and what is exported is offered."""
+    module = importlib.import_module(f"unpool{room}")
+    assert [name for name in dir(module) if not hasattr(module, name)] == []
+    assert set(module.__all__) <= set(dir(module))
+    assert not {"Any", "TYPE_CHECKING", "import_module", "require"} & set(dir(module))

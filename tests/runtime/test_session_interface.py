@@ -163,6 +163,18 @@ def test_a_session_is_pickled(net, tmp_path):
         assert_array_equal(again.run(None, net().feed)[0], net().z)
 
 
+@pytest.mark.parametrize("net", [pools, plain])
+def test_a_session_prints_as_its_model(net, tmp_path):
+    """The repr names the file, the inputs, the outputs and the providers, and no address."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net().content)
+    session = unpool.InferenceSession(path)
+    (value,) = session.get_inputs()
+    assert repr(session).startswith(f"<InferenceSession 'net.onnx': {value.name} {value.type} ")
+    assert repr(session).endswith(f"; {', '.join(session.get_providers())}>")
+    assert " at 0x" not in repr(session)
+
+
 def test_what_no_words_say_is_not_pickled():
     """Options with an initializer are refused, for another process would compute something else."""
     factor = onnxruntime.OrtValue.ortvalue_from_numpy(np.float32([6]))

@@ -13,3 +13,8 @@ from unpool.dask.max_pool import max_pool  # noqa: E402
 from unpool.dask.max_unpool import max_unpool  # noqa: E402
 
 __all__ = ["conv_transpose", "max_pool", "max_unpool"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted({"__doc__", *__all__})

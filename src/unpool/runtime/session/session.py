@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError
@@ -110,6 +111,16 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         self._open(told)
         if self._model.refused:
             warnings.warn(_fallback_text(self._model.refused), FallbackWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        """The model, its inputs and outputs, and its providers, on one line."""
+        source = self._told.source
+        name = Path(source).name if isinstance(source, str | Path) else self._model.metadata.graph_name
+        inputs, outputs = (
+            ", ".join(f"{value.name} {value.type} {value.shape}" for value in values)
+            for values in (self.get_inputs(), self.get_outputs())
+        )
+        return f"<InferenceSession {name!r}: {inputs} -> {outputs}; {', '.join(self.get_providers())}>"
 
     def set_providers(
         self,
