@@ -70,26 +70,10 @@ OF_ONNXRUNTIME = frozenset(
 
 COMPLETED = frozenset(
     (
-        *(
-            "AdapterFormat",
-            "ExecutionMode",
-            "ExecutionOrder",
-            "GraphOptimizationLevel",
-            "LoraAdapter",
-            "OrtAllocatorType",
-        ),
-        *(
-            "OrtAllocatorType",
-            "OrtDevice",
-            "OrtMemType",
-            "OrtMemoryInfo",
-            "OrtValue",
-            "RunOptions",
-            "SessionIOBinding",
-            "SessionOptions",
-        ),
-        *("SparseTensor", "capi", "get_build_info", "get_device", "get_version_string", "set_default_logger_verbosity"),
-        *("set_seed", "disable_telemetry_events", "enable_telemetry_events"),
+        *("AdapterFormat", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "LoraAdapter"),
+        *("OrtAllocatorType", "OrtDevice", "OrtMemType", "OrtMemoryInfo", "OrtValue", "RunOptions", "SessionIOBinding"),
+        *("SessionOptions", "SparseTensor", "capi", "get_build_info", "get_device", "get_version_string", "set_seed"),
+        *("disable_telemetry_events", "enable_telemetry_events", "set_default_logger_verbosity"),
     )
 )
 """Those that every release has, which `dir` lists."""
