@@ -392,7 +392,10 @@ def test_what_does_not_fit_exits_3(bright, here, words, says):
         (("-i", "a.png", "-o", "y.bmp"), "expected a name that ends in .npy, .npz, .png"),
         (("-i", "a.png", "-o", "masks"), "got no suffix. For a new folder, write masks/"),
         (("-i", "a.png", "-i", "b.png", "-o", "y.npy"), "expected a folder for 2 results"),
-        (("-i", "a.png", "-i", "sub/a.png", "-o", "y/"), "would share the result 'a'"),
+        (
+            ("-i", "a.png", "-i", "sub/a.png", "-o", "y/"),
+            "would share a result: a.png and sub/a.png. Rename",
+        ),
         (("-i", "image=x.npz", "-o", "y.npy"), "names its inputs itself"),
         (("-i", "a.png", "-o", "y.npy", "--overlay"), "--overlay draws a picture"),
         (("-i", "x.npy", "-o", "y.png", "--overlay"), "the inputs are arrays"),

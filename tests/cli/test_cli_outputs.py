@@ -209,6 +209,30 @@ def test_one_broken_file_stops_all(bright, here):
     fails(UNFIT, *words, says="--keep-going leaves such files out")
 
 
+def test_inputs_of_one_stem_get_results_of_their_whole_names(bright, here):
+    """b.jpg and b.png of a folder are two results, neither of which replaces the other."""
+    Path("in").mkdir()
+    picture("in/a.png", [[255, 0]])
+    for name in ("b.png", "b.bmp"):
+        picture(f"in/{name}", [[0, 255]])
+    assert invoke("run", bright, "-i", "in", "-o", "out/", "--argmax").exit_code == OK
+    assert sorted(path.name for path in Path("out").iterdir()) == ["a.png", "b.bmp.png", "b.png.png"]
+
+
+def test_all_files_that_share_a_result_are_named_at_once(bright, here):
+    """Every pair stands in one error, and with --keep-going the first of each pair is run."""
+    for folder in ("in", "on"):
+        Path(folder).mkdir()
+        for name in "ab":
+            picture(f"{folder}/{name}.png", [[0, 255]])
+    words = ("run", bright, "-i", "in", "-i", "on", "-o", "out/", "--argmax")
+    fails(USAGE, *words, says="share a result: in/a.png and on/a.png; in/b.png and on/b.png. Rename one of each")
+    done = invoke(*words, "--keep-going")
+    assert done.exit_code == FINDINGS
+    assert sorted(path.name for path in Path("out").iterdir()) == ["a.png.png", "b.png.png"]
+    assert "on/a.png: would share the result of in/a.png" in done.stderr
+
+
 def test_a_folder_of_broken_files_writes_nothing(bright, here):
     """Where nothing can be read, no folder is made."""
     Path("in").mkdir()

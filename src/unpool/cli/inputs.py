@@ -2,6 +2,7 @@
 
 import io
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ class Item:
     @property
     def label(self) -> str:
         """The file the result is named after."""
-        found = (source for source in self.sources.values() if stem_of(source.path) == self.stem)
+        found = (one for one in self.sources.values() if self.stem in (stem_of(one.path), one.path.name))
         first = next(found, None)
         return self.stem if first is None else str(first if first.content is not None else first.path)
 
@@ -123,13 +124,16 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     return None, Path(text)
 
 
-def collect(texts: Sequence[str], names: Sequence[str], memory: int | None = None) -> Collected:
+def collect(
+    texts: Sequence[str], names: Sequence[str], memory: int | None = None, *, keep_going: bool = False
+) -> Collected:
     """The runs that the `-i` arguments ask for.
 
     Args:
         texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
         memory: bytes that the process may have, of which standard input takes some.
+        keep_going: leave out files whose results would have the name of another one's, instead of refusing all.
 
     Returns:
         one item per run. Inputs with one file share it between all runs; inputs with several files are
@@ -152,7 +156,8 @@ def collect(texts: Sequence[str], names: Sequence[str], memory: int | None = Non
             f"-i: the model takes {', '.join(names)}, "
             f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
         )
-    return Collected(_match({name: _by_stem(sources, name) for name, sources in given.items()}), failed)
+    named = {name: _by_stem(sources, name, failed if keep_going else None) for name, sources in given.items()}
+    return Collected(_match(named), failed)
 
 
 def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, Source]]:
@@ -226,16 +231,33 @@ def list_members(path: Path) -> list[str]:
         return list(archive.files)
 
 
-def _by_stem(sources: Sequence[Source], name: str) -> dict[str, Source]:
+def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None) -> dict[str, Source]:
+    """By the name of its result: the stem of the file, or its whole name where several files have that stem.
+
+    Args:
+        sources: all files of an input.
+        name: of the input.
+        failed: gets the files that would share a result with an earlier one; None refuses them.
+    """
+    counts = Counter(stem_of(source.path) for source in sources)
     found: dict[str, Source] = {}
+    clashes: list[tuple[Source, Source]] = []
     for source in sources:
         stem = stem_of(source.path)
-        if stem in found:
-            raise UsageError(
-                f"-i: {found[stem]} and {source} are both for input {name!r} and would share the "
-                f"result {stem!r}. Run them apart or rename one."
-            )
-        found[stem] = source
+        own = stem if counts[stem] == 1 else source.path.name
+        if own in found:
+            clashes.append((found[own], source))
+        else:
+            found[own] = source
+    if clashes and failed is None:
+        pairs = "; ".join(f"{first} and {second}" for first, second in clashes)
+        raise UsageError(
+            f"-i: files of input {name!r} would share a result: {pairs}. Rename one of each, run them apart, or add "
+            "--keep-going to leave out the second."
+        )
+    for first, second in clashes:
+        assert failed is not None
+        failed.append(Failure(str(second), f"{second}: would share the result of {first}. Rename one of them."))
     return found
 
 

@@ -108,7 +108,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     is_lean = request.needs_windows or request.tiles.size is not None
     session = open_session(request.model, replace(request.session, is_lean=is_lean))
     names = {slot.name: slot for slot in slots(session).values()}
-    found = collect(request.inputs, list(names), request.tiles.memory)
+    found = collect(request.inputs, list(names), request.tiles.memory, keep_going=request.keep_going)
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
     _check_tile(request, names)
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
