@@ -15,8 +15,8 @@ EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
     "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile")),
     "demo": ("unpool demo", ("skimage",)),
     "torch": ("operators for torch and unpool export", ("torch", "onnxscript")),
-    "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "bokeh")),
-    "formats": ("compressed TIFF, NIfTI, Zarr", ("imagecodecs", "nibabel", "zarr")),
+    "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "numcodecs", "bokeh")),
+    "formats": ("compressed TIFF, NIfTI, Zarr", ("imagecodecs", "nibabel", "zarr", "numcodecs")),
     "gpu": ("operators on NVIDIA GPUs", ("torch", "triton")),
     "openvino": ("--provider openvino, checks of unpool lower", ("openvino",)),
 }

@@ -35,11 +35,11 @@ OPTIONAL = {
 RUN = set(EXTRAS["run"][1])
 
 WITH_PACKAGES = {
-    "run ../copy.onnx -i ../x.npy -o y.zarr": {"zarr"},
-    "run ../copy.onnx -i ../x.npy -o y.zarr --tile 8x8": {"zarr"},
-    "run ../copy.onnx -i ../x.zarr -o y.npy": {"zarr"},
-    "run ../copy.onnx -i ../x.tif -o y.tif --tile 8x8": {"zarr"},
-    "run ../copy.onnx -i ../lzw.tif -o y.tif --tile 16x16": {"zarr", "imagecodecs"},
+    "run ../copy.onnx -i ../x.npy -o y.zarr": {"zarr", "numcodecs"},
+    "run ../copy.onnx -i ../x.npy -o y.zarr --tile 8x8": {"zarr", "numcodecs"},
+    "run ../copy.onnx -i ../x.zarr -o y.npy": {"zarr", "numcodecs"},
+    "run ../copy.onnx -i ../x.tif -o y.tif --tile 8x8": {"zarr", "numcodecs"},
+    "run ../copy.onnx -i ../lzw.tif -o y.tif --tile 16x16": {"zarr", "numcodecs", "imagecodecs"},
     "run ../volume.onnx -i ../lzw-volume.tif -o y.npy": {"imagecodecs"},
     "run ../volume.onnx -i ../v.nii -o y.npy": {"nibabel"},
     "run ../volume.onnx -i ../v.nii -o y.nii --tile 4x4x4": {"nibabel"},
@@ -82,9 +82,9 @@ PYTHON = {
     "import unpool.dask": {"dask"},
     "import unpool.torch": {"torch"},
     "import unpool.kernels.gpu": {"torch", "triton"},
-    SESSION + "unpool.streams.run(session, {'x': 'x.npy'}, 'y.zarr', (8, 8))": {"zarr"},
-    SESSION + "unpool.streams.blend(session, {'x': 'x.npy'}, 'z.zarr', (8, 8))": {"zarr"},
-    "import unpool; unpool.streams.open_source('x.tif')": {"zarr"},
+    SESSION + "unpool.streams.run(session, {'x': 'x.npy'}, 'y.zarr', (8, 8))": {"zarr", "numcodecs"},
+    SESSION + "unpool.streams.blend(session, {'x': 'x.npy'}, 'z.zarr', (8, 8))": {"zarr", "numcodecs"},
+    "import unpool; unpool.streams.open_source('x.tif')": {"zarr", "numcodecs"},
     "import unpool; unpool.streams.open_source('v.nii', rank=5)": {"nibabel"},
     "import unpool; unpool.compare('pool.onnx', against=['torch'])": {"torch"},
 }
@@ -155,7 +155,7 @@ def test_command_works_without_other_packages(words, folder, pool):
 
 
 ROWS = [(words, module) for words, needed in WITH_PACKAGES.items() for module in sorted(needed)]
-ROWS += [(SCHEDULER, module) for module in ("dask", "distributed", "zarr")]
+ROWS += [(SCHEDULER, module) for module in ("dask", "distributed", "zarr", "numcodecs")]
 
 
 @pytest.mark.parametrize(("words", "module"), ROWS)
@@ -175,7 +175,7 @@ def test_commands_without_the_extra_run(module, folder, pool):
 
 
 PYTHON_ROWS = [(snippet, module) for snippet, needed in PYTHON.items() for module in sorted(needed)]
-PYTHON_ROWS += [(MAP_TILES, module) for module in ("dask", "distributed", "zarr")]
+PYTHON_ROWS += [(MAP_TILES, module) for module in ("dask", "distributed", "zarr", "numcodecs")]
 
 
 @pytest.mark.parametrize(("snippet", "module"), PYTHON_ROWS)

@@ -203,7 +203,7 @@ ALONE = {
     "compare demo.onnx missing.onnx": (3, "missing.onnx: expected an ONNX model, got no such file"),
     "report demo.onnx -o demo.txt": (2, "expected a file for a page such as report.html"),
     "inspect demo.onnx --size heigth=3": (3, "sizes: expected names from batch, height, width"),
-    "bench demo.onnx --size heigth=3": (3, "got heigth. Correct them"),
+    "bench demo.onnx --size heigth=3": (3, "got heigth. Did you mean height?"),
     "check demo.onnx --size height=0": (2, "--size: expected NAME=NUMBER from 1 on, such as height=64, got 'height=0'"),
     "--version": (0, "unpool "),
 }

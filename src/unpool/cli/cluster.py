@@ -53,7 +53,7 @@ def run(request: Request, scheduler: str) -> Outcome:
 
 def _tile(request: Request) -> tuple[int, ...]:
     """The size of a tile, once the options are known to go together."""
-    require("--scheduler", "dask", "dask", "distributed", "zarr")
+    require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     if not isinstance(request.tiles.size, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
     if request.output.path.suffix != ".zarr" or request.makes_classes:

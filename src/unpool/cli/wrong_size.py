@@ -37,7 +37,9 @@ def below_smallest(session: "InferenceSession", shapes: Mapping[str, Shape], lay
         found = overview(session, {}, layout.upper())
     except UnpoolError:
         return None
-    return None if found.smallest is None else _smaller(found.smallest, _given(found, shapes, layout))
+    if found.smallest is None or 0 in (given := _given(found, shapes, layout)):
+        return None
+    return _smaller(found.smallest, given)
 
 
 def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:

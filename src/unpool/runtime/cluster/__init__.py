@@ -7,7 +7,7 @@ map_tiles  the client's part
 
 from unpool.extras import require
 
-require("InferenceSession.map_tiles", "dask", "dask", "distributed", "zarr")
+require("InferenceSession.map_tiles", "dask", "dask", "distributed", "zarr", "numcodecs")
 
 from unpool.runtime.cluster.map_tiles import Work, map_tiles  # noqa: E402 - only after the check above
 

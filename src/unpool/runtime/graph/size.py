@@ -1,9 +1,13 @@
 """Sizes of which only the names of others are known, in a form in which two that are equal in every call look alike."""
 
 import math
+import re
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple, TypeAlias
+
+MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
+"""The name of a size such as 2*half, as torch writes the multiples of a Dim."""
 
 MOST_NAMES = 32
 MOST_LETTERS = 2000

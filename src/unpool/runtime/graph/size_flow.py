@@ -5,7 +5,6 @@ call. Where the model leaves sizes open, they are followed through the nodes tha
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -20,7 +19,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import attributes, domain
 from unpool.runtime.graph.open_sizes import followed
 from unpool.runtime.graph.record import Graph
-from unpool.runtime.graph.size import Size, Sizes, number, product, quotient
+from unpool.runtime.graph.size import MULTIPLE, Size, Sizes, number, product, quotient
 from unpool.runtime.graph.symbolic import Dim
 from unpool.runtime.graph.without_weights import LARGE, is_large
 
@@ -252,11 +251,7 @@ def slice_bounds(flow: SizeFlow, node: onnx.NodeProto) -> Bounds | None:
 def _size(name: str, axis: int, dim: Dim) -> Size:
     if isinstance(dim, int):
         return Size(dim)
-    multiple = _MULTIPLE.fullmatch(dim or "")
+    multiple = MULTIPLE.fullmatch(dim or "")
     if multiple is not None:
         return Size(int(multiple[1]), (multiple[2],))
     return Size(1, (dim or f"{name}[{axis}]",))
-
-
-_MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
-"""A size such as 2*half, as torch writes the multiples of a Dim."""

@@ -21,7 +21,6 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runners.ort_copies import quietened
 from unpool.runtime.runners.ort_piece import short
 from unpool.runtime.runners.ort_values import from_ort_value
-from unpool.runtime.runners.stopping import stop_if_told
 
 _OPSET, _IR = 16, 8
 _MARK = (1, 1, 1, 1, 1, 1, 1, 0)
@@ -52,9 +51,8 @@ class Adapters:
         """The parameters by the names of inputs; none where no adapter is active.
 
         Raises:
-            UnpoolError: one is no input of the model, or of another type, as for onnxruntime; or the run is to end.
+            UnpoolError: one is no input of the model, or of another type, as for onnxruntime.
         """
-        stop_if_told(run_options)
         if not _has_adapters(run_options):
             return {}
         outputs, session = self._probe

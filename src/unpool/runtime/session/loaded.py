@@ -173,7 +173,7 @@ class LoadedModel:
         """
         values = self.signature.bind(feed)
         apart = _apart(targets, values.values()) if self.cuda is None else NO_TARGETS
-        made = self._run(tuple(targets), values, run_options, profile, apart)
+        made = self._run(tuple(targets), values, run_options, profile, apart, is_bound=True)
         for (name, target), value in zip(targets.items(), made, strict=True):
             if target is not None and value is not target:
                 _write(name, target, value, self.cuda)
@@ -186,19 +186,22 @@ class LoadedModel:
         run_options: onnxruntime.RunOptions | None,
         profile: Profile | None,
         targets: Mapping[str, AnyArray] = NO_TARGETS,
+        *,
+        is_bound: bool = False,
     ) -> list[Any]:
         asked = run_options
         if run_options is not None:
             require_run_options(run_options)
             adapted = self._adapters.parameters(run_options)
-            values |= {name: self.signature.accept(name, value) for name, value in adapted.items()}
+            if not is_bound:  # onnxruntime applies no adapter to a bound run
+                values |= {name: self.signature.accept(name, value) for name, value in adapted.items()}
             run_options = without_adapters(run_options) if adapted else run_options
         given = {*values, *self._constant_outputs}
         values |= self._constant_outputs
         begin = time.perf_counter_ns()
         for entry in self._schedules.of(wanted):
             start = time.perf_counter_ns()
-            if asked is not None:
+            if asked is not None and asked is not run_options:  # the copy without adapters is never terminated
                 stop_if_told(asked)
             made = self._made(entry, [values[name] for name in entry.step.inputs], run_options, targets)
             values.update(zip(entry.step.outputs, made, strict=True))

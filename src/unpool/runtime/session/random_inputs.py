@@ -7,6 +7,7 @@ import numpy as np
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.shapes import dtype, require_known
+from unpool.runtime.graph.size import MULTIPLE
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.session.signature import ValueInfo
 
@@ -88,4 +89,6 @@ def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int) 
         return size
     if size is not None and size in sizes:
         return sizes[size]
-    return open_size if axis else min(open_size, MOST_IMAGES)
+    multiple = MULTIPLE.fullmatch(size or "")
+    factor = int(multiple[1]) if multiple else 1
+    return -(-(open_size if axis else min(open_size, MOST_IMAGES)) // factor) * factor

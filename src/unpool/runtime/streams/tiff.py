@@ -32,7 +32,7 @@ from unpool.runtime.streams.source import Source, read_errors
 from unpool.runtime.streams.tiff_layout import Layout, layout_of
 from unpool.runtime.streams.tiff_pages import check_decoding, check_pages
 
-PACKAGES = ("tifffile", "zarr")
+PACKAGES = ("tifffile", "zarr", "numcodecs")
 SIDE = 256
 """Elements of a tile that is written, along both its axes."""
 

@@ -23,7 +23,7 @@ LONGEST = 1024
 LARGEST = 16 << 20
 """Bytes of a chunk, at most, unless a single channel has more."""
 
-PACKAGES = ("zarr",)
+PACKAGES = ("zarr", "numcodecs")
 METADATA = "zarr.json"
 LONGEST_METADATA = 1 << 24
 """Bytes of a zarr.json at most."""
