@@ -157,3 +157,13 @@ VALUES = {
     "along": np.ones(16, np.float32),
     "one": np.int64([1]),
 }
+
+
+def test_a_window_longer_than_the_image_is_refused():
+    """A LpPool that fits nowhere has no element by the text, and one in onnxruntime, so tiles cannot agree."""
+    session = unpool.InferenceSession(
+        models.model(f"{HEAD} {{ y = LpPool <kernel_shape = [3, 3], strides = [3, 3]> (x) }}", opset=18), threads=1
+    )
+    x = np.ones((1, 1, 2, 2), np.float32)
+    with pytest.raises(unpool.UnsupportedError, match="longer than the image"):
+        tiles.run(session, {"x": x}, (1, 1))

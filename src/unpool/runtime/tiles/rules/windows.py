@@ -124,6 +124,10 @@ def _shrink(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channe
     spatial = _spatial(node, spec.row, field)
     with naming(node):
         call = max_pool.call(spec, field.shape)
+    if 0 in call.small.spatial and 0 not in call.large.spatial:
+        raise refusal(
+            node, "has a window that is longer than the image, for which runtimes give outputs of other sizes"
+        )
     shape = (call.small.batch, call.small.channels if channels is None else channels, *call.small.spatial)
     sources = {node.input[0]: _links(call.axes, spatial, grows=False)}
     walk.put(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
