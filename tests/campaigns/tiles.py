@@ -89,6 +89,8 @@ def outcome(session, drawn, cell, expected, *, is_even):
         made = tiles.run_tiling(session, tiling, drawn.feed)
     except unpool.UnsupportedError as error:
         return "refused", str(error)
+    except unpool.UnpoolError as error:
+        return "refused" if "Run it whole" in str(error) else "wrong", str(error)  # an image of one position
     except Exception as error:  # anything else is a fault
         return "wrong", f"{type(error).__name__}: {error}"
     steps = 0.0

@@ -17,6 +17,7 @@ from unpool.cli.raster import read_raster
 from unpool.cli.suffixes import suffix_of
 from unpool.cli.tiff import read_tiff
 from unpool.errors import FileError, MissingFileError, ShapeError
+from unpool.runtime.streams.source import read_errors
 
 RASTER_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 TIFF_SUFFIXES = (".tif", ".tiff")
@@ -54,8 +55,9 @@ def read_image(path: Path, spatial_rank: int, channels: int | None) -> Picture:
 
 def read_stream(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
     """The picture of an open file, whose suffix says how to read it; `where` is what error messages begin with."""
-    picture = read_stored(stream, suffix, where, spatial_rank, channels)
-    return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
+    with read_errors(where, "an image"):
+        picture = read_stored(stream, suffix, where, spatial_rank, channels)
+        return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
 
 
 def read_stored(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
