@@ -10,7 +10,7 @@ from benchmarks.engines import operator
 from benchmarks.measure import say
 from benchmarks.tables import in_markdown, milliseconds
 from unpool.dtypes import storage_type
-from unpool.execute.tuning import Trial, timed
+from unpool.execute.autotune import Trial, timed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool, max_unpool
 from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool

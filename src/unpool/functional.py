@@ -354,11 +354,13 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
     """Indices that count elsewhere, once they and the shape are known to be right."""
     if is_on_gpu(i):
-        from unpool.execute.gpu import indices as on_gpu
+        from unpool.execute.gpu import index_checks, tensors
 
-        found = on_gpu.tensor_of(where, "i", i)
-        spatial = _checked_indices(where, on_gpu.numpy_type(where, "i", found.dtype), tuple(found.shape), spatial_shape)
-        return like_gpu(on_gpu.renumbered(where, found, spatial), i)
+        found = tensors.tensor_of(where, "i", i)
+        spatial = _checked_indices(
+            where, tensors.numpy_dtype(where, "i", found.dtype), tuple(found.shape), spatial_shape
+        )
+        return like_gpu(index_checks.convert_indices(where, found, spatial), i)
     array = to_numpy(i, f"{where}: i")
     spatial = _checked_indices(where, array.dtype, array.shape, spatial_shape)
     check(array.shape, array.dtype, where)
@@ -387,6 +389,6 @@ def raise_pending() -> None:
 
     >>> raise_pending()
     """
-    verdicts = sys.modules.get("unpool.execute.gpu.verdicts")
-    if verdicts is not None:
-        verdicts.raise_pending()
+    index_checks = sys.modules.get("unpool.execute.gpu.index_checks")
+    if index_checks is not None:
+        index_checks.raise_pending()

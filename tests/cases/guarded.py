@@ -24,8 +24,8 @@ from tests.cases.kernel_tiles import tile_case
 from tests.support import cache_probe
 from tests.support.guarded import beside_guard
 from unpool import execute, per_plane
+from unpool.execute import arrays
 from unpool.execute import max_pool as pooling
-from unpool.execute import outputs
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import growth as router
 from unpool.kernels.cpu.conv_transpose import phases_blocking, phases_pack
@@ -59,7 +59,7 @@ def guarded(*, at_end: bool) -> Iterator[None]:
         for module in (kernel_cases, growth_cases):
             stack.enter_context(patch.object(module, "placed", placed))
             stack.enter_context(patch.object(module, "given", given))
-        for module in (pooling, outputs, per_plane):
+        for module in (pooling, arrays, per_plane):
             stack.enter_context(patch.object(module, "allocate", allocate))
         yield
 

@@ -70,10 +70,7 @@ INNER = {
         "requirements", "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",
         "conv_transpose", "__init__",
     ),
-    "execute/gpu": (
-        "verdicts", "tensors", "max_pool", "max_unpool", "conv_transpose", "per_plane", "conv_gradients",
-        "indices", "__init__",
-    ),
+    "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
@@ -99,7 +96,7 @@ INNER = {
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""
 
-MOST_LINES = 400
+MOST_LINES = 500
 MOST_PARAMETERS = 8
 FREE_IN_PARAMETERS = ("kernels/cpu/vector", "cli")
 """The words of the vector language take one value per word, and the command line one parameter per option."""

@@ -7,7 +7,7 @@ import torch
 
 import unpool.torch as ours
 from tests.support.gpu import DEVICE, routed
-from unpool.execute.gpu.conv_gradients import Setting, input_gradient, weight_gradient
+from unpool.execute.gpu.gradients import ConvSettings, input_gradient, weight_gradient
 from unpool.kernels.gpu.conv_transpose.weight_gradient import cut
 
 theirs = torch.nn.functional
@@ -50,7 +50,7 @@ def check(rank, groups, dtype, is_last):
     by_x, by_w = torch.autograd.grad(y, exact, grad.double())
     if is_last and rank in FORMATS:
         x, grad = (each.to(memory_format=FORMATS[rank]) for each in (x, grad))
-    setting = Setting((stride,) * rank, (padding,) * rank, (dilation,) * rank, group)
+    setting = ConvSettings((stride,) * rank, (padding,) * rank, (dilation,) * rank, group)
 
     assert torch.equal(input_gradient(grad, w, tuple(x.shape[2:]), setting), by_x.to(dtype))
     assert torch.equal(weight_gradient(x, grad, tuple(w.shape[2:]), setting), by_w.to(dtype))
@@ -72,7 +72,7 @@ def test_all_gradients(rank, groups, dtype, is_last):
 def test_positions_in_parts():
     """Where positions are cut into parts, the sums of all parts are added, also those of a part that is not full."""
     x, grad = integers(1, 1, 9000), integers(1, 1, 9000)
-    found = weight_gradient(x, grad, (1,), Setting((1,), (0,), (1,), 1))
+    found = weight_gradient(x, grad, (1,), ConvSettings((1,), (0,), (1,), 1))
 
     assert cut(9, 1) == (2, 5)
     assert found.item() == (x.double() * grad.double()).sum().item()
@@ -82,7 +82,7 @@ def test_infinite_weights_meet_no_padding():
     """Beyond the edge of grad nothing is multiplied: an infinite tap that meets only padding leaves no NaN."""
     w = torch.ones(8, 8, 2, device=DEVICE)
     w[..., 0] = float("inf")
-    found = input_gradient(torch.ones(1, 8, 2, device=DEVICE), w, (2,), Setting((1,), (1,), (1,), 1))
+    found = input_gradient(torch.ones(1, 8, 2, device=DEVICE), w, (2,), ConvSettings((1,), (1,), (1,), 1))
 
     assert found[0, 0].tolist() == [8.0, float("inf")]
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import unpool
 import unpool.torch as ours
 from tests.support.gpu import DEVICE, routed
-from unpool.execute.gpu import verdicts
+from unpool.execute.gpu import index_checks
 
 WAITING = {"_local_scalar_dense", "item", "equal", "nonzero", "masked_select", "unique_dim", "_unique2", "is_nonzero"}
 """Operators of torch whose result, or the size of it, the host has to wait for."""
@@ -53,9 +53,9 @@ def calls():
 
 @pytest.mark.parametrize("work", [step, calls])
 def test_nothing_waits(work, monkeypatch):
-    """No operator that waits is called, by the functions of torch or by our own; verdicts are looked at by nobody."""
-    for module in ("max_unpool", "per_plane", "indices"):
-        monkeypatch.setattr(f"unpool.execute.gpu.{module}.judge", lambda *_: None)
+    """No operator that waits is called, by the functions of torch or by our own; results of checks are not read."""
+    for module in ("operators", "gradients", "index_checks"):
+        monkeypatch.setattr(f"unpool.execute.gpu.{module}.raise_or_defer", lambda *_: None)
     for name in ("item", "cpu", "tolist", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, lambda *_, name=name: pytest.fail(f"{name} waits for the device"))
     for name in ("synchronize", "current_stream"):
@@ -72,15 +72,15 @@ def test_what_waits_is_seen():
 
 
 def test_no_event_is_asked_while_a_graph_is_captured(monkeypatch):
-    """CUDA ends a capture where anybody asks about an event: verdicts of earlier calls are left until it is over."""
+    """CUDA ends a capture where anybody asks about an event: results of earlier calls are awaited later."""
 
     class Event:
         def query(self):
             pytest.fail("an event was asked")
 
-    earlier = verdicts._Pending(torch.zeros(1), Event(), lambda _: None)
-    monkeypatch.setattr(verdicts, "_pending", deque([earlier]))
+    earlier = index_checks._PendingCheck(torch.zeros(1), Event(), lambda _: None)
+    monkeypatch.setattr(index_checks, "_pending", deque([earlier]))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
 
-    verdicts.raise_known()
-    assert list(verdicts._pending) == [earlier]
+    index_checks.raise_known()
+    assert list(index_checks._pending) == [earlier]

@@ -9,7 +9,8 @@ import torch
 import unpool.torch as ours
 from tests.support.gpu import DEVICE, routed
 from unpool import IndicesError
-from unpool.execute.gpu import per_plane, verdicts
+from unpool.execute.gpu import gradients as gpu_gradients
+from unpool.execute.gpu import index_checks
 
 theirs = torch.nn.functional
 
@@ -68,9 +69,9 @@ def test_the_last_of_equal_indices_wins():
     x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]], device=DEVICE)
     indices = torch.tensor([[[6, 0, 6, 0]]], device=DEVICE)
 
-    assert per_plane.max_unpool(x, indices, (8,)).flatten().tolist() == [4, 0, 0, 0, 0, 0, 3, 0]
-    assert per_plane.max_pool_backward(x, indices, (8,)).flatten().tolist() == [6, 0, 0, 0, 0, 0, 4, 0]
-    assert per_plane.max_unpool_backward(x, torch.tensor([[[3, -1]]], device=DEVICE)).tolist() == [[[4, 0]]]
+    assert gpu_gradients.max_unpool(x, indices, (8,)).flatten().tolist() == [4, 0, 0, 0, 0, 0, 3, 0]
+    assert gpu_gradients.max_pool_backward(x, indices, (8,)).flatten().tolist() == [6, 0, 0, 0, 0, 0, 4, 0]
+    assert gpu_gradients.max_unpool_backward(x, torch.tensor([[[3, -1]]], device=DEVICE)).tolist() == [[[4, 0]]]
 
 
 def test_wrong_indices_are_reported_later_or_now():
@@ -78,12 +79,12 @@ def test_wrong_indices_are_reported_later_or_now():
     x = torch.ones(1, 1, 2, device=DEVICE)
     indices = torch.tensor([[[0, 4]]], device=DEVICE)
 
-    assert per_plane.max_unpool(x, indices, (4,)).isnan().all()
+    assert gpu_gradients.max_unpool(x, indices, (4,)).isnan().all()
     with pytest.raises(IndicesError, match=r"from 0 to 3 in their own plane, got another at \[0, 0, 1\]"):
-        verdicts.raise_pending()
-    verdicts.raise_pending()
+        index_checks.raise_pending()
+    index_checks.raise_pending()
     with pytest.raises(IndicesError, match="max_unpool"):
-        per_plane.max_unpool(x, indices, (4,), check="now")
+        gpu_gradients.max_unpool(x, indices, (4,), check="now")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

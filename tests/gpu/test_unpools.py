@@ -6,7 +6,7 @@ import torch
 
 from tests.support.gpu import DEVICE
 from unpool import per_plane as on_cpu
-from unpool.execute.gpu import per_plane, verdicts
+from unpool.execute.gpu import gradients, index_checks
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu.elements import BITS
 from unpool.kernels.gpu.max_unpool import Unpool, cells, launch
@@ -19,9 +19,9 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 @pytest.fixture(autouse=True)
 def _none_pending():
-    verdicts._pending.clear()
+    index_checks._pending.clear()
     yield
-    verdicts._pending.clear()
+    index_checks._pending.clear()
 
 
 def elements(shape, dtype, first=1):
@@ -160,7 +160,7 @@ def test_gradients_of_pools(rank, window, dtype):
     grad = torch.randint(-3, 4, y.shape).to(dtype)
     grad.view(-1)[::7] = -0.0
     windows = tuple((each,) * rank for each in window)
-    got = per_plane.max_pool_backward(grad.to(DEVICE), indices.to(DEVICE), shape[2:], windows).cpu()
+    got = gradients.max_pool_backward(grad.to(DEVICE), indices.to(DEVICE), shape[2:], windows).cpu()
     expected = torch.zeros(4 if rank < 3 else 2, int(np.prod(shape[2:])), dtype=torch.float64)
     flat = indices.view(len(expected), -1)
     expected.scatter_add_(1, flat.clamp(min=0), torch.where(flat < 0, 0, grad.double().view(flat.shape)))
@@ -178,7 +178,7 @@ def test_gradients_are_those_of_the_cpu():
         grad = torch.rand(y.shape) - 0.5
         expected = on_cpu.max_pool_backward(grad.numpy(), indices.numpy(), (11, 12))
         windows = tuple((each,) * 2 for each in window)
-        got = per_plane.max_pool_backward(grad.to(DEVICE), indices.to(DEVICE), (11, 12), windows)
+        got = gradients.max_pool_backward(grad.to(DEVICE), indices.to(DEVICE), (11, 12), windows)
 
         assert np.array_equal(got.cpu().numpy().view(np.int32), expected.view(np.int32))
 
@@ -192,11 +192,11 @@ def test_gradients_of_unpooling(dtype):
     expected = torch.where(
         indices < 0, 0, grad.flatten(2).gather(2, indices.clamp(min=0).flatten(2)).view(indices.shape)
     )
-    assert torch.equal(per_plane.max_unpool_backward(grad, indices), expected)
-    verdicts.raise_pending()
+    assert torch.equal(gradients.max_unpool_backward(grad, indices), expected)
+    index_checks.raise_pending()
 
     indices.view(-1)[700], indices.view(-1)[701] = 42, -2
-    got = per_plane.max_unpool_backward(grad, indices)
+    got = gradients.max_unpool_backward(grad, indices)
     assert got.view(-1)[700:702].tolist() == [0, 0]
     with pytest.raises(ValueError, match=r"got another at \[0, 1, 1, 100\]"):
-        verdicts.raise_pending()
+        index_checks.raise_pending()

@@ -9,7 +9,7 @@ import unpool
 from tests import oracle
 from tests.support import models
 from unpool.errors import UnpoolError
-from unpool.execute import tuning
+from unpool.execute import autotune
 from unpool.kernels.cpu.machine import kept_results
 from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.session import fastest
@@ -38,7 +38,7 @@ def clock(monkeypatch, tmp_path):
             call()
         return {way: times[way] for way in calls}
 
-    monkeypatch.setattr(tuning, "timed", timed)
+    monkeypatch.setattr(autotune, "timed", timed)
     monkeypatch.setattr(fastest, "is_installed", lambda: False)  # only ways are to be chosen here
     monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
     return times, asked
@@ -110,9 +110,9 @@ def test_other_values_are_refused(tune):
 def test_slow_ways_get_one_turn(monkeypatch):
     """A way that takes twice as long is not timed again, so that a session is not held up by it."""
     seconds = {"near": iter([1.0, *[0.9] * 9]), "far": iter([2.5]), "best": iter([1.1, *[0.8] * 9])}
-    monkeypatch.setattr(tuning, "_seconds", lambda call, settle: next(seconds[call()]))
+    monkeypatch.setattr(autotune, "_seconds", lambda call, settle: next(seconds[call()]))
 
-    found = tuning.timed({name: lambda name=name: name for name in seconds})
+    found = autotune.timed({name: lambda name=name: name for name in seconds})
 
     assert found == {"near": 0.9, "far": 2.5, "best": 0.8}
 
@@ -125,8 +125,8 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
         counts[call()] += 1
         return 1.0
 
-    monkeypatch.setattr(tuning, "_seconds", turn)
-    tuning.timed({name: lambda name=name: name for name in counts}, seconds=0)
+    monkeypatch.setattr(autotune, "_seconds", turn)
+    autotune.timed({name: lambda name=name: name for name in counts}, seconds=0)
 
     assert counts == {"a": 1, "b": 1}
 

@@ -1,17 +1,20 @@
 """What all three operators do with arrays before and after a kernel."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from unpool.dtypes import AnyArray, StorageType
+from unpool.errors import UnpoolError
+from unpool.memory import RECYCLED_FROM, allocate
 from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
-from unpool.operators.tensors import text, value_type
+from unpool.operators.tensors import Shape, text, value_type
 
 Optional = Sequence[AnyArray | None]
 
@@ -59,3 +62,101 @@ def deliver(work: AnyArray, y: AnyArray, activation: Activation | None, storage:
         with np.errstate(over="ignore"):
             y[...] = work
     return y
+
+
+_OVERLAP_STEPS = 100_000  # of the exact test
+
+
+class Output:
+    """One output of a prepared call.
+
+    Attributes:
+        size: bytes.
+        is_small: whether its memory never comes from a block that was in use before.
+        new: makes uninitialised memory of its own, or raises ShapeError where this process cannot have as much.
+
+    Raises:
+        ShapeError: this process cannot have so much memory: known before anything else of the call is worked out.
+    """
+
+    def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
+        self._row = row
+        self._name = name
+        self._shape = shape
+        self._dtype = dtype
+        self.size = check_memory(shape, dtype, row.label)
+        self.is_small = self.size < RECYCLED_FROM
+        self.new: Callable[[], AnyArray] = (
+            partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
+        )
+
+    def place(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
+        """Where the result ends up, and the contiguous memory that a kernel writes: mostly one and the same.
+
+        Args:
+            target: the caller's array; None for a new one.
+            others: arrays that it must not overlap.
+
+        Raises:
+            UnpoolError: the caller's array does not fit.
+        """
+        if target is None:
+            y = self.new()
+            return y, y
+        y = self.check(target, others)
+        return y, y if y.flags.c_contiguous and y.flags.aligned else np.empty(self._shape, self._dtype)
+
+    def check(self, target: AnyArray, others: tuple[AnyArray, ...]) -> AnyArray:
+        """The caller's array, once it has the right shape and type and overlaps nothing."""
+        where = f"{self._row.label}: out for {self._name}"
+        if target.shape != self._shape or target.dtype != self._dtype:
+            raise UnpoolError(
+                f"{where} needs shape {text(self._shape)} and type {self._dtype.name}, "
+                f"got {text(target.shape)} {target.dtype.name}."
+            )
+        if not target.flags.writeable:
+            raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
+        if _overlaps_itself(target):
+            raise UnpoolError(
+                f"{where} needs a place of its own for every element, got strides {target.strides} of bytes for shape "
+                f"{text(target.shape)}, by which elements share memory. Pass a new array."
+            )
+        if any(_overlap(target, other) for other in others):
+            raise UnpoolError(
+                f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
+            )
+        return target
+
+
+def _overlap(target: AnyArray, other: AnyArray) -> bool:
+    """Whether two arrays share an element; also true where that is too laborious to tell."""
+    try:
+        return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(target: AnyArray) -> bool:
+    """Whether two elements of an array share a byte.
+
+    None do where every step is as long as all that shorter ones reach; where one is not, all places are compared.
+    """
+    if target.flags.c_contiguous or target.size < 2:
+        return False
+    steps = sorted((abs(step), size) for step, size in zip(target.strides, target.shape, strict=True) if size > 1)
+    reach = target.itemsize
+    for step, size in steps:
+        if step < reach:
+            return _is_any_shared(steps, target.itemsize)
+        reach += step * (size - 1)
+    return False
+
+
+def _is_any_shared(steps: list[tuple[int, int]], width: int) -> bool:
+    if steps[0][0] < width:
+        return True
+    places = np.zeros(1, np.int64)
+    for step, size in steps:
+        places = (places[:, None] + np.arange(size) * step).reshape(-1)
+    places.sort()
+    return bool((np.diff(places) < width).any())

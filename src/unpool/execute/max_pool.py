@@ -6,8 +6,7 @@ import numpy as np
 
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
-from unpool.execute.outputs import Output
+from unpool.execute.arrays import Optional, Output, checked_type, contiguous, deliver, present
 from unpool.memory import RECYCLED_FROM, allocate, check_bytes, was_written
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec

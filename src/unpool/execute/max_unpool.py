@@ -8,8 +8,7 @@ import numpy as np
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
-from unpool.execute.arrays import Optional, checked_type, contiguous, deliver, present
-from unpool.execute.outputs import Output
+from unpool.execute.arrays import Optional, Output, checked_type, contiguous, deliver, present
 from unpool.geometry import Axis, element_count
 from unpool.memory import RECYCLED_FROM, was_written
 from unpool.operators import max_unpool

@@ -1,11 +1,9 @@
 """Where a resolved call meets a kernel on a GPU: tensors on a CUDA device in and out, on the current stream.
 
-tensors.py    the caller's arrays <-> tensors, their types, and where results are written
-verdicts.py   what is wrong with indices, which only the device knows
-per_plane.py  unpooling and gradients on torch's indices
-conv_gradients.py  the gradients of ConvTranspose
-indices.py    indices from counting in planes to counting in whole tensors, and back
-one file per operator
+tensors.py       the caller's arrays as tensors, their types, and memory for outputs
+index_checks.py  errors of indices, which the device finds
+operators.py     the three operators
+gradients.py     unpooling on torch's indices, and gradients
 """
 
 from collections.abc import Sequence
@@ -15,30 +13,28 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from unpool.errors import UnpoolError
-from unpool.execute.gpu.conv_transpose import GpuConvTranspose, own_weights
-from unpool.execute.gpu.max_pool import GpuMaxPool
-from unpool.execute.gpu.max_unpool import GpuMaxUnpool
+from unpool.execute.gpu.index_checks import raise_known
+from unpool.execute.gpu.operators import GpuConvTranspose, GpuMaxPool, GpuMaxUnpool, own_weights
 from unpool.execute.gpu.tensors import host_shape, tensor_of
-from unpool.execute.gpu.verdicts import raise_known
 from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 
-__all__ = ["Prepared", "check_devices", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
+__all__ = ["GpuCall", "check_devices", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
 
 
-class Prepared(Protocol):
+class GpuCall(Protocol):
     """An operator for one set of shapes and types."""
 
-    def run(self, given: Sequence[Tensor | None], targets: Sequence[Tensor | None], check: str) -> tuple[Tensor, ...]:
-        """The outputs of inputs on one device, written to targets where there are any; `check` is that of `run`."""
+    def run(self, inputs: Sequence[Tensor | None], out: Sequence[Tensor | None], check: str) -> tuple[Tensor, ...]:
+        """The outputs, in the tensors of `out` where there are any; arguments are those of the function `run`."""
 
 
-_KEPT = 1024
-_max_pool = lru_cache(_KEPT)(GpuMaxPool)
-_max_unpool = lru_cache(_KEPT)(GpuMaxUnpool)
-_conv_transpose = lru_cache(_KEPT)(GpuConvTranspose)
+_CACHE_SIZE = 1024
+_max_pool = lru_cache(_CACHE_SIZE)(GpuMaxPool)
+_max_unpool = lru_cache(_CACHE_SIZE)(GpuMaxUnpool)
+_conv_transpose = lru_cache(_CACHE_SIZE)(GpuConvTranspose)
 _NAMES = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
 
 
@@ -57,15 +53,15 @@ def run(
     Args:
         spec: from `unpool.operators.resolve.spec`.
         inputs: in ONNX order, on one device; None for an optional input that is left out.
-        outputs: how many are wanted.
-        out: where to write each output; None, or missing, where one is to be allocated.
+        outputs: number of outputs.
+        out: tensors for the outputs; None, or nothing, for a new one.
         nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
         per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
-        check: "now" waits, and raises if an index of MaxUnpool is wrong; "later" leaves that to the next call.
+        check: "now" waits, and raises if an index of MaxUnpool is wrong; "later" leaves the error to a later call.
 
     Raises:
-        UnpoolError: types, ranks, shapes, devices or destinations do not fit; indices that are wrong, of this call with
-            check="now", or of an earlier one.
+        UnpoolError: types, ranks, shapes, devices or destinations do not fit; indices of this call, with check="now",
+            or of an earlier call are wrong.
     """
     row = spec.row
     _check(row, inputs, outputs)
@@ -74,26 +70,26 @@ def run(
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
         inputs, shape = inputs[:2], host_shape(row, inputs[2])
-    given = [None if each is None else tensor_of(label, name, each) for name, each in zip(names, inputs, strict=False)]
-    check_devices(row, given)
-    prepared = prepare(spec, given, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape)
-    return prepared.run(given, (*out, None, None)[:outputs], check)
+    tensors = [None if x is None else tensor_of(label, name, x) for name, x in zip(names, inputs, strict=False)]
+    check_devices(row, tensors)
+    call = prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape)
+    return call.run(tensors, (*out, None, None)[:outputs], check)
 
 
 def prepare(
     spec: Spec,
-    given: Sequence[Tensor | None],
+    inputs: Sequence[Tensor | None],
     outputs: int,
     *,
     nan_last: bool = False,
     per_plane: bool = False,
     shape: tuple[int, ...] | None = None,
-) -> Prepared:
+) -> GpuCall:
     """One resolved operator for the shapes and types of these tensors.
 
     Args:
         spec: from `unpool.operators.resolve.spec`.
-        given: the inputs, as `Prepared.run` takes them; of MaxUnpool X and I.
+        inputs: as `GpuCall.run` takes them; of MaxUnpool X and I.
         outputs: as for `run`.
         nan_last: as for `run`.
         per_plane: as for `run`.
@@ -102,7 +98,7 @@ def prepare(
     Raises:
         UnpoolError: types, ranks or shapes do not fit.
     """
-    x, *others = given
+    x, *others = inputs
     assert x is not None, "required inputs were checked"
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane)
@@ -115,24 +111,24 @@ def prepare(
     return _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
 
 
-def check_devices(row: Row, given: Sequence[Tensor | None]) -> None:
+def check_devices(row: Row, inputs: Sequence[Tensor | None]) -> None:
     """Refuse tensors that are not on the device of the first one.
 
     Raises:
-        UnpoolError: one is elsewhere.
+        UnpoolError: a tensor is on another device.
     """
-    x = given[0]
+    x = inputs[0]
     assert x is not None, "required inputs were checked"
-    for number, each in enumerate(given):
-        if each is not None and each.device != x.device:
+    for number, tensor in enumerate(inputs):
+        if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {_NAMES[row.operator][number]} needs the device of X, {x.device}, got {each.device}. "
+                f"{row.label}: {_NAMES[row.operator][number]} needs the device of X, {x.device}, got {tensor.device}. "
                 "Move it."
             )
 
 
 def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:
-    if not row.min_inputs <= len(inputs) <= row.max_inputs or any(each is None for each in inputs[: row.min_inputs]):
+    if not row.min_inputs <= len(inputs) <= row.max_inputs or any(x is None for x in inputs[: row.min_inputs]):
         raise UnpoolError(
             f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(inputs)}. Connect them in order."
         )

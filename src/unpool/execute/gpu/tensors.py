@@ -1,4 +1,4 @@
-"""The caller's arrays and tensors of torch on one device; types, and where results are written."""
+"""The caller's arrays as tensors of torch on one device; their types, and memory for outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def tensor_of(where: str, name: str, array: Any) -> torch.Tensor:
     """A tensor that shares the memory of an array on a GPU.
 
     Raises:
-        UnpoolError: it is elsewhere, or part of a gradient graph.
+        UnpoolError: the array is not on a GPU, or is part of a gradient graph.
     """
     x: torch.Tensor = array
     if not isinstance(array, torch.Tensor):
@@ -40,7 +40,7 @@ def host_shape(row: Row, output_shape: Any) -> tuple[int, ...] | None:
     """MaxUnpool's `output_shape` as ints: it decides how much memory is taken, so it has to be on the host.
 
     Raises:
-        UnpoolError: it is on a GPU, not int64, or not of rank 1.
+        UnpoolError: `output_shape` is on a GPU, not int64, or not of rank 1.
     """
     if output_shape is None:
         return None
@@ -60,42 +60,42 @@ def host_shape(row: Row, output_shape: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes)
 
 
-def numpy_type(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
     """The NumPy type of a tensor's elements.
 
     Raises:
-        UnpoolError: there is none.
+        UnpoolError: NumPy has no such type.
     """
-    word = str(dtype).removeprefix("torch.")
+    name_of_type = str(dtype).removeprefix("torch.")
     try:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, word, word))
+        return np.dtype(getattr(ml_dtypes, name_of_type, name_of_type))
     except TypeError as cause:
-        raise UnpoolError(f"{where}: {name} expects a type that NumPy has, got {word}. Convert it.") from cause
+        raise UnpoolError(f"{where}: {name} expects a type that NumPy has, got {name_of_type}. Convert it.") from cause
 
 
 def storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
     """How elements of X are stored and computed; refuses a type that this version does not have."""
-    return checked_type(row, activation, numpy_type(row.label, "X", dtype))
+    return checked_type(row, activation, numpy_dtype(row.label, "X", dtype))
 
 
-def named(activation: Activation | None) -> dict[str, Any]:
-    """An activation as kernels take it."""
+def activation_options(activation: Activation | None) -> dict[str, Any]:
+    """An activation as keyword arguments of kernels."""
     return {} if activation is None else {"activation": activation.name, "params": tuple(activation.params)}
 
 
-def place(
+def output_buffers(
     row: Row, name: str, target: torch.Tensor | None, shape: Shape, like: tuple[torch.dtype, Sequence[torch.Tensor]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the result ends up, and the memory without gaps that a kernel writes: mostly one and the same.
+    """The tensor of an output, and the contiguous memory that the kernel writes: mostly the same tensor.
 
     Args:
         row: of the operator.
         name: of the output.
         target: the caller's tensor; None for a new one.
         shape: of the output.
-        like: its type, and the inputs: it lies on their device, and must not overlap them.
+        like: its type, and the inputs, on whose device it lies and which it must not overlap.
 
     Raises:
         UnpoolError: the caller's tensor does not fit.
@@ -111,7 +111,7 @@ def place(
             f"{where} needs shape {text(shape)}, {dtype} and {device}, got {text(tuple(target.shape))}, {target.dtype} "
             f"and {target.device}."
         )
-    if any(_overlap(target, each) for each in inputs):
+    if any(_overlap(target, x) for x in inputs):
         raise UnpoolError(
             f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
         )

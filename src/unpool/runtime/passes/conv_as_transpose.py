@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.execute.cost import cost, in_whole_vectors
+from unpool.execute.conv_transpose import cost, in_whole_vectors
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes

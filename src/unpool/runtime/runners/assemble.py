@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from unpool.dtypes import AnyArray
 from unpool.errors import ModelError, UnpoolError
 from unpool.execute import own_weights
-from unpool.execute.tuning import Trial
+from unpool.execute.autotune import Trial
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import type_names

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unpool.execute.tuning import Tuner
+from unpool.execute.autotune import Tuner
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.passes.conv_as_transpose import RANKS
 from unpool.runtime.passes.improve import Changes

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import onnx
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.execute.tuning import Tuner
+from unpool.execute.autotune import Tuner
 from unpool.operators.contract import DOMAINS
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from unpool.errors import UnpoolError
-from unpool.execute.tuning import SECONDS
+from unpool.execute.autotune import SECONDS
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.serialized import content_of

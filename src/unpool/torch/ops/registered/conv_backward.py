@@ -118,12 +118,12 @@ def _by_torch(grad: Tensor, x: Tensor, weight: Tensor, settings: Settings, wante
     )
 
 
-def _setting(settings: Settings) -> Any:
+def _gpu_settings(settings: Settings) -> Any:
     """As `execute.gpu` has it."""
-    from unpool.execute.gpu.conv_gradients import Setting
+    from unpool.execute.gpu.gradients import ConvSettings
 
     stride, padding, _, groups, dilation = settings
-    return Setting(tuple(stride), tuple(padding), tuple(dilation), groups)
+    return ConvSettings(tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
 @operator(_input_fake, _keep, _input_derivatives, _tangent_of("conv_transpose_input_gradient"), _input_rule)
@@ -140,9 +140,9 @@ def conv_transpose_input_gradient(
     """The gradient of a transposed convolution by its input, whose spatial size is given."""
     settings = stride, padding, output_padding, groups, dilation
     if is_on_gpu(grad):
-        from unpool.execute.gpu import conv_gradients
+        from unpool.execute.gpu import gradients
 
-        y = conv_gradients.input_gradient(grad.detach(), weight.detach(), tuple(size), _setting(settings))
+        y = gradients.input_gradient(grad.detach(), weight.detach(), tuple(size), _gpu_settings(settings))
     else:
         x = grad.new_empty([grad.shape[0], weight.shape[0], *size])
         y = _by_torch(grad, x, weight, settings, (True, False))[0]
@@ -163,9 +163,9 @@ def conv_transpose_weight_gradient(
     """The gradient of a transposed convolution by its weight, whose window is given."""
     settings = stride, padding, output_padding, groups, dilation
     if is_on_gpu(x):
-        from unpool.execute.gpu import conv_gradients
+        from unpool.execute.gpu import gradients
 
-        return conv_gradients.weight_gradient(x.detach(), grad.detach(), tuple(window), _setting(settings))
+        return gradients.weight_gradient(x.detach(), grad.detach(), tuple(window), _gpu_settings(settings))
     weight = x.new_empty([x.shape[1], grad.shape[1] // groups, *window])
     found: Tensor = _by_torch(grad, x, weight, settings, (False, True))[1]
     return found.contiguous()

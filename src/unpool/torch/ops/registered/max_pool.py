@@ -185,7 +185,7 @@ def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int], window
 
 
 def _sum_on_gpu(grad: Tensor, indices: Tensor, size: tuple[int, ...], windows: tuple[int, ...]) -> Tensor:
-    from unpool.execute.gpu import per_plane as on_gpu
+    from unpool.execute.gpu import gradients as on_gpu
 
     rank = len(size)
     lists = tuple(windows[start : start + rank] for start in range(0, len(windows), rank))

@@ -91,7 +91,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     size = tuple(output_size)
     _check(x.shape, x.dtype, indices.shape, indices.dtype, size)
     if is_on_gpu(x):
-        from unpool.execute.gpu import per_plane as on_gpu
+        from unpool.execute.gpu import gradients as on_gpu
 
         return tensors.laid_out(on_gpu.max_unpool(x.detach(), indices, size), x)
     arrays = tensors.view(x), tensors.view(indices)
@@ -107,7 +107,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
     """The elements of `grad` to which the indices point, in the shape of the indices."""
     if is_on_gpu(grad):
-        from unpool.execute.gpu import per_plane as on_gpu
+        from unpool.execute.gpu import gradients as on_gpu
 
         return tensors.laid_out(on_gpu.max_unpool_backward(grad.detach(), indices), indices)
     arrays = tensors.view(grad), tensors.view(indices)

@@ -6,19 +6,21 @@ import pytest
 import torch
 
 from unpool.errors import IndicesError
-from unpool.execute.gpu import verdicts
+from unpool.execute.gpu import index_checks
 
 
 @pytest.fixture(autouse=True)
 def _none_pending():
-    verdicts._pending.clear()
+    index_checks._pending.clear()
     yield
-    verdicts._pending.clear()
+    index_checks._pending.clear()
 
 
 def put(number):
     """Judge a call later; its error says the number, and 0 is no error."""
-    verdicts.judge(torch.tensor([number]), "later", lambda found: IndicesError(str(found[0])) if found[0] else None)
+    index_checks.raise_or_defer(
+        torch.tensor([number]), "later", lambda found: IndicesError(str(found[0])) if found[0] else None
+    )
 
 
 def test_errors_come_in_the_order_of_the_calls():
@@ -28,19 +30,19 @@ def test_errors_come_in_the_order_of_the_calls():
 
     for number in (1, 2):
         with pytest.raises(IndicesError, match=rf"^{number}$"):
-            verdicts.raise_pending()
-    verdicts.raise_pending()
+            index_checks.raise_pending()
+    index_checks.raise_pending()
 
 
 def test_an_error_that_many_calls_follow_is_not_lost(monkeypatch):
-    """With as many verdicts on their way as are kept, the next call raises what the oldest says."""
-    monkeypatch.setattr(verdicts, "_MOST", 3)
+    """Once the most results are awaited, the next call raises the error of the oldest."""
+    monkeypatch.setattr(index_checks, "_MAX_PENDING", 3)
     for number in (7, 0, 0):
         put(number)
 
     with pytest.raises(IndicesError, match=r"^7$"):
         put(0)
-    assert len(verdicts._pending) == 3
+    assert len(index_checks._pending) == 3
 
 
 def test_threads_share_the_errors():
@@ -50,9 +52,9 @@ def test_threads_share_the_errors():
         put(number)
 
     def ask():
-        while verdicts._pending:
+        while index_checks._pending:
             try:
-                verdicts.raise_known()
+                index_checks.raise_known()
             except IndicesError as error:
                 with lock:
                     raised.append(int(str(error)))

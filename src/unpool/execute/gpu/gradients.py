@@ -1,0 +1,203 @@
+"""Max unpooling on PyTorch's indices, and the gradients of all three operators, on a GPU.
+
+PyTorch's indices count inside their own plane; see `unpool.per_plane` for the CPU. The gradients of a transposed
+convolution are the same in every run; 16-bit floats are added in float32 and rounded once.
+
+    y[n, m, p * stride + t * dilation - padding] += x[n, c, p] * w[c, m, t]
+"""
+
+import math
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from unpool.errors import IndicesError
+from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
+from unpool.geometry import Axis, Window, window_between
+from unpool.kernels.gpu import max_unpool as unpooling
+from unpool.kernels.gpu.conv_transpose import Growth, launch_adjoint, pack
+from unpool.kernels.gpu.conv_transpose.weight_gradient import launch as launch_weight_gradient
+from unpool.kernels.gpu.elements import KINDS
+from unpool.kernels.gpu.max_pool import gradient
+from unpool.kernels.gpu.max_unpool import cells
+from unpool.kernels.gpu.max_unpool import per_plane as kernels
+from unpool.kernels.gpu.max_unpool.judge import NOTHING
+
+_CACHE_SIZE = 1024
+
+
+def max_unpool(x: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...], check: str = "later") -> torch.Tensor:
+    """Zeros, with every element of x where its index says; of equal indices the last in row-major order wins.
+
+    Args:
+        x: (N, C, d1..dk).
+        indices: int64 in the shape of x, each from 0 to D1 * .. * Dk - 1.
+        spatial: D1..Dk.
+        check: "now" waits, and raises if an index is wrong.
+
+    Returns:
+        (N, C, D1..Dk) in the type of x.
+    """
+    raise_known()
+    y = torch.empty((*x.shape[:2], *spatial), dtype=x.dtype, device=x.device)
+    result = _unpooling(tuple(x.shape), spatial, KINDS[x.dtype])(x.contiguous(), indices.contiguous(), y, False)
+    raise_or_defer(result, check, partial(_error, "max_unpool", tuple(indices.shape), math.prod(spatial)))
+    return y
+
+
+def max_pool_backward(
+    grad: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...], windows: tuple[tuple[int, ...], ...] = ()
+) -> torch.Tensor:
+    """Gradient of MaxPool with respect to X; indices that are not of this pool give another result.
+
+    Args:
+        grad: (N, C, d1..dk).
+        indices: int64 (N, C, d1..dk), per plane; -1 leaves an element out.
+        spatial: D1..Dk of X.
+        windows: sizes, strides, paddings and dilations of the pool's windows, one int per spatial axis in each; none
+            where the indices may point anywhere.
+
+    Returns:
+        (N, C, D1..Dk) in the type of grad.
+    """
+    raise_known()
+    grad, indices = grad.contiguous(), indices.contiguous()
+    if windows:
+        y = torch.empty((*grad.shape[:2], *spatial), dtype=grad.dtype, device=grad.device)
+        _gradient(tuple(grad.shape), spatial, windows, KINDS[grad.dtype])(grad, indices, y)
+        return y
+    y, result = kernels.spread(grad, indices, math.prod(spatial))
+    raise_or_defer(result, "later", partial(_error, "max_pool_backward", tuple(indices.shape), math.prod(spatial)))
+    return y.view(*y.shape[:2], *spatial)
+
+
+def max_unpool_backward(grad: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Gradient of MaxUnpool with respect to X; equal indices all read the gradient of the place that they share.
+
+    Args:
+        grad: (N, C, D1..Dk).
+        indices: int64 (N, C, d1..dk), per plane; -1 gives 0.
+
+    Returns:
+        (N, C, d1..dk) in the type of grad.
+    """
+    raise_known()
+    flat = grad.contiguous().flatten(2)
+    y, result = kernels.collect(flat, indices.contiguous())
+    raise_or_defer(result, "later", partial(_error, "max_unpool_backward", tuple(indices.shape), flat.shape[2]))
+    return y
+
+
+@lru_cache(_CACHE_SIZE)
+def _unpooling(shape: tuple[int, ...], spatial: tuple[int, ...], kind: str) -> unpooling.Run:
+    """The call for the windows that most pools with these sizes have; indices of other windows are handled too."""
+    axes = []
+    for small, large in zip(shape[2:], spatial, strict=True):
+        window = window_between(small, large, None)
+        axes.append(Axis(large, small, Window(window.size, window.stride), window.padding))
+    return unpooling.launch(unpooling.Unpool(tuple(axes), spatial, shape[0], shape[1], kind, per_plane=True))
+
+
+@lru_cache(_CACHE_SIZE)
+def _gradient(
+    shape: tuple[int, ...], spatial: tuple[int, ...], windows: tuple[tuple[int, ...], ...], kind: str
+) -> gradient.Run:
+    axes = tuple(
+        Axis(large, small, Window(size, stride, dilation), padding)
+        for large, small, size, stride, padding, dilation in zip(spatial, shape[2:], *windows, strict=True)
+    )
+    if cells.fits(axes, is_channels_last=False):
+        return kernels.add_near(axes, shape[0], shape[1], kind)
+    return gradient.launch(axes, shape[0], shape[1], kind, is_channels_last=False)
+
+
+def _error(where: str, shape: tuple[int, ...], plane: int, result: list[int]) -> IndicesError | None:
+    if result[0] == NOTHING:
+        return None
+    at = [int(each) for each in np.unravel_index(result[0], shape)]
+    return IndicesError(
+        f"{where}: indices need values from 0 to {plane - 1} in their own plane, got another at {at}. "
+        "Pass the indices of the same pool."
+    )
+
+
+class ConvSettings(NamedTuple):
+    """Attributes of a transposed convolution: one int per spatial axis, and the number of groups."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+def input_gradient(grad: torch.Tensor, w: torch.Tensor, spatial: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
+    """Gradient with respect to x: the convolution of grad by w.
+
+    Args:
+        grad: (N, M, D1..Dk), or (N, D1..Dk, M) in memory where its strides are those of torch's channels-last.
+        w: (C, M/groups, k1..kk).
+        spatial: d1..dk of x.
+        conv: attributes of the transposed convolution.
+
+    Returns:
+        (N, C, d1..dk) in the type and the memory order of grad.
+    """
+    is_last, (grad,) = _to_same_order(grad)
+    y = _new_output((grad.shape[0], w.shape[0], *spatial), grad, is_last)
+    problem = _problem(grad.shape, (w.shape, spatial), conv, KINDS[grad.dtype], is_last)
+    _input_gradient(problem)(grad, pack(w, conv.groups, is_adjoint=True), None, y)
+    return y
+
+
+def weight_gradient(x: torch.Tensor, grad: torch.Tensor, window: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
+    """Gradient with respect to w: for every tap, x times grad, added over all positions.
+
+    Args:
+        x: (N, C, d1..dk).
+        grad: (N, M, D1..Dk).
+        window: k1..kk.
+        conv: attributes of the transposed convolution.
+
+    Returns:
+        (C, M/groups, k1..kk) in the type of x.
+    """
+    is_last, (x, grad) = _to_same_order(x, grad)
+    weights = x.shape[1], grad.shape[1] // conv.groups, *window
+    return _weight_gradient(_problem(grad.shape, (weights, x.shape[2:]), conv, KINDS[x.dtype], is_last))(x, grad)
+
+
+_input_gradient = lru_cache(_CACHE_SIZE)(launch_adjoint)
+_weight_gradient = lru_cache(_CACHE_SIZE)(launch_weight_gradient)
+
+
+def _problem(
+    large: tuple[int, ...],
+    small: tuple[tuple[int, ...], tuple[int, ...]],
+    conv: ConvSettings,
+    kind: str,
+    is_channels_last: bool,
+) -> Growth:
+    """The transposed convolution; `large` is the shape of y, `small` that of w and the spatial sizes of x."""
+    (channels, maps, *window), sizes = small
+    rows: Any = zip(large[2:], sizes, window, conv.stride, conv.padding, conv.dilation, strict=True)
+    axes = tuple(Axis(out, into, Window(size, step, spread), begin) for out, into, size, step, begin, spread in rows)
+    return Growth(axes, large[0], conv.groups, channels // conv.groups, maps, kind, is_channels_last)
+
+
+def _to_same_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ...]]:
+    """Whether the first tensor lies channels-last in memory, and all of them without gaps in its order."""
+    first = tensors[0]
+    last = (0, *range(2, first.dim()), 1)
+    is_last = not first.is_contiguous() and first.permute(last).is_contiguous()
+    if not is_last:
+        return False, tuple(each.contiguous() for each in tensors)
+    return True, tuple(each.permute(last).contiguous().movedim(-1, 1) for each in tensors)
+
+
+def _new_output(shape: tuple[int, ...], model: torch.Tensor, is_last: bool) -> torch.Tensor:
+    batch, channels, *sizes = shape
+    in_memory = (batch, *sizes, channels) if is_last else shape
+    y = torch.empty(in_memory, dtype=model.dtype, device=model.device)
+    return y.movedim(-1, 1) if is_last else y
