@@ -67,7 +67,7 @@ INNER = {
         "vector", "machine", "rows", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (
-        "requirements", "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",
+        "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",
         "conv_transpose", "__init__",
     ),
     "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),

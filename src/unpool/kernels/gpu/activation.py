@@ -11,14 +11,14 @@ from unpool.kernels.gpu.launch import INTERPRETED
 
 IS_INTERPRETED = tl.constexpr(INTERPRETED)
 
-_LARGEST = {"int8": (-128, 127), "uint8": (0, 255)}
+_INTEGER_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def bounds(kind: str, params: tuple[float, ...]) -> tuple[float, ...]:
-    """The parameters of an activation; for integers rounded and cut to their range."""
-    if kind not in _LARGEST:
+    """The parameters of an activation; for integers rounded and clipped to their range."""
+    if kind not in _INTEGER_RANGES:
         return params
-    low, high = _LARGEST[kind]
+    low, high = _INTEGER_RANGES[kind]
     return tuple(low if math.isnan(each) else float(round(min(max(each, low), high))) for each in params)
 
 
@@ -79,8 +79,8 @@ def _tanh(v):
     exponent = -2 * tl.abs(v)
     power = tl.exp(exponent)
     is_tiny = power == 1
-    is_gone = power < 1e-30
-    quotient = (power - 1) * exponent / tl.where(is_tiny | is_gone, 1.0, tl.log(tl.where(is_gone, 1.0, power)))
-    grown = tl.where(is_tiny, exponent, tl.where(is_gone, -1.0, quotient))
-    size = -grown / (2 + grown)
+    is_huge = power < 1e-30
+    quotient = (power - 1) * exponent / tl.where(is_tiny | is_huge, 1.0, tl.log(tl.where(is_huge, 1.0, power)))
+    minus_one = tl.where(is_tiny, exponent, tl.where(is_huge, -1.0, quotient))
+    size = -minus_one / (2 + minus_one)
     return tl.where(v != v, v, tl.where(v < 0, -size, size))

@@ -23,7 +23,7 @@ KINDS = {getattr(torch, name): name for name in BITS}
 
 
 def bits_of(x: torch.Tensor) -> torch.Tensor:
-    """A tensor as the integers that kernels see, sharing its memory."""
+    """A view of a tensor as the integers that kernels take."""
     return x.view(BITS[KINDS[x.dtype]])
 
 
@@ -47,7 +47,7 @@ def widen(bits, kind: tl.constexpr):
 def narrow(values, kind: tl.constexpr):
     """The bits of numbers that were computed, rounded once, to nearest even.
 
-    bfloat16 is rounded by hand: Triton's interpreter cuts it off.
+    bfloat16 is rounded by hand: Triton's interpreter truncates it.
     """
     if kind == "float64":
         bits = values.to(tl.int64, bitcast=True)

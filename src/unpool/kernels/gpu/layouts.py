@@ -9,46 +9,47 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.elements import bits_of
-from unpool.kernels.gpu.launch import LIMIT32, Start, blocks, power_of_two
+from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], None]
-"""Writes y (N, columns, rows) of x (N, rows, columns), both bits without gaps."""
+"""Writes y (N, columns, rows) from x (N, rows, columns), both bits without gaps."""
 
 _SIDE = 64
 
 
-class _Sizes(NamedTuple):
-    """Of a matrix of x."""
+class _MatrixSize(NamedTuple):
+    """Size of a matrix of x."""
 
     rows: int
     columns: int
 
 
-class _Call(NamedTuple):
-    """What the kernel gets beside its tensors."""
+class _TransposeArgs(NamedTuple):
+    """Arguments of the kernel beside its tensors."""
 
-    sizes: _Sizes
+    sizes: _MatrixSize
 
 
 @dataclass(frozen=True)
-class _How:
-    """What the compiled kernel depends on: sides of a block, and whether places have 64 bits."""
+class _TransposeMeta:
+    """Constants of the compiled kernel: sides of a block, and whether places have 64 bits."""
 
     rows: int
     columns: int
     is_wide: bool
 
 
-def exchange(batch: int, rows: int, columns: int) -> Run:
-    """What copies so many matrices of (rows, columns)."""
-    how = _How(power_of_two(rows, _SIDE), power_of_two(columns, _SIDE), batch * rows * columns >= LIMIT32)
-    programs = batch * blocks(rows, how.rows) * blocks(columns, how.columns)
-    return Start(copy_turned, programs, _Call(_Sizes(rows, columns)), how)
+def transpose(batch: int, rows: int, columns: int) -> Run:
+    """A function that transposes `batch` matrices of (rows, columns)."""
+    is_wide = batch * rows * columns >= LIMIT32
+    meta = _TransposeMeta(power_of_two(rows, _SIDE), power_of_two(columns, _SIDE), is_wide)
+    programs = batch * blocks(rows, meta.rows) * blocks(columns, meta.columns)
+    return Launcher(transpose_blocks, programs, _TransposeArgs(_MatrixSize(rows, columns)), meta)
 
 
-def channels_last(batch: int, channels: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What copies (N, C, D1..Dk) without gaps to (N, D1..Dk, C); the copy has the shape that it had."""
-    run = exchange(batch, channels, places)
+def to_channels_last(batch: int, channels: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function that copies (N, C, D1..Dk) without gaps to (N, D1..Dk, C); the copy keeps the shape of its input."""
+    run = transpose(batch, channels, places)
 
     def copy(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
@@ -59,13 +60,13 @@ def channels_last(batch: int, channels: int, places: int) -> Callable[[torch.Ten
 
 
 @triton.jit
-def copy_turned(x, y, call, how: tl.constexpr):
-    """One block of a matrix, turned."""
-    ROWS: tl.constexpr = how.rows
-    COLUMNS: tl.constexpr = how.columns
-    sizes = call.sizes
+def transpose_blocks(x, y, args, meta: tl.constexpr):
+    """Transpose one block of a matrix."""
+    ROWS: tl.constexpr = meta.rows
+    COLUMNS: tl.constexpr = meta.columns
+    sizes = args.sizes
     number = tl.program_id(0)
-    if how.is_wide:
+    if meta.is_wide:
         number = number.to(tl.int64)
     across = tl.cdiv(sizes.columns, COLUMNS)
     down = tl.cdiv(sizes.rows, ROWS)

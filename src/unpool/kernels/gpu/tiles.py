@@ -1,4 +1,4 @@
-"""Which elements of (N, C, D1..Dk) a program works on, whatever the number of axes and the layout.
+"""Tiles of (N, C, D1..Dk), for any number of axes and both layouts: the elements of each program.
 
 The fastest axis in memory is the lanes: the last spatial axis, or the channels of a channels-last tensor. All other
 axes are folded into rows. A program has a tile of rows and lanes.
@@ -16,11 +16,11 @@ from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
 
 MOST_LANES = 128
 ELEMENTS = 1024
-"""Of a tile, for elements of up to 4 bytes."""
+"""Elements of a tile, if they have up to 4 bytes."""
 
 
-class Strides(NamedTuple):
-    """Elements between neighbours: images, channels, and places of the row-major plane; and elements of a plane."""
+class TensorStrides(NamedTuple):
+    """Elements between neighbouring images, channels, and places of the row-major plane; and elements of a plane."""
 
     batch: int
     channel: int
@@ -28,24 +28,24 @@ class Strides(NamedTuple):
     plane: int
 
 
-class Extent(NamedTuple):
-    """How many channels, rows and lanes there are."""
+class TileExtent(NamedTuple):
+    """Numbers of channels, rows and lanes."""
 
     channels: int
     rows: int
     lanes: int
 
 
-class Grid(NamedTuple):
-    """A tensor's shape as kernels get it: `sizes` are its spatial sizes."""
+class TileGrid(NamedTuple):
+    """The shape of a tensor that tiles cover: `sizes` are its spatial sizes."""
 
     sizes: tuple[int, ...]
-    extent: Extent
+    extent: TileExtent
 
 
 @dataclass(frozen=True)
-class Tile:
-    """What a compiled kernel knows of its tiles; is_wide means that places have 64 bits."""
+class TileShape:
+    """Constants of the compiled kernel about its tiles; is_wide means that places have 64 bits."""
 
     rows: int
     lanes: int
@@ -53,42 +53,42 @@ class Tile:
     is_wide: bool
 
 
-def strides_of(channels: int, places: int, is_channels_last: bool) -> Strides:
-    """Of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
-    return Strides(channels * places, *((1, channels) if is_channels_last else (places, 1)), places)
+def strides_of(channels: int, places: int, is_channels_last: bool) -> TensorStrides:
+    """Strides of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
+    return TensorStrides(channels * places, *((1, channels) if is_channels_last else (places, 1)), places)
 
 
-def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last: bool) -> Grid:
+def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last: bool) -> TileGrid:
     """The grid that tiles cover."""
     lanes = channels if is_channels_last else sizes[-1]
     others = batch if is_channels_last else batch * channels
     for size in sizes if is_channels_last else sizes[:-1]:
         others *= size
-    return Grid(sizes, Extent(channels, others, lanes))
+    return TileGrid(sizes, TileExtent(channels, others, lanes))
 
 
-def tile_for(grid: Grid, is_channels_last: bool, largest: int) -> Tile:
+def tile_for(grid: TileGrid, is_channels_last: bool, largest: int) -> TileShape:
     """Tiles of a grid; `largest` is the largest number that places are computed with."""
     lanes = power_of_two(grid.extent.lanes, MOST_LANES)
-    return Tile(power_of_two(grid.extent.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
+    return TileShape(power_of_two(grid.extent.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
 
 
-def programs(grid: Grid, tile: Tile) -> int:
-    """How many tiles cover a grid."""
+def programs(grid: TileGrid, tile: TileShape) -> int:
+    """Number of tiles that cover a grid."""
     return blocks(grid.extent.rows, tile.rows) * blocks(grid.extent.lanes, tile.lanes)
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Which windows may reach a position.
+class WindowReach:
+    """The windows that may reach a position.
 
     Attributes:
-        counts: how many, by axis.
-        steps: how far apart they are.
-        strides: of all windows.
+        counts: their number, by axis.
+        steps: the distance between them, by axis.
+        strides: of all windows, by axis.
         rows: the product of all counts but the last.
-        along: the last of them.
-        is_short: whether they are few enough to be written out.
+        along: the last count.
+        is_short: whether they are few enough to unroll.
     """
 
     counts: tuple[int, ...]
@@ -99,8 +99,8 @@ class Reach:
     is_short: bool
 
 
-def reach_of(axes: tuple[Axis, ...]) -> Reach:
-    """Which windows may reach a position; those of stride 1 that meet it with a gap are left out.
+def reach_of(axes: tuple[Axis, ...]) -> WindowReach:
+    """The windows that may reach a position, without those of stride 1 that have a gap there.
 
     >>> from unpool.geometry import Window
     >>> reach = reach_of((Axis(8, 4, Window(3, 2), 1), Axis(8, 4, Window(3, 1, 2))))
@@ -111,12 +111,12 @@ def reach_of(axes: tuple[Axis, ...]) -> Reach:
     *rows, along = counts = tuple(each.size if each.stride == 1 else -(-each.reach // each.stride) for each in windows)
     steps = tuple(each.dilation if each.stride == 1 else 1 for each in windows)
     strides = tuple(each.stride for each in windows)
-    return Reach(counts, steps, strides, math.prod(rows), along, math.prod(counts) <= 16)
+    return WindowReach(counts, steps, strides, math.prod(rows), along, math.prod(counts) <= 16)
 
 
 @triton.jit
 def elements_of(grid, tile: tl.constexpr):
-    """The elements of this program: their spatial coordinates, image and channel, and which of them are there.
+    """The elements of this program: their spatial coordinates, image and channel, and the mask of those inside.
 
     Coordinates are a tuple of tensors that broadcast to (rows, lanes).
     """
@@ -132,53 +132,53 @@ def elements_of(grid, tile: tl.constexpr):
     lane = (number % across) * LANES + tl.arange(0, LANES)[None, :]
     inside = (row < extent.rows) & (lane < extent.lanes)
     if tile.is_channels_last:
-        coordinates = ()
+        coords = ()
         for axis in tl.static_range(rank - 1, -1, -1):
-            coordinates = (row % grid.sizes[axis],) + coordinates
+            coords = (row % grid.sizes[axis],) + coords
             row = row // grid.sizes[axis]
         batch, channel = row, lane
     else:
-        coordinates = (lane,)
+        coords = (lane,)
         for axis in tl.static_range(rank - 2, -1, -1):
-            coordinates = (row % grid.sizes[axis],) + coordinates
+            coords = (row % grid.sizes[axis],) + coords
             row = row // grid.sizes[axis]
         batch, channel = row // extent.channels, row % extent.channels
-    return coordinates, batch, channel, inside
+    return coords, batch, channel, inside
 
 
 @triton.jit
-def place_of(coordinates, sizes):
+def place_of(coords, sizes):
     """The row-major place of coordinates in a plane."""
-    place = coordinates[0]
+    place = coords[0]
     for axis in tl.static_range(1, len(sizes)):
-        place = place * sizes[axis] + coordinates[axis]
+        place = place * sizes[axis] + coords[axis]
     return place
 
 
 @triton.jit
-def first_window(at, line, axis: tl.constexpr, reach: tl.constexpr):
-    """Along one axis the first of the windows that may reach positions; it may be before the axis. Of a line: begin."""
+def first_window(coord, dim, axis: tl.constexpr, reach: tl.constexpr):
+    """Along one axis the first of the windows that may reach positions; it may be negative. Reads `begin` of a dim."""
     counts: tl.constexpr = reach.counts
     steps: tl.constexpr = reach.steps
     strides: tl.constexpr = reach.strides
-    return tl.maximum(at + line.begin, 0) // strides[axis] - (counts[axis] - 1) * steps[axis]
+    return tl.maximum(coord + dim.begin, 0) // strides[axis] - (counts[axis] - 1) * steps[axis]
 
 
 @triton.jit
-def window_row(number, at, lines, reach: tl.constexpr):
-    """Along all axes but the last a row of windows that reach positions, and whether there is one.
+def window_row(number, coords, dims, reach: tl.constexpr):
+    """Along all axes but the last, row `number` of the windows that reach positions, and the mask of existing rows.
 
-    Rows come in row-major order, and are counted in windows. Of a line are read: small and begin.
+    Rows come in row-major order, and are counted in windows. Reads `small` and `begin` of each dim.
     """
     counts: tl.constexpr = reach.counts
     steps: tl.constexpr = reach.steps
-    row = at[0] * 0
-    is_there = at[0] >= 0
-    step = lines[len(lines) - 1].small
+    row = coords[0] * 0
+    mask = coords[0] >= 0
+    step = dims[len(dims) - 1].small
     for axis in tl.static_range(len(counts) - 2, -1, -1):
-        window = first_window(at[axis], lines[axis], axis, reach) + number % counts[axis] * steps[axis]
+        window = first_window(coords[axis], dims[axis], axis, reach) + number % counts[axis] * steps[axis]
         number = number // counts[axis]
-        is_there = is_there & (window >= 0) & (window < lines[axis].small)
+        mask = mask & (window >= 0) & (window < dims[axis].small)
         row += window * step
-        step *= lines[axis].small
-    return row, is_there
+        step *= dims[axis].small
+    return row, mask

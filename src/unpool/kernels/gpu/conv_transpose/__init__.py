@@ -2,18 +2,115 @@
 
 | inputs | kernel | why |
 |---|---|---|
-| 8 channels and 8 maps of a group or more, up to float32, finite weights | products | dense products of blocks |
-| groups of few channels or maps, float64, weights with NaN or infinity | sums | nothing is multiplied by padding |
+| 8 channels and 8 maps of a group or more, up to float32, finite weights | add_products | dense products of blocks |
+| groups of few channels or maps, float64, weights with NaN or infinity | add_sums | padding is not multiplied |
 
-Both part the output into phases, the positions that are equal modulo the stride: neighbours in a phase need
-neighbouring inputs, by the same taps (`phases.py`). Whether weights are finite is known on the device alone: where
-`products` may run, both kernels start, and one of them ends at once. There tensors are channels-last, or are copied to
-be so (`layouts.py`): then what a step reads are neighbours in memory.
+Both work on phases, the positions that are equal modulo the stride: neighbours in a phase need neighbouring inputs, by
+the same taps (`phases.py`). Only the device can check whether weights are finite: where `add_products` may run, both
+kernels start, and one of them ends at once. There tensors are channels-last, or are copied to be so (`layouts.py`):
+then a step reads neighbours in memory.
 
-The gradient by x is a convolution by the same two kernels (`launch_adjoint`); that by the weights has one of its own,
-`weight_gradient.py`.
+The gradient by x is a convolution by the same two kernels (`launch_adjoint`), where channels and maps change places:
+
+    dX[n, c, p] = sum over maps m, taps t: w[c, m, t] * grad[n, m, p * stride + t * dilation - begin]
+
+The gradient by the weights has a kernel of its own, `weight_gradient.py`.
 """
 
-from unpool.kernels.gpu.conv_transpose.grow import Growth, Packed, launch, launch_adjoint, pack
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeAlias
 
-__all__ = ["Growth", "Packed", "launch", "launch_adjoint", "pack"]
+import torch
+
+from unpool.kernels.gpu.conv_transpose.kernels import DENSE, SUMS, ConvKernel, ConvMeta
+from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, adjoint_dim_of, dim_of
+from unpool.kernels.gpu.conv_transpose.problem import (
+    ConvArgs,
+    GpuConvProblem,
+    PackedWeights,
+    kernel_args,
+    largest_offset,
+    pack,
+    precision,
+)
+from unpool.kernels.gpu.elements import bits_of
+from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
+from unpool.kernels.gpu.layouts import to_channels_last, transpose
+
+__all__ = ["GpuConvProblem", "PackedWeights", "launch", "launch_adjoint", "pack"]
+
+Run: TypeAlias = Callable[[torch.Tensor, PackedWeights, torch.Tensor | None, torch.Tensor], None]
+"""Writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None."""
+
+_FLOAT64_ACTIVATIONS = ("Sigmoid", "Tanh")
+"""Activations that take two registers for each sum."""
+
+_MAX_SUM_PROGRAMS = 1024
+"""Programs of `add_sums` where it mostly has nothing to do: few end quickly."""
+
+
+def launch(problem: GpuConvProblem) -> Run:
+    """A function that computes a transposed convolution."""
+    return _launch(problem, tuple(map(dim_of, problem.axes)))
+
+
+def launch_adjoint(problem: GpuConvProblem) -> Run:
+    """A function that computes the gradient by x: its x is the gradient of y, its y is dX."""
+    adjoint = replace(problem, channels=problem.maps, maps=problem.channels, activation="", params=())
+    return _launch(adjoint, tuple(map(adjoint_dim_of, problem.axes)))
+
+
+def _launch(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
+    if not problem.is_dense:
+        return _run_kernels(problem, dims, (SUMS,))
+    run = _run_kernels(replace(problem, is_channels_last=True), dims, (DENSE, SUMS))
+    return run if problem.is_channels_last else _with_transposes(problem, dims, run)
+
+
+def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...], kernels: tuple[ConvKernel, ...]) -> Run:
+    """A function that starts the kernels; the last of them runs where the first one must not."""
+    args = kernel_args(problem, dims)
+
+    @lru_cache(8)
+    def launchers(has_bias: bool, precision: str) -> list[Launcher]:
+        return [_launcher(each, problem, args, has_bias, len(kernels) > 1, precision) for each in kernels]
+
+    def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
+        check = w.w if w.check is None else w.check
+        for launcher in launchers(b is not None, precision()):
+            launcher(x, w.w, w.w if b is None else b, bits_of(y), check)
+
+    return run
+
+
+def _with_transposes(problem: GpuConvProblem, dims: tuple[PhaseDim, ...], run_last: Run) -> Run:
+    """A function of channels-last tensors, for tensors that have channels first."""
+    small, large = (math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large"))
+    copy_x = to_channels_last(problem.batch, problem.groups * problem.channels, small)
+    copy_y = transpose(problem.batch, large, problem.groups * problem.maps)
+
+    def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
+        y_last = torch.empty_like(y)
+        run_last(copy_x(x), w, b, y_last)
+        copy_y(bits_of(y_last), bits_of(y))
+
+    return run
+
+
+def _launcher(
+    kernel: ConvKernel, problem: GpuConvProblem, args: ConvArgs, has_bias: bool, may_skip: bool, precision: str
+) -> Launcher:
+    """Sums that may be skipped are few programs, with many blocks each."""
+    sizes, is_wide = args.sizes, largest_offset(problem, args) >= LIMIT32
+    is_tight = is_wide or problem.activation in _FLOAT64_ACTIVATIONS or (kernel is SUMS and len(args.dims) > 2)
+    block = kernel.block_shape(sizes, problem.kind, is_tight)
+    meta = ConvMeta(
+        *block[:3], problem.kind, is_wide, has_bias, may_skip, precision, problem.activation, problem.params,
+    )  # fmt: skip
+    programs = sizes.phases * sizes.groups * blocks(sizes.positions, meta.positions) * blocks(sizes.maps, meta.maps)
+    if kernel is SUMS and may_skip:
+        programs = min(programs, _MAX_SUM_PROGRAMS)
+    return Launcher(kernel.function, programs, args, meta, block.warps, block.stages)

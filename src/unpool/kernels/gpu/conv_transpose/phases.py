@@ -1,12 +1,12 @@
-"""The phases of a transposed convolution, and which inputs their positions meet.
+"""The phases of a transposed convolution, and the inputs that their positions read.
 
     large position = small position * stride + tap * dilation - begin
 
-Positions of y that are equal modulo the stride along every axis are a phase. Along an axis, all of a phase meet the
-same taps: the first of them follows from a modular inverse, the others come at equal steps.
+A phase holds the positions of y that are equal modulo the stride along every axis. Along an axis, all positions of a
+phase read the same taps: the first follows from a modular inverse, the others come at equal steps.
 
 The gradient by x is a convolution, which walks the same line from small to large: there y is the small side, x the
-large one, and all positions are one phase that meets every tap.
+large one, and all positions are one phase that reads every tap.
 """
 
 import math
@@ -18,7 +18,7 @@ import triton.language as tl
 from unpool.geometry import Axis
 
 
-class Line(NamedTuple):
+class PhaseDim(NamedTuple):
     """One spatial axis.
 
     Attributes:
@@ -28,10 +28,10 @@ class Line(NamedTuple):
         stride: between windows.
         dilation: between taps.
         begin: padding before the first element.
-        phases: that hold a position.
+        phases: number of phases that hold a position.
         length: positions of the longest phase.
         common: the greatest common divisor of stride and dilation.
-        tap_step: between taps that a phase meets.
+        tap_step: distance between taps of a phase.
         back: steps back in x from one of these taps to the next.
         inverse: of `back`, modulo `tap_step`.
         step: steps in x from a position of a phase to the next.
@@ -52,120 +52,121 @@ class Line(NamedTuple):
     step: int
 
 
-def line_of(axis: Axis) -> Line:
-    """What kernels get of an axis of a transposed convolution.
+def dim_of(axis: Axis) -> PhaseDim:
+    """An axis of a transposed convolution.
 
-    Where x has one position, any stride says the same: with one that is longer than y, every position of y is a phase
-    of its own, which meets the one tap that reads x.
+    If x has one position, the stride does not matter: with a stride longer than y, every position of y is a phase of
+    its own, with the one tap that reads x.
     """
     window = axis.window
     stride = window.stride if axis.small > 1 or axis.begin < 0 else max(window.reach, axis.large + axis.begin)
     common = math.gcd(stride, window.dilation)
     tap_step, back = stride // common, window.dilation // common
-    return Line(
+    return PhaseDim(
         axis.large, axis.small, window.size, stride, window.dilation, axis.begin,
         min(stride, axis.large), -(-axis.large // stride), common, tap_step, back,
         pow(back, -1, tap_step), 1,
     )  # fmt: skip
 
 
-def adjoint_line_of(axis: Axis) -> Line:
-    """What kernels get of an axis of the convolution that gives its gradient by x; large is y's size here, too."""
+def adjoint_dim_of(axis: Axis) -> PhaseDim:
+    """An axis of the convolution that is the gradient by x; `large` is the size of its output here, too."""
     window = axis.window
-    return Line(
+    return PhaseDim(
         axis.small, axis.large, window.size, 1, window.dilation, -axis.begin,
         1, axis.small, 1, 1, -window.dilation, 0, window.stride,
     )  # fmt: skip
 
 
 @triton.jit
-def phase_of(number, lines):
-    """A phase, by its number: for each axis a tuple of (phase, first tap, taps, small position at the first tap)."""
-    axes = ()
-    for axis in tl.static_range(len(lines) - 1, -1, -1):
-        line = lines[axis]
-        phase = number % line.phases
-        number = number // line.phases
-        rest = (phase + line.begin) % line.stride
-        tap = (rest // line.common) * line.inverse % line.tap_step
-        is_met = (rest % line.common == 0) & (tap < line.window)
-        taps = tl.where(is_met, (line.window - tap + line.tap_step - 1) // line.tap_step, 0)
-        small = (phase + line.begin - tl.where(is_met, tap * line.dilation, rest)) // line.stride
-        axes = ((phase, tap, taps, small),) + axes
-    return axes
+def phase_of(number, dims):
+    """Phase `number`: for each axis a tuple of (offset, first tap, taps, small position at the first tap)."""
+    phase = ()
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        dim = dims[axis]
+        offset = number % dim.phases
+        number = number // dim.phases
+        rest = (offset + dim.begin) % dim.stride
+        tap = (rest // dim.common) * dim.inverse % dim.tap_step
+        is_met = (rest % dim.common == 0) & (tap < dim.window)
+        taps = tl.where(is_met, (dim.window - tap + dim.tap_step - 1) // dim.tap_step, 0)
+        small = (offset + dim.begin - tl.where(is_met, tap * dim.dilation, rest)) // dim.stride
+        phase = ((offset, tap, taps, small),) + phase
+    return phase
 
 
 @triton.jit
-def taps_of(axes):
-    """How many taps a phase meets."""
-    taps = axes[0][2]
-    for axis in tl.static_range(1, len(axes)):
-        taps = taps * axes[axis][2]
+def count_taps(phase):
+    """Number of taps of a phase."""
+    taps = phase[0][2]
+    for axis in tl.static_range(1, len(phase)):
+        taps = taps * phase[axis][2]
     return taps
 
 
 @triton.jit
-def positions_of(number, lines):
+def positions_of(number, dims):
     """Positions of a phase, by their numbers: along each axis the number of strides, and the image."""
-    at = ()
-    for axis in tl.static_range(len(lines) - 1, -1, -1):
-        at = (number % lines[axis].length,) + at
-        number = number // lines[axis].length
-    return at, number
+    coords = ()
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        coords = (number % dims[axis].length,) + coords
+        number = number // dims[axis].length
+    return coords, number
 
 
 @triton.jit
-def target_of(at, axes, lines):
-    """The places of positions in a plane of y, and whether there are such positions."""
-    place = at[0] * 0
-    is_there = at[0] >= 0
-    for axis in tl.static_range(len(lines)):
-        position = at[axis] * lines[axis].stride + axes[axis][0]
-        is_there = is_there & (position < lines[axis].large)
-        place = place * lines[axis].large + position
-    return place, is_there
+def target_of(coords, phase, dims):
+    """Places of positions in a plane of y, and the mask of those inside y."""
+    place = coords[0] * 0
+    mask = coords[0] >= 0
+    for axis in tl.static_range(len(dims)):
+        position = coords[axis] * dims[axis].stride + phase[axis][0]
+        mask = mask & (position < dims[axis].large)
+        place = place * dims[axis].large + position
+    return place, mask
 
 
 @triton.jit
-def first_of(axes):
-    """The first channels of the first tap: what `next_of` goes on from."""
-    turns = (tl.zeros([], tl.int32),)
-    for _ in tl.static_range(len(axes)):
-        turns = turns + (tl.zeros([], tl.int32),)
-    return turns
+def first_step(phase):
+    """The first block of channels of the first tap.
+
+    A step is a tuple: for each axis the number of the tap among those of the phase, and the block of channels.
+    """
+    step = (tl.zeros([], tl.int32),)
+    for _ in tl.static_range(len(phase)):
+        step = step + (tl.zeros([], tl.int32),)
+    return step
 
 
 @triton.jit
-def next_of(turns, axes, columns):
-    """The step after this one: the next block of channels, of which there are so many, or the first of the next tap.
+def next_step(step, phase, columns):
+    """The next of `columns` blocks of channels, or the first one of the next tap.
 
-    Steps are tuples: for each axis the number of the tap among those that the phase meets, and the block of channels.
     Counting up is cheaper than a division in every step.
     """
-    over = turns[len(axes)] + 1 == columns
-    following = (tl.where(over, 0, turns[len(axes)] + 1),)
-    for axis in tl.static_range(len(axes) - 1, -1, -1):
-        turn = turns[axis] + over.to(tl.int32)
-        over = turn >= tl.maximum(axes[axis][2], 1)
-        following = (tl.where(over, 0, turn),) + following
+    carry = step[len(phase)] + 1 == columns
+    following = (tl.where(carry, 0, step[len(phase)] + 1),)
+    for axis in tl.static_range(len(phase) - 1, -1, -1):
+        tap = step[axis] + carry.to(tl.int32)
+        carry = tap >= tl.maximum(phase[axis][2], 1)
+        following = (tl.where(carry, 0, tap),) + following
     return following
 
 
 @triton.jit
-def source_of(turns, at, axes, lines):
-    """What a step reads: the tap's number in the window, places in a plane of x, and which of them are there."""
-    tap = turns[0] * 0
-    place = at[0] * 0
-    is_there = at[0] >= 0
-    tap_step = 1
-    step = 1
-    for axis in tl.static_range(len(lines) - 1, -1, -1):
-        line = lines[axis]
-        turn = turns[axis]
-        tap += (axes[axis][1] + turn * line.tap_step) * tap_step
-        position = at[axis] * line.step + (axes[axis][3] - turn * line.back)
-        is_there = is_there & (position >= 0) & (position < line.small)
-        place += position * step
-        tap_step *= line.window
-        step *= line.small
-    return tap, place, is_there
+def source_of(step, coords, phase, dims):
+    """Inputs of a step: the tap's number in the window, places in a plane of x, and the mask of those inside x."""
+    tap = step[0] * 0
+    place = coords[0] * 0
+    mask = coords[0] >= 0
+    tap_stride = 1
+    x_stride = 1
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        dim = dims[axis]
+        tap += (phase[axis][1] + step[axis] * dim.tap_step) * tap_stride
+        position = coords[axis] * dim.step + (phase[axis][3] - step[axis] * dim.back)
+        mask = mask & (position >= 0) & (position < dim.small)
+        place += position * x_stride
+        tap_stride *= dim.window
+        x_stride *= dim.small
+    return tap, place, mask

@@ -2,9 +2,9 @@
 
     dW[c, m, t] = sum over n, positions p: x[n, c, p] * grad[n, m, p * stride + t * dilation - begin]
 
-A program has one tap, a block of channels and of maps, and one part of the positions, of which it adds the products in
-their order. The sums of the parts are added in theirs: nothing is atomic, and results are the same every time. Into how
-many parts positions are cut depends on sizes alone, not on the device. Sums are float32, or float64 for float64.
+A program has one tap, a block of channels and of maps, and one part of the positions, whose products it adds in order.
+The sums of the parts are added in order, too: nothing is atomic, and results are the same every time. The number of
+parts depends on sizes alone, not on the device. Sums are float32, or float64 for float64.
 """
 
 import math
@@ -17,29 +17,34 @@ import torch
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.conv_transpose.blocks import Blocks
-from unpool.kernels.gpu.conv_transpose.grow import Growth, call_of, farthest, is_dense, precision
-from unpool.kernels.gpu.conv_transpose.phases import line_of
-from unpool.kernels.gpu.conv_transpose.products import IS_WIDENED
-from unpool.kernels.gpu.launch import LIMIT32, Start, blocks, power_of_two
-from unpool.kernels.gpu.layouts import channels_last
+from unpool.kernels.gpu.conv_transpose.kernels import IS_WIDENED
+from unpool.kernels.gpu.conv_transpose.phases import dim_of
+from unpool.kernels.gpu.conv_transpose.problem import (
+    BlockShape,
+    GpuConvProblem,
+    kernel_args,
+    largest_offset,
+    precision,
+)
+from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
+from unpool.kernels.gpu.layouts import to_channels_last
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout."""
 
 _PROGRAMS = 1024
-"""So many are enough to keep a device busy."""
+"""Programs that keep a device busy."""
 
-_FLOAT32 = Blocks(32, 64, 64, warps=4, stages=3)
-_SIXTEEN_BITS = Blocks(64, 64, 128, warps=4, stages=4)
+_FLOAT32 = BlockShape(32, 64, 64, warps=4, stages=3)
+_SIXTEEN_BITS = BlockShape(64, 64, 128, warps=4, stages=4)
 
-_LEAST_STEPS = 4
-"""Blocks of positions that a part has at least."""
+_MIN_STEPS = 4
+"""Fewest blocks of positions of a part."""
 
 
 @dataclass(frozen=True)
-class How:
-    """What the compiled kernel depends on; blocks are of channels, positions and maps."""
+class WeightGradientMeta:
+    """Constants of the compiled kernel; blocks are of channels, positions and maps."""
 
     channels: int
     positions: int
@@ -50,85 +55,81 @@ class How:
     precision: str
 
 
-def launch(growth: Growth) -> Run:
-    """What computes the gradient of a call by its weights."""
-    if growth.is_channels_last or not _is_dense(growth):
-        return _launch(growth)
-    small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in growth.axes), strict=True))
-    turn_x = channels_last(growth.batch, growth.groups * growth.channels, small)
-    turn_grad = channels_last(growth.batch, growth.groups * growth.maps, large)
-    run = _launch(replace(growth, is_channels_last=True))
-    return lambda x, grad: run(turn_x(x), turn_grad(grad))
+def launch(problem: GpuConvProblem) -> Run:
+    """A function that computes the gradient of a transposed convolution by its weights."""
+    if problem.is_channels_last or not problem.is_dense:
+        return _launch(problem)
+    small, large = (math.prod(getattr(axis, name) for axis in problem.axes) for name in ("small", "large"))
+    copy_x = to_channels_last(problem.batch, problem.groups * problem.channels, small)
+    copy_grad = to_channels_last(problem.batch, problem.groups * problem.maps, large)
+    run = _launch(replace(problem, is_channels_last=True))
+    return lambda x, grad: run(copy_x(x), copy_grad(grad))
 
 
-def _launch(growth: Growth) -> Run:
-    lines = tuple(map(line_of, growth.axes))
-    positions = growth.batch * math.prod(line.small for line in lines)
-    call = call_of(growth, lines)
-    sizes = call.sizes._replace(positions=positions)
-    call = call._replace(sizes=sizes)
-    tile = _blocks_of(growth, positions)
-    tiles = growth.groups * sizes.taps * blocks(growth.channels, tile.channels) * blocks(growth.maps, tile.maps)
-    parts, steps = cut(blocks(positions, tile.positions), tiles)
-    is_wide = max(farthest(growth, call), parts * growth.groups * growth.channels * growth.maps * sizes.taps) >= LIMIT32
-    wide = torch.float64 if growth.kind == "float64" else torch.float32
-    shape = parts, sizes.taps, growth.groups, growth.channels, growth.maps
-    window = tuple(line.window for line in lines)
+def _launch(problem: GpuConvProblem) -> Run:
+    dims = tuple(map(dim_of, problem.axes))
+    positions = problem.batch * math.prod(dim.small for dim in dims)
+    args = kernel_args(problem, dims)
+    sizes = args.sizes._replace(positions=positions)
+    args = args._replace(sizes=sizes)
+    tile = _block_shape(problem, positions)
+    tiles = problem.groups * sizes.taps * blocks(problem.channels, tile.channels) * blocks(problem.maps, tile.maps)
+    parts, steps = split_positions(blocks(positions, tile.positions), tiles)
+    shape = parts, sizes.taps, problem.groups, problem.channels, problem.maps
+    is_wide = max(largest_offset(problem, args), math.prod(shape)) >= LIMIT32
+    wide = torch.float64 if problem.kind == "float64" else torch.float32
+    window = tuple(dim.window for dim in dims)
 
     @lru_cache(4)
-    def start(precision: str) -> Start:
-        how = How(
-            tile.channels, tile.positions, tile.maps, growth.kind, _is_dense(growth), is_wide, precision,
+    def launcher(precision: str) -> Launcher:
+        meta = WeightGradientMeta(
+            tile.channels, tile.positions, tile.maps, problem.kind, problem.is_dense, is_wide, precision,
         )  # fmt: skip
-        return Start(add_positions, parts * tiles, call, how, tile.warps, tile.stages)
+        return Launcher(add_positions, parts * tiles, args, meta, tile.warps, tile.stages)
 
     def run(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
         sums = torch.empty(shape, dtype=wide, device=x.device)
-        start(precision())(x, grad, sums, steps)
-        found = sums.sum(0).to(x.dtype).permute(1, 2, 3, 0).contiguous()
-        return found.view(-1, growth.maps, *window)
+        launcher(precision())(x, grad, sums, steps)
+        gradient = sums.sum(0).to(x.dtype).permute(1, 2, 3, 0).contiguous()
+        return gradient.view(-1, problem.maps, *window)
 
     return run
 
 
-def cut(steps: int, tiles: int) -> tuple[int, int]:
-    """Into how many parts blocks of positions are cut, and how many of them a part has, for so many tiles of weights.
+def split_positions(steps: int, tiles: int) -> tuple[int, int]:
+    """The number of parts of `steps` blocks of positions, and the blocks of a part, for `tiles` tiles of weights.
 
-    >>> cut(1000, 64), cut(1000, 5000), cut(3, 1), cut(0, 1)
+    >>> split_positions(1000, 64), split_positions(1000, 5000), split_positions(3, 1), split_positions(0, 1)
     ((16, 63), (1, 1000), (1, 3), (1, 0))
     """
-    wanted = max(1, min(blocks(_PROGRAMS, max(tiles, 1)), steps // _LEAST_STEPS))
-    per_part = blocks(steps, wanted)
+    parts = max(1, min(blocks(_PROGRAMS, max(tiles, 1)), steps // _MIN_STEPS))
+    per_part = blocks(steps, parts)
     return blocks(steps, per_part) if steps else 1, per_part
 
 
-def _is_dense(growth: Growth) -> bool:
-    return is_dense(growth.kind, growth.channels, growth.maps)
-
-
-def _blocks_of(growth: Growth, positions: int) -> Blocks:
-    """Sums that are no products of matrices hold channels, positions and maps at once."""
-    if _is_dense(growth):
-        largest = _FLOAT32 if growth.kind == "float32" else _SIXTEEN_BITS
-        sizes = positions, growth.maps, growth.channels
+def _block_shape(problem: GpuConvProblem, positions: int) -> BlockShape:
+    """Without dense products, a program holds channels, positions and maps in registers at once."""
+    if problem.is_dense:
+        largest = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
+        sizes = positions, problem.maps, problem.channels
         most = largest.positions, largest.maps, largest.channels
         positions, maps, channels = (max(16, power_of_two(*each)) for each in zip(sizes, most, strict=True))
         return largest._replace(positions=positions, maps=maps, channels=channels)
-    channels, maps = power_of_two(growth.channels, 8), power_of_two(growth.maps, 8)
-    return Blocks(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
+    channels, maps = power_of_two(problem.channels, 8), power_of_two(problem.maps, 8)
+    return BlockShape(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
 
 
 @triton.jit
-def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
-    """One block of the sums of one part, of so many blocks of positions: (parts, taps, groups, channels, maps)."""
-    CHANNELS: tl.constexpr = how.channels
-    POSITIONS: tl.constexpr = how.positions
-    MAPS: tl.constexpr = how.maps
-    precision: tl.constexpr = how.precision
-    wide: tl.constexpr = tl.float64 if how.kind == "float64" else tl.float32
-    sizes = call.sizes
+def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
+    """One block of the sums (parts, taps, groups, channels, maps), over the `steps` blocks of positions of a part."""
+    CHANNELS: tl.constexpr = meta.channels
+    POSITIONS: tl.constexpr = meta.positions
+    MAPS: tl.constexpr = meta.maps
+    precision: tl.constexpr = meta.precision
+    wide: tl.constexpr = tl.float64 if meta.kind == "float64" else tl.float32
+    sizes = args.sizes
     number = tl.program_id(0)
-    if how.is_wide:
+    if meta.is_wide:
         number = number.to(tl.int64)
     columns, rows = tl.cdiv(sizes.maps, MAPS), tl.cdiv(sizes.channels, CHANNELS)
     maps = number % columns * MAPS + tl.arange(0, MAPS)
@@ -140,20 +141,20 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
     group = number % sizes.groups
     part = number // sizes.groups
     is_channel, is_map = channels < sizes.channels, maps < sizes.maps
-    x += group * sizes.channels * call.x.channel
-    grad += group * sizes.maps * call.y.channel
+    x += group * sizes.channels * args.x.channel
+    grad += group * sizes.maps * args.y.channel
     total = tl.zeros([CHANNELS, MAPS], wide)
     position = part * steps * POSITIONS + tl.arange(0, POSITIONS)
-    at = coordinates_of(position, call.lines)
-    stride = coordinates_of(tl.full([], POSITIONS, tl.int32), call.lines)
+    coords = coordinates_of(position, args.dims)
+    stride = coordinates_of(tl.full([], POSITIONS, tl.int32), args.dims)
     for _ in range(steps):
-        from_x, from_grad, is_there = sources_of(at, tap, call)
-        is_there = is_there & (position < sizes.positions)
-        inputs = x + from_x[:, None] + (channels * call.x.channel)[None, :]
-        left = tl.trans(tl.load(inputs, mask=is_there[:, None] & is_channel[None, :], other=0))
-        grads = grad + from_grad[:, None] + (maps * call.y.channel)[None, :]
-        right = tl.load(grads, mask=is_there[:, None] & is_map[None, :], other=0)
-        if how.is_dense:
+        from_x, from_grad, mask = offsets_of(coords, tap, args)
+        mask = mask & (position < sizes.positions)
+        inputs = x + from_x[:, None] + (channels * args.x.channel)[None, :]
+        left = tl.trans(tl.load(inputs, mask=mask[:, None] & is_channel[None, :], other=0))
+        grads = grad + from_grad[:, None] + (maps * args.y.channel)[None, :]
+        right = tl.load(grads, mask=mask[:, None] & is_map[None, :], other=0)
+        if meta.is_dense:
             if IS_WIDENED:
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
@@ -161,51 +162,51 @@ def add_positions(x, grad, sums, steps, call, how: tl.constexpr):
         else:
             total += tl.sum(left.to(wide)[:, :, None] * right.to(wide)[None, :, :], axis=1)
         position += POSITIONS
-        at = sum_of(at, stride, call.lines)
+        coords = add_coordinates(coords, stride, args.dims)
     row = ((part * sizes.taps + tap) * sizes.groups + group) * sizes.channels + channels
     places = sums + row[:, None] * sizes.maps + maps[None, :]
     tl.store(places, total, mask=is_channel[:, None] & is_map[None, :])
 
 
 @triton.jit
-def coordinates_of(position, lines):
-    """Where positions of x are along each axis, and their images."""
-    at = ()
-    for axis in tl.static_range(len(lines) - 1, -1, -1):
-        at = (position % lines[axis].small,) + at
-        position = position // lines[axis].small
-    return at + (position,)
+def coordinates_of(position, dims):
+    """Coordinates of positions of x along each axis, and their images."""
+    coords = ()
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        coords = (position % dims[axis].small,) + coords
+        position = position // dims[axis].small
+    return coords + (position,)
 
 
 @triton.jit
-def sum_of(at, other, lines):
-    """Coordinates so much farther, added as digits are: that is cheaper than a division in every step."""
+def add_coordinates(coords, other, dims):
+    """Coordinates plus an offset, added with carries: that is cheaper than a division in every step."""
     total = ()
     carry = 0
-    for axis in tl.static_range(len(lines) - 1, -1, -1):
-        small = lines[axis].small
-        place = at[axis] + other[axis] + carry
-        carry = (place >= small).to(at[axis].dtype)
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        small = dims[axis].small
+        place = coords[axis] + other[axis] + carry
+        carry = (place >= small).to(coords[axis].dtype)
         total = (place - carry * small,) + total
-    return total + (at[len(lines)] + other[len(lines)] + carry,)
+    return total + (coords[len(dims)] + other[len(dims)] + carry,)
 
 
 @triton.jit
-def sources_of(at, tap, call):
-    """Where positions of x, and what a tap makes of them, lie in x and in grad, and whether both are there."""
-    from_x = at[0] * 0
-    from_grad = at[0] * 0
-    is_there = at[0] >= 0
+def offsets_of(coords, tap, args):
+    """Offsets in x of positions, offsets in grad of their targets by a tap, and the mask of targets inside grad."""
+    from_x = coords[0] * 0
+    from_grad = coords[0] * 0
+    mask = coords[0] >= 0
     small = 1
     large = 1
-    for axis in tl.static_range(len(call.lines) - 1, -1, -1):
-        line = call.lines[axis]
-        target = at[axis] * line.stride + tap % line.window * line.dilation - line.begin
-        tap = tap // line.window
-        is_there = is_there & (target >= 0) & (target < line.large)
-        from_x += at[axis] * small
+    for axis in tl.static_range(len(args.dims) - 1, -1, -1):
+        dim = args.dims[axis]
+        target = coords[axis] * dim.stride + tap % dim.window * dim.dilation - dim.begin
+        tap = tap // dim.window
+        mask = mask & (target >= 0) & (target < dim.large)
+        from_x += coords[axis] * small
         from_grad += target * large
-        small *= line.small
-        large *= line.large
-    image = at[len(call.lines)]
-    return image * call.x.batch + from_x * call.x.place, image * call.y.batch + from_grad * call.y.place, is_there
+        small *= dim.small
+        large *= dim.large
+    image = coords[len(args.dims)]
+    return image * args.x.batch + from_x * args.x.place, image * args.y.batch + from_grad * args.y.place, mask

@@ -1,27 +1,63 @@
 """Max unpooling on a GPU: which kernels run, and why.
 
-Where windows are small and tensors row-major, and indices count in y, which may be written twice:
+If windows are small, tensors row-major, and indices count in y:
 
-| step | kernel | runs |
+| step | file | runs |
 |---|---|---|
-| indices are judged, and y is written from the windows that reach it | cells | where y is memory of our own |
-| every index is read and judged; nothing else is written | judge | where y is memory of the caller |
-| y is written from the windows that reach it | cells | then, where every index lies in its own window |
-| of equal indices the last one is noted, then y is written | owners | otherwise, unless one is out of range |
+| check the indices, and write y from the windows that reach it | cells | if y is memory of our own |
+| check all indices; write nothing else | check_indices | if y is memory of the caller |
+| write y from the windows that reach it | cells | then, if every index lies in its own window |
+| find the last of equal indices, then write y | scatter | otherwise, unless an index is out of range |
 
 All other calls:
 
-| step | kernel | runs |
+| step | file | runs |
 |---|---|---|
-| every index is read and judged; nothing else is written | judge | always |
-| y in memory order, each element from the windows that reach it | windows | where every index lies in its own window |
-| of equal indices the last one is noted, then y is written | owners | otherwise, unless one is out of range |
+| check all indices; write nothing else | check_indices | always |
+| write y in memory order from the windows that reach it | gather | if every index lies in its own window |
+| find the last of equal indices, then write y | scatter | otherwise, unless an index is out of range |
 
-The host starts all of them. What has been judged lies on the device, and a kernel whose turn it is not ends at once: so
-nobody waits for the device. Where an index is out of range, memory of the caller stays as it was, and memory of our own
-becomes NaN. Gradients: `per_plane.py`.
+The host starts all of them. The result of the check, the verdict, stays on the device, and a kernel that it excludes
+ends at once: so the host does not wait for the device. If an index is out of range, memory of the caller keeps its
+content, and memory of our own becomes NaN. Gradients: `gradient.py`.
 """
 
-from unpool.kernels.gpu.max_unpool.unpool import Run, Unpool, launch
+from collections.abc import Callable
+from typing import TypeAlias
 
-__all__ = ["Run", "Unpool", "launch"]
+import torch
+
+from unpool.kernels.gpu.elements import bits_of
+from unpool.kernels.gpu.max_unpool import cells, check_indices, gather, scatter
+from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+
+__all__ = ["GpuUnpoolProblem", "Run", "launch"]
+
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torch.Tensor]
+"""Writes y of (x, indices, y, whether y is the caller's memory); returns the verdict, see `check_indices.py`.
+
+x and y have no gaps and one layout; indices are int64 (N, C, d1..dk) without gaps in either layout.
+"""
+
+
+def launch(problem: GpuUnpoolProblem) -> Run:
+    """A function that computes a max unpooling."""
+    check, write_any = check_indices.launch(problem), scatter.launch(problem)
+    is_one_pass = problem.index_space == "output" and cells.fits(
+        problem.axes, is_channels_last=problem.is_channels_last
+    )
+    check_and_write = cells.launch(problem, check_indices=True) if is_one_pass else None
+    write_local = cells.launch(problem, after_check=True) if is_one_pass else gather.launch(problem)
+
+    def run(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor, is_callers: bool) -> torch.Tensor:
+        verdict = check_indices.new_verdict(indices.device)
+        x_bits, y_bits = bits_of(x), bits_of(y)
+        if check_and_write and not is_callers:
+            check_and_write(x_bits, indices, y_bits, verdict)
+        else:
+            check(indices, verdict)
+            write_local(x_bits, indices, y_bits, verdict)
+        write_any(x_bits, indices, y_bits, verdict, is_callers)
+        return verdict
+
+    return run

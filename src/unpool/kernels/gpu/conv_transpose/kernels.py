@@ -1,0 +1,216 @@
+"""The two kernels of transposed convolution: dense products of blocks, and sums of single products.
+
+A program computes a block of positions of one phase, and of maps. Sums are float32, or float64 for float64. The
+epilogue adds the bias, activates the sums, rounds them once and stores them.
+
+- `add_products` is an implicit GEMM: for each tap of the phase, and each block of channels, it multiplies a block of x,
+  whose places follow from the tap, by a block of weights. x and y are channels-last in memory, so that a program reads
+  and writes neighbours. Positions where a tap has no input read zero, which multiplies weights: so weights have to be
+  finite.
+- `add_sums` takes one channel and one tap at a time, and forms products only where a tap has an input: so weights may
+  be infinite.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from unpool.kernels.gpu.activation import activate
+from unpool.kernels.gpu.conv_transpose.phases import (
+    count_taps,
+    first_step,
+    next_step,
+    phase_of,
+    positions_of,
+    source_of,
+    target_of,
+)
+from unpool.kernels.gpu.conv_transpose.problem import BlockShape, ConvSizes
+from unpool.kernels.gpu.elements import narrow
+from unpool.kernels.gpu.launch import INTERPRETED, power_of_two
+
+IS_WIDENED = tl.constexpr(INTERPRETED)
+"""Whether operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
+
+_FEW_MAPS = 32
+_DENSE_BLOCKS = {
+    (True, False): BlockShape(64, 64, 32, warps=4, stages=3),
+    (True, True): BlockShape(128, 32, 16, warps=4, stages=3),
+    (False, False): BlockShape(128, 128, 32, warps=4, stages=4),
+    (False, True): BlockShape(128, 32, 32, warps=4, stages=4),
+}
+"""The largest blocks, by (is float32, has few maps): the fastest of several on an H100."""
+
+_SUM_ELEMENTS = 1024
+_SUM_MAPS = 16
+
+
+@dataclass(frozen=True)
+class ConvMeta:
+    """Constants of the compiled kernels; blocks are of positions, maps and channels."""
+
+    positions: int
+    maps: int
+    channels: int
+    kind: str
+    is_wide: bool
+    has_bias: bool
+    may_skip: bool
+    precision: str
+    activation: str
+    params: tuple[float, ...]
+
+
+class ConvKernel(NamedTuple):
+    """A kernel, and the shape of its blocks by (sizes, kind, whether sums have to share registers)."""
+
+    function: Any
+    block_shape: Callable[[ConvSizes, str, bool], BlockShape]
+
+
+def _dense_block(sizes: ConvSizes, kind: str, is_tight: bool) -> BlockShape:
+    """Sums that have to share registers get blocks of half the positions, and twice as many warps."""
+    most = _DENSE_BLOCKS[kind == "float32", sizes.maps <= _FEW_MAPS]
+    if is_tight:
+        most = most._replace(positions=most.positions // 2, warps=2 * most.warps)
+    positions, maps = power_of_two(sizes.positions, most.positions), power_of_two(sizes.maps, most.maps)
+    channels = power_of_two(sizes.channels, most.channels)
+    return most._replace(positions=max(16, positions), maps=max(16, maps), channels=max(16, channels))
+
+
+def _sum_block(sizes: ConvSizes, kind: str, is_tight: bool) -> BlockShape:
+    maps = power_of_two(sizes.maps, _SUM_MAPS)
+    elements = _SUM_ELEMENTS // (2 if is_tight or kind == "float64" else 1)
+    return BlockShape(power_of_two(sizes.positions, elements // maps), maps, 1)
+
+
+@triton.jit
+def add_products(x, w, b, y, check, args, meta: tl.constexpr):
+    """One block of y, as bits; nothing if weights are not finite. w is (groups, taps, channels, maps)."""
+    POSITIONS: tl.constexpr = meta.positions
+    MAPS: tl.constexpr = meta.maps
+    CHANNELS: tl.constexpr = meta.channels
+    precision: tl.constexpr = meta.precision
+    if _is_finite(check):
+        sizes = args.sizes
+        origin, block = _block_of(tl.program_id(0), args, meta)
+        coords, batch, phase = origin
+        group, is_position, maps = block
+        x += group * sizes.channels * args.x.channel
+        w += group * sizes.taps * sizes.channels * sizes.maps
+        columns = tl.cdiv(sizes.channels, CHANNELS)
+        total = tl.zeros([POSITIONS, MAPS], tl.float32)
+        step = first_step(phase)
+        for _ in range(count_taps(phase) * columns):
+            tap, place, mask = source_of(step, coords, phase, args.dims)
+            mask = mask & is_position
+            channels = step[len(phase)] * CHANNELS + tl.arange(0, CHANNELS)
+            is_channel = channels < sizes.channels
+            rows = batch * args.x.batch + place * args.x.place
+            inputs = x + (rows[:, None] + (channels * args.x.channel)[None, :])
+            left = tl.load(inputs, mask=mask[:, None] & is_channel[None, :], other=0)
+            w_rows = (tap * sizes.channels + channels) * sizes.maps
+            weights = w + (w_rows[:, None] + maps[None, :])
+            right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
+            if IS_WIDENED:
+                left = left.to(tl.float32)
+                right = right.to(tl.float32)
+            total = tl.dot(left, right, total, input_precision=precision)
+            step = next_step(step, phase, columns)
+        _epilogue(total, (b, y), origin, block, args, meta)
+
+
+@triton.jit
+def add_sums(x, w, b, y, check, args, meta: tl.constexpr):
+    """Blocks of y, as bits; none if `add_products` runs. w is (groups, taps, channels, maps)."""
+    sizes = args.sizes
+    blocks = sizes.phases * sizes.groups * tl.cdiv(sizes.positions, meta.positions) * tl.cdiv(sizes.maps, meta.maps)
+    if meta.may_skip:
+        if _is_finite(check):
+            blocks = 0
+    for number in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        _add_block(x, w, b, y, number, args, meta)
+
+
+@triton.jit
+def _add_block(x, w, b, y, number, args, meta: tl.constexpr):
+    POSITIONS: tl.constexpr = meta.positions
+    MAPS: tl.constexpr = meta.maps
+    wide: tl.constexpr = tl.float64 if meta.kind == "float64" else tl.float32
+    sizes = args.sizes
+    origin, block = _block_of(number, args, meta)
+    coords, batch, phase = origin
+    group, is_position, maps = block
+    x += group * sizes.channels * args.x.channel
+    w += group * sizes.taps * sizes.channels * sizes.maps
+    total = tl.zeros([POSITIONS, MAPS], wide)
+    step = first_step(phase)
+    for _ in range(count_taps(phase) * sizes.channels):
+        channel = step[len(phase)]
+        tap, place, mask = source_of(step, coords, phase, args.dims)
+        mask = mask & is_position
+        rows = batch * args.x.batch + place * args.x.place + channel * args.x.channel
+        left = tl.load(x + rows, mask=mask, other=0).to(wide)
+        w_row = (tap * sizes.channels + channel) * sizes.maps
+        right = tl.load(w + w_row + maps, mask=maps < sizes.maps, other=0).to(wide)
+        total = tl.where(mask[:, None], total + left[:, None] * right[None, :], total)
+        step = next_step(step, phase, sizes.channels)
+    _epilogue(total, (b, y), origin, block, args, meta)
+
+
+DENSE = ConvKernel(add_products, _dense_block)
+SUMS = ConvKernel(add_sums, _sum_block)
+
+
+@triton.jit
+def _is_finite(check):
+    """Whether all weights are finite: their sum is, then. A sum too large for float32 counts as infinite."""
+    total = tl.load(check)
+    return total - total == 0
+
+
+@triton.jit
+def _block_of(number, args, meta: tl.constexpr):
+    """The block of program `number`: its origin (coordinates, images, phase), and (group, mask, numbers of maps).
+
+    Programs that read the same positions are neighbours: they are alike in all but maps and phase.
+    """
+    POSITIONS: tl.constexpr = meta.positions
+    MAPS: tl.constexpr = meta.maps
+    sizes = args.sizes
+    if meta.is_wide:
+        number = number.to(tl.int64)
+    columns = tl.cdiv(sizes.maps, MAPS)
+    rows = tl.cdiv(sizes.positions, POSITIONS)
+    maps = number % columns * MAPS + tl.arange(0, MAPS)
+    number = number // columns
+    phase = phase_of(number % sizes.phases, args.dims)
+    number = number // sizes.phases
+    positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
+    coords, batch = positions_of(positions, args.dims)
+    return (coords, batch, phase), (number // rows, positions < sizes.positions, maps)
+
+
+@triton.jit
+def _epilogue(total, tensors, origin, block, args, meta: tl.constexpr):
+    """Add the bias to the sums of a block, activate them, round them once, and store them.
+
+    `tensors` are the bias and y; `origin` and `block` come from `_block_of`.
+    """
+    kind: tl.constexpr = meta.kind
+    activation: tl.constexpr = meta.activation
+    params: tl.constexpr = meta.params
+    sizes = args.sizes
+    columns = block[0] * sizes.maps + block[2]
+    is_map = block[2] < sizes.maps
+    if meta.has_bias:
+        total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
+    bits = narrow(activate(total, activation, params), kind)
+    place, mask = target_of(origin[0], origin[2], args.dims)
+    mask = mask & block[1]
+    rows = origin[1] * args.y.batch + place * args.y.place
+    columns = columns * args.y.channel
+    tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=mask[:, None] & is_map[None, :])

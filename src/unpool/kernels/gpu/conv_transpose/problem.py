@@ -1,0 +1,139 @@
+"""A transposed convolution as its kernels take it.
+
+y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from unpool.geometry import Axis
+from unpool.kernels.gpu.conv_transpose.phases import PhaseDim
+from unpool.kernels.gpu.elements import KINDS
+from unpool.kernels.gpu.tiles import TensorStrides, strides_of
+
+_MIN_DENSE = 8
+"""Channels and maps of a group that make dense products worthwhile: matrix units take 16 of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConvProblem:
+    """One call.
+
+    Attributes:
+        axes: one per spatial axis.
+        batch: N.
+        groups: of channels and maps.
+        channels: of x, in a group.
+        maps: of y, in a group.
+        kind: of the elements, as `unpool.dtypes` calls it.
+        is_channels_last: whether x and y are (N, D1..Dk, C) in memory.
+        activation: its name, "" for none.
+        params: its parameters.
+    """
+
+    axes: tuple[Axis, ...]
+    batch: int
+    groups: int
+    channels: int
+    maps: int
+    kind: str
+    is_channels_last: bool = False
+    activation: str = ""
+    params: tuple[float, ...] = ()
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its groups are large enough for dense products."""
+        return _is_dense(self.kind, self.channels, self.maps)
+
+
+class PackedWeights(NamedTuple):
+    """Weights in the order of the kernels: (groups, taps, channels, maps), so that maps are neighbours.
+
+    `check` is their sum, one float32 on the device, which is finite if all of them are; None where no kernel reads it.
+    """
+
+    w: torch.Tensor
+    check: torch.Tensor | None
+
+
+class ConvSizes(NamedTuple):
+    """Counts; `positions` are those of the longest phase in all images, channels and maps those of a group."""
+
+    phases: int
+    positions: int
+    taps: int
+    groups: int
+    channels: int
+    maps: int
+
+
+class ConvArgs(NamedTuple):
+    """Arguments of the kernels beside their tensors."""
+
+    dims: tuple[PhaseDim, ...]
+    sizes: ConvSizes
+    x: TensorStrides
+    y: TensorStrides
+
+
+class BlockShape(NamedTuple):
+    """The block that one program computes.
+
+    Attributes:
+        positions: of y.
+        maps: of y.
+        channels: multiplied in one step.
+        warps: that share a block.
+        stages: steps whose loads overlap; None for Triton's own choice.
+    """
+
+    positions: int
+    maps: int
+    channels: int
+    warps: int = 4
+    stages: int | None = None
+
+
+def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> PackedWeights:
+    """Weights (C, M/groups, k1..kn) in the order of `launch`, or, if `is_adjoint`, of `launch_adjoint`."""
+    sizes = groups, w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
+    packed = w.reshape(sizes).permute(0, 3, 2, 1) if is_adjoint else w.reshape(sizes).permute(0, 3, 1, 2)
+    check = w.sum(dtype=torch.float32) if _is_dense(KINDS[w.dtype], *sizes[1:3]) else None
+    return PackedWeights(packed.contiguous(), check)
+
+
+def _is_dense(kind: str, channels: int, maps: int) -> bool:
+    return kind != "float64" and min(channels, maps) >= _MIN_DENSE
+
+
+def kernel_args(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> ConvArgs:
+    """Arguments of the kernels; channels are those of the input, maps those of the output."""
+    small, large, phases, length, taps = (
+        math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large", "phases", "length", "window")
+    )
+    channels, maps = problem.groups * problem.channels, problem.groups * problem.maps
+    sizes = ConvSizes(phases, problem.batch * length, taps, problem.groups, problem.channels, problem.maps)
+    return ConvArgs(
+        dims, sizes,
+        strides_of(channels, small, problem.is_channels_last), strides_of(maps, large, problem.is_channels_last),
+    )  # fmt: skip
+
+
+def largest_offset(problem: GpuConvProblem, args: ConvArgs) -> int:
+    """Upper bound of places in tensors and positions along axes that a kernel computes."""
+    reaches = (
+        axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach
+        for axis in problem.axes
+    )
+    sizes = args.sizes
+    weights = sizes.groups * sizes.channels * sizes.maps * sizes.taps
+    return max(problem.batch * args.x.batch, problem.batch * args.y.batch, weights, *reaches)
+
+
+def precision() -> str:
+    """Precision of float32 products, as set by torch.set_float32_matmul_precision."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

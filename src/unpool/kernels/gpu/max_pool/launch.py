@@ -1,0 +1,293 @@
+"""Launches of the kernel of max pooling, in one pass that reads all taps, or in one pass per axis, the last one first.
+
+    pooled[r, i] = max over taps t of x[r, i * stride + t * dilation]         for every row r of x
+    y[j, i]      = max over taps t of pooled[j * stride + t * dilation, i]    for every other axis
+
+Of equal elements the leftmost of a row is kept, and then the topmost row: the first in row-major order; the same holds
+for the last NaN with `nan_last`. A pass writes the input of the next one: that pays if windows have many taps.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from unpool.geometry import Axis, Window, clipped
+from unpool.kernels.gpu.activation import bounds
+from unpool.kernels.gpu.elements import bits_of
+from unpool.kernels.gpu.launch import Launcher
+from unpool.kernels.gpu.max_pool.kernel import pool_windows
+from unpool.kernels.gpu.tiles import TileGrid, TileShape, grid_of, programs, tile_for
+
+Axes = tuple[Axis, ...]
+
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
+"""Writes y and, where there are any, indices from x; all without gaps, in one layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPoolProblem:
+    """One call.
+
+    Attributes:
+        axes: one per spatial axis.
+        batch: N.
+        channels: C.
+        kind: of the elements, as `unpool.dtypes` calls it.
+        lowest: bits of the maximum of a window without data.
+        is_channels_last: whether x, y and indices are (N, D1..Dk, C) in memory.
+        is_column_major: whether indices count with the first spatial axis fastest.
+        nan_last: whether the last NaN of a window is its maximum, instead of the first.
+        per_plane: whether indices count inside their own plane, instead of the whole tensor.
+        activation: its name, "" for none.
+        params: its parameters.
+    """
+
+    axes: tuple[Axis, ...]
+    batch: int
+    channels: int
+    kind: str
+    lowest: int
+    is_channels_last: bool = False
+    is_column_major: bool = False
+    nan_last: bool = False
+    per_plane: bool = False
+    activation: str = ""
+    params: tuple[float, ...] = ()
+
+
+_ONE_PASS_TAPS = 16
+"""Taps that are always read in one pass."""
+
+_PASS_COST = 8
+"""Cost of a pass in addition to its taps, in taps: it writes elements and places, and reads them again."""
+
+_MAX_TAPS = 8
+"""Taps of tiles of the usual size: with more, a program has half as many outputs, so that registers suffice."""
+
+_MAX_CARRIES = 5
+"""Smallest quotient that is divided; smaller ones are counted by comparisons."""
+
+
+class PoolDim(NamedTuple):
+    """One spatial axis; `step` is the distance of neighbours in memory, `weight` their distance as indices count."""
+
+    large: int
+    stride: int
+    begin: int
+    step: int
+    weight: int
+
+
+class PoolPlanes(NamedTuple):
+    """Elements of a plane of the input of the pass, of x, where indices count, and of the output."""
+
+    read: int
+    counted: int
+    written: int
+
+
+class PoolArgs(NamedTuple):
+    """Arguments of the kernel beside its tensors; the grid is that of outputs."""
+
+    grid: TileGrid
+    dims: tuple[PoolDim, ...]
+    planes: PoolPlanes
+
+
+@dataclass(frozen=True)
+class PoolMeta:
+    """Constants of the compiled kernel.
+
+    Attributes:
+        tile: of outputs.
+        neighbours: taps along the last axis that are read together.
+        aligned: a divisor of the places where rows of neighbours begin.
+        carries: along each folded axis, the maximum number of its ends within a tile.
+        window: its size along each axis.
+        dilation: along each axis.
+        is_padded: along each axis, whether taps lie in the padding.
+        taps: of a window.
+        has_empty: whether there are windows without data.
+        lowest: bits of their maximum.
+        kind: of the elements.
+        nan_last: as in GpuPoolProblem.
+        is_column_major: as in GpuPoolProblem.
+        is_first: whether x is read, instead of the output of the pass before.
+        places: the second output: "none", "places" for the next pass, or "indices".
+        per_plane: as in GpuPoolProblem.
+        activation: of the last pass.
+        params: its parameters.
+    """
+
+    tile: TileShape
+    neighbours: int
+    aligned: int
+    carries: tuple[int, ...]
+    window: tuple[int, ...]
+    dilation: tuple[int, ...]
+    is_padded: tuple[bool, ...]
+    taps: int
+    has_empty: bool
+    lowest: int
+    kind: str
+    nan_last: bool
+    is_column_major: bool
+    is_first: bool
+    places: str
+    per_plane: bool
+    activation: str
+    params: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _PoolPass:
+    """One launch of the kernel, of (input bits, their places, output bits, output places); `elements` are written."""
+
+    launcher: Launcher
+    meta: PoolMeta
+    elements: int
+
+    def between(self, x: torch.Tensor, read_places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the pass, and return the bits and the places that the next one reads."""
+        y = torch.empty(self.elements, dtype=x.dtype, device=x.device)
+        if self.meta.places == "none":
+            places = y
+        else:
+            places = torch.empty(
+                self.elements, dtype=torch.int64 if self.meta.tile.is_wide else torch.int32, device=x.device
+            )
+        self.launcher(x, read_places, y, places)
+        return y, places
+
+
+def launch(problem: GpuPoolProblem, has_indices: bool) -> Run:
+    """A function that computes a max pooling."""
+    steps = passes(tuple(map(clipped, problem.axes)))
+    largest = max(_largest(problem, axes) for axes in steps)
+    *before, last = (_pass(problem, steps, number, has_indices, largest) for number in range(len(steps)))
+
+    def run(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor | None) -> None:
+        read = read_places = bits_of(x)
+        for each in before:
+            read, read_places = each.between(read, read_places)
+        last.launcher(read, read_places, bits_of(y), bits_of(y) if indices is None else indices)
+
+    return run
+
+
+def _largest(problem: GpuPoolProblem, axes: Axes) -> int:
+    """The largest number in computations of places."""
+    places = max(math.prod(axis.large for axis in axes), math.prod(axis.small for axis in axes))
+    reach = max(axis.small * axis.window.stride + axis.window.reach + abs(axis.begin) for axis in axes)
+    return max(problem.batch * problem.channels * places, reach)
+
+
+def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_indices: bool, largest: int) -> _PoolPass:
+    """Pass `number` of `steps`; places are computed with numbers up to `largest`."""
+    axes, is_last = steps[number], number == len(steps) - 1
+    has_empty = any(_has_empty(axis) for each in steps for axis in each)
+    neighbours = 1 if problem.is_channels_last or has_empty else _neighbours_of(axes[-1])
+    aligned = math.gcd(axes[-1].large, 16) if neighbours > 1 else 1
+    walked = axes if neighbours == 1 else (*axes[:-1], identity_axis(axes[-1].large))
+    windows = [axis.window for axis in walked]
+    grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in axes), problem.is_channels_last)
+    tile = tile_for(grid, problem.is_channels_last, largest)
+    if math.prod(each.size for each in windows) > _MAX_TAPS:
+        tile = replace(tile, rows=max(1, tile.rows // 2))
+    folded = grid.sizes if problem.is_channels_last else grid.sizes[:-1]
+    meta = PoolMeta(
+        tile, neighbours, aligned, _carries(folded, tile.rows), tuple(each.size for each in windows),
+        tuple(each.dilation if each.size > 1 else 1 for each in windows), tuple(map(_is_padded, walked)),
+        math.prod(each.size for each in windows), has_empty, problem.lowest, problem.kind, problem.nan_last,
+        problem.is_column_major, number == 0, ("indices" if is_last else "places") if has_indices else "none",
+        problem.per_plane, problem.activation if is_last else "",
+        bounds(problem.kind, problem.params) if is_last else (),
+    )  # fmt: skip
+    dims = tuple(_dim(walked, each, problem.is_column_major) for each in range(len(axes)))
+    read, counted = (math.prod(axis.large for axis in each) for each in (axes, steps[0]))
+    planes = PoolPlanes(read, counted, math.prod(grid.sizes))
+    launcher = Launcher(pool_windows, programs(grid, tile), PoolArgs(grid, dims, planes), meta)
+    return _PoolPass(launcher, meta, problem.batch * problem.channels * planes.written)
+
+
+def _carries(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """The maximum number of ends of each axis in a tile of `rows` rows, but at most _MAX_CARRIES.
+
+    >>> _carries((28, 28), 32), _carries((), 1)
+    ((1, 2), ())
+    """
+    carries: tuple[int, ...] = ()
+    more = rows - 1
+    for size in reversed(sizes):
+        more = (size - 1 + more) // max(size, 1)
+        carries = (min(more, _MAX_CARRIES), *carries)
+    return carries
+
+
+def _neighbours_of(axis: Axis) -> int:
+    """Number of taps along the last axis that are read together: those of windows side by side, or one.
+
+    Rows that begin at multiples of 4, 8 or 16 elements are then read in wide loads; `aligned` tells the compiler.
+    """
+    count = axis.window.size
+    is_tiled = axis == Axis(axis.small * count, axis.small, Window(count, count))
+    return count if is_tiled and count in (2, 4) and axis.large % 4 == 0 else 1
+
+
+def _dim(axes: Axes, number: int, is_column_major: bool) -> PoolDim:
+    axis = axes[number]
+    step = math.prod(other.large for other in axes[number + 1 :])
+    before = math.prod(other.large for other in axes[:number])
+    stride = axis.window.stride if axis.small > 1 else 1
+    return PoolDim(axis.large, stride, axis.begin, step, before if is_column_major else step)
+
+
+def _is_padded(axis: Axis) -> bool:
+    """Whether a tap lies in the padding."""
+    end = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.begin
+    return axis.begin > 0 or end > axis.large
+
+
+def _has_empty(axis: Axis) -> bool:
+    """Whether a window may have no data."""
+    window, corner = axis.window, (axis.small - 1) * axis.window.stride - axis.begin
+    return window.reach <= axis.begin or corner >= axis.large or window.dilation > axis.large
+
+
+def passes(axes: Axes) -> tuple[Axes, ...]:
+    """The passes of a pooling, each with all axes.
+
+    >>> [tuple(axis.window.size for axis in each) for each in passes((Axis(32, 32, Window(13), 6),) * 2)]
+    [(1, 13), (13, 1)]
+    """
+    separate = _separable_passes(axes) if _taps(axes) > _ONE_PASS_TAPS else (axes,)
+    return separate if _cost(separate) < _cost((axes,)) else (axes,)
+
+
+def _separable_passes(axes: Axes) -> tuple[Axes, ...]:
+    """A pass for each axis where windows have several taps; the first one also walks the axes with one tap."""
+    turns = [number for number, axis in enumerate(axes) if axis.window.size > 1][::-1]
+    turn = [number if axis.window.size > 1 else turns[0] for number, axis in enumerate(axes)]
+    return tuple(tuple(_axis_in_pass(now, *each) for each in zip(turn, axes, strict=True)) for now in turns)
+
+
+def _axis_in_pass(now: int, turn: int, axis: Axis) -> Axis:
+    """An axis in pass `now`, if pass `turn` pools it."""
+    return axis if turn == now else identity_axis(axis.small if turn > now else axis.large)
+
+
+def identity_axis(size: int) -> Axis:
+    """An axis that a pass does not change."""
+    return Axis(size, size, Window(1))
+
+
+def _taps(axes: Axes) -> int:
+    return math.prod(axis.window.size for axis in axes)
+
+
+def _cost(steps: tuple[Axes, ...]) -> int:
+    """Total number of taps that are read, plus the cost of the passes."""
+    return sum(math.prod(axis.small for axis in axes) * (_taps(axes) + _PASS_COST) for axes in steps)

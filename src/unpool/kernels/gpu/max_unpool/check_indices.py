@@ -1,0 +1,185 @@
+"""The check of the indices of max unpooling: the first faults.
+
+    verdict[RANGE + 2 * space]      flat position of the first index that is outside the tensor that it counts in
+    verdict[RANGE + 2 * space + 1]  flat position of the first index that is outside the window of its element
+
+Space 0 is the tensor that is written, space 1 the inferred one. NO_POSITION stands for no such index.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from unpool.kernels.gpu.launch import LIMIT32, Launcher
+from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+from unpool.kernels.gpu.tiles import TileGrid, TileShape, elements_of, grid_of, place_of, programs, tile_for
+
+NO_POSITION = 2**63 - 1
+
+
+class IndexDim(NamedTuple):
+    """One spatial axis; `large` and `inferred` are its sizes in the two spaces."""
+
+    small: int
+    window: int
+    stride: int
+    begin: int
+    large: int
+    inferred: int
+
+
+class IndexCounts(NamedTuple):
+    """Elements of indices, and of a plane of them; planes, and the elements of one in the two spaces."""
+
+    positions: int
+    small: int
+    planes: int
+    large: int
+    inferred: int
+
+
+class IndexArgs(NamedTuple):
+    """The two spaces that indices may count in."""
+
+    dims: tuple[IndexDim, ...]
+    counts: IndexCounts
+
+
+@dataclass(frozen=True)
+class IndexSpaces:
+    """Constants of the compiled kernels about the spaces of indices."""
+
+    per_plane: bool
+    has_inferred: bool
+    prefers_inferred: bool
+
+
+class CheckArgs(NamedTuple):
+    """Arguments of the kernel beside its tensors; the grid is that of the indices."""
+
+    grid: TileGrid
+    indexing: IndexArgs
+
+
+@dataclass(frozen=True)
+class CheckMeta:
+    """Constants of the compiled kernel; has_wide_planes means that indices inside a plane have 64 bits."""
+
+    tile: TileShape
+    spaces: IndexSpaces
+    has_wide_planes: bool
+
+
+def index_args(problem: GpuUnpoolProblem) -> IndexArgs:
+    """Arguments of kernels that read indices."""
+    large, inferred = problem.index_sizes
+    dims = tuple(
+        IndexDim(axis.small, axis.window.size, axis.window.stride, axis.begin, large[number], inferred[number])
+        for number, axis in enumerate(problem.axes)
+    )
+    counts = IndexCounts(
+        problem.planes * problem.small, problem.small, problem.planes, problem.large, math.prod(inferred)
+    )
+    return IndexArgs(dims, counts)
+
+
+def index_spaces(problem: GpuUnpoolProblem) -> IndexSpaces:
+    """Constants of kernels that read indices."""
+    return IndexSpaces(problem.per_plane, problem.index_space != "output", problem.index_space == "inferred")
+
+
+def new_verdict(device: torch.device) -> torch.Tensor:
+    """A new verdict without faults, four int64."""
+    return torch.full((4,), NO_POSITION, dtype=torch.int64, device=device)
+
+
+def launch(problem: GpuUnpoolProblem) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """A function that checks (indices, verdict)."""
+    grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in problem.axes), False)
+    tile = tile_for(grid, False, LIMIT32 if problem.is_wide else 0)
+    args = CheckArgs(grid, index_args(problem))
+    planes = args.indexing.counts.large, args.indexing.counts.inferred
+    meta = CheckMeta(tile, index_spaces(problem), max(planes) >= LIMIT32)
+    return Launcher(check_indices, programs(grid, tile), args, meta)
+
+
+@triton.jit
+def check_indices(indices, verdict, args, meta: tl.constexpr):
+    """Check one tile of indices, int64 (N, C, d1..dk); a tile without faults writes nothing."""
+    tile: tl.constexpr = meta.tile
+    spaces: tl.constexpr = meta.spaces
+    coords, batch, channel, mask = elements_of(args.grid, tile)
+    plane = batch * args.grid.extent.channels + channel
+    position = plane * args.indexing.counts.small + place_of(coords, args.grid.sizes)
+    index = tl.load(indices + position, mask=mask, other=0)
+    read = (index, plane, mask)
+    _check_space(position, read, coords, verdict, args.indexing, meta, 0)
+    if spaces.has_inferred:
+        _check_space(position, read, coords, verdict + 2, args.indexing, meta, 1)
+
+
+@triton.jit
+def _check_space(position, read, coords, verdict, args, meta: tl.constexpr, space: tl.constexpr):
+    """Record the faults in one space; `read` are indices, their planes, and their mask."""
+    spaces: tl.constexpr = meta.spaces
+    index, plane, mask = read
+    large = (args.counts.inferred if space else args.counts.large).to(tl.int64)
+    if spaces.per_plane:
+        inside = index
+        is_inside = (index >= 0) & (index < large)
+        is_own = is_inside
+    else:
+        inside = index - plane * large
+        is_inside = (index >= 0) & (index < args.counts.planes * large)
+        is_own = (inside >= 0) & (inside < large)
+    inside = tl.where(is_own, inside, 0)
+    if not meta.has_wide_planes:
+        inside = inside.to(tl.int32)
+    outside = mask & ((is_own & _is_in_window(coords, inside, args, space)) == 0)
+    if tl.max(outside.to(tl.int32)) > 0:  # an index out of range is outside its window, too
+        record_first(verdict, position.to(tl.int64), mask & (is_inside == 0))
+        record_first(verdict + 1, position.to(tl.int64), outside)
+
+
+@triton.jit
+def _is_in_window(coords, inside, args, space: tl.constexpr):
+    """Whether places of a plane lie in the windows of the elements at `coords`."""
+    is_in = inside >= 0
+    for number in tl.static_range(len(args.dims) - 1, -1, -1):
+        dim = args.dims[number]
+        first = coords[number] * dim.stride - dim.begin
+        if number:
+            size = tl.maximum(dim.inferred if space else dim.large, 1)
+            place = inside % size
+            inside = inside // size
+        else:
+            place = inside
+        is_in = is_in & (place >= first) & (place < first + dim.window)
+    return is_in
+
+
+@triton.jit
+def record_first(place, position, is_fault):
+    """Keep the first position of a fault, int64; without faults no memory is touched."""
+    first = tl.min(tl.where(is_fault, position, 9223372036854775807))
+    tl.atomic_min(place, first, mask=first < 9223372036854775807)
+
+
+@triton.jit
+def read_verdict(verdict, spaces: tl.constexpr):
+    """Whether indices count in space 1, whether all are in range, and whether all are in their windows."""
+    no_fault: tl.constexpr = 9223372036854775807
+    uses_inferred = False
+    all_in_range = tl.load(verdict) == no_fault
+    all_in_window = tl.load(verdict + 1) == no_fault
+    if spaces.has_inferred:
+        fits_inferred = tl.load(verdict + 3) == no_fault
+        uses_inferred = (fits_inferred & (all_in_window == 0)) | spaces.prefers_inferred
+        all_in_range = tl.where(uses_inferred, tl.load(verdict + 2) == no_fault, all_in_range)
+        all_in_window = tl.where(uses_inferred, fits_inferred, all_in_window)
+    return uses_inferred, all_in_range, all_in_window

@@ -1,0 +1,156 @@
+"""Gradients of pools and unpoolings on indices that count inside their own plane.
+
+    scatter_add:        y[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
+    launch_window_sums: the same if every index lies in the window of its position, and few windows reach an element
+    gather_elements:    y[n, c, p] = grad[n, c, indices[n, c, p]]
+
+`scatter_add` sorts the positions by their index, stably, and adds each run of equal ones in order: no two programs add
+to one place, and results are the same every time. -1 skips an element, or gives 0. So does an index outside its plane;
+the verdict, a tensor of one int64, is the flat position of the first such index, or NO_POSITION.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from unpool.geometry import Axis
+from unpool.kernels.gpu.elements import KINDS, bits_of, narrow, widen
+from unpool.kernels.gpu.launch import Launcher, blocks
+from unpool.kernels.gpu.max_unpool import cells
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION, record_first
+from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+from unpool.kernels.gpu.tiles import TileGrid, elements_of, grid_of, programs, tile_for
+
+_BLOCK = 1024
+_CACHED_CALLS = 1024
+
+
+class PlaneCounts(NamedTuple):
+    """Elements of small tensors, of a plane of them, and of a plane of large ones."""
+
+    all: int
+    small: int
+    large: int
+
+
+class GatherElementsArgs(NamedTuple):
+    """Arguments of `gather_kernel` beside its tensors."""
+
+    grid: TileGrid
+    counts: PlaneCounts
+
+
+@dataclass(frozen=True)
+class SumRunsMeta:
+    """Constants of `sum_runs`."""
+
+    kind: str
+    block: int = _BLOCK
+
+
+def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of grad, (N, C, large), and the verdict; grad and int64 indices are (N, C, ..) without gaps."""
+    count, outer = grad.numel(), tuple(grad.shape[:2])
+    y = torch.zeros((*outer, large), dtype=grad.dtype, device=grad.device)
+    verdict = _verdict(grad)
+    places = torch.empty(count, dtype=torch.int64, device=grad.device)
+    flatten, sum_equal = _scatter_launchers(
+        PlaneCounts(count, count // max(1, outer[0] * outer[1]), large), KINDS[grad.dtype]
+    )
+    flatten(indices, places, verdict)
+    places, positions = torch.sort(places, stable=True)
+    sum_equal(bits_of(grad), places, positions, bits_of(y))
+    return y, verdict
+
+
+@lru_cache(_CACHED_CALLS)
+def _scatter_launchers(counts: PlaneCounts, kind: str) -> tuple[Launcher, Launcher]:
+    programs = blocks(counts.all, _BLOCK)
+    return Launcher(flatten_indices, programs, counts, _BLOCK), Launcher(sum_runs, programs, counts, SumRunsMeta(kind))
+
+
+def launch_window_sums(
+    axes: tuple[Axis, ...], batch: int, channels: int, kind: str
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
+    """A function that writes y of (grad, indices, y), all without gaps, if `cells.fits`: an unpooling that adds."""
+    run_cells = cells.launch(GpuUnpoolProblem(axes, (), batch, channels, kind, per_plane=True), accumulate=True)
+
+    def run(grad: torch.Tensor, indices: torch.Tensor, y: torch.Tensor) -> None:
+        run_cells(bits_of(grad), indices, bits_of(y), indices)
+
+    return run
+
+
+def gather_elements(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of grad (N, C, large) at the indices, in their shape, and the verdict; both inputs have no gaps."""
+    planes, large = grad.shape[0] * grad.shape[1], grad.shape[-1]
+    y = torch.empty(indices.shape, dtype=grad.dtype, device=grad.device)
+    verdict = _verdict(grad)
+    counts = PlaneCounts(indices.numel(), indices.numel() // max(1, planes), large)
+    _gather_launcher(counts, planes)(bits_of(grad), indices, bits_of(y), verdict)
+    return y, verdict
+
+
+@lru_cache(_CACHED_CALLS)
+def _gather_launcher(counts: PlaneCounts, planes: int) -> Launcher:
+    grid = grid_of(planes, 1, (counts.small,), False)
+    tile = tile_for(grid, False, planes * max(counts.small, counts.large))
+    return Launcher(gather_kernel, programs(grid, tile), GatherElementsArgs(grid, counts), tile)
+
+
+def _verdict(model: torch.Tensor) -> torch.Tensor:
+    return torch.full((1,), NO_POSITION, dtype=torch.int64, device=model.device)
+
+
+@triton.jit
+def flatten_indices(indices, places, verdict, counts, block: tl.constexpr):
+    """Places in the whole tensor, or -1 for an index that is skipped."""
+    position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    mask = position < counts.all
+    index = tl.load(indices + position, mask=mask, other=-1)
+    is_inside = (index >= 0) & (index < counts.large)
+    place = position // counts.small * counts.large + index
+    tl.store(places + position, tl.where(is_inside, place, -1), mask=mask)
+    record_first(verdict, position, (index < -1) | (index >= counts.large))
+
+
+@triton.jit
+def sum_runs(grad, places, positions, y, counts, meta: tl.constexpr):
+    """The sum of each run of equal places that begins in this block; grad and y are bits."""
+    kind: tl.constexpr = meta.kind
+    block: tl.constexpr = meta.block
+    count = counts.all
+    number = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    place = tl.load(places + number, mask=number < count, other=-1)
+    before = tl.load(places + (number - 1), mask=(number > 0) & (number < count), other=-1)
+    begins = (place >= 0) & (place != before)
+    total = tl.zeros([block], tl.float64 if kind == "float64" else tl.float32)
+    runs = begins
+    while tl.max(runs.to(tl.int32)) > 0:
+        position = tl.load(positions + number, mask=runs, other=0)
+        added = widen(tl.load(grad + position, mask=runs, other=0), kind)
+        total = tl.where(runs, total + added, total)
+        number += 1
+        following = tl.load(places + number, mask=runs & (number < count), other=-1)
+        runs = runs & (following == place)
+    tl.store(y + place, narrow(total, kind), mask=begins)
+
+
+@triton.jit
+def gather_kernel(grad, indices, y, verdict, args, tile: tl.constexpr):
+    """One tile of y, whose rows are planes: elements of grad, as bits; 0 for an index that is skipped."""
+    large = args.counts.large
+    coords, plane, _, mask = elements_of(args.grid, tile)
+    position = plane * args.counts.small + coords[0]
+    index = tl.load(indices + position, mask=mask, other=-1)
+    is_inside = (index >= 0) & (index < large)
+    bits = tl.load(grad + (plane.to(tl.int64) * large + index), mask=is_inside, other=0)
+    tl.store(y + position, bits, mask=mask)
+    is_fault = mask & (is_inside == 0) & (index != -1)
+    if tl.max(is_fault.to(tl.int32)) > 0:
+        record_first(verdict, position.to(tl.int64), is_fault)
