@@ -8,7 +8,7 @@ import torch
 import unpool.torch as ours
 from tests.support.gpu import DEVICE, routed
 from unpool.execute.gpu.gradients import ConvSettings, input_gradient, weight_gradient
-from unpool.kernels.gpu.conv_transpose.weight_gradient import cut
+from unpool.kernels.gpu.conv_transpose.weight_gradient import split_positions
 
 theirs = torch.nn.functional
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -74,7 +74,7 @@ def test_positions_in_parts():
     x, grad = integers(1, 1, 9000), integers(1, 1, 9000)
     found = weight_gradient(x, grad, (1,), ConvSettings((1,), (0,), (1,), 1))
 
-    assert cut(9, 1) == (2, 5)
+    assert split_positions(9, 1) == (2, 5)
     assert found.item() == (x.double() * grad.double()).sum().item()
 
 

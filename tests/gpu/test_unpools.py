@@ -9,8 +9,8 @@ from unpool import per_plane as on_cpu
 from unpool.execute.gpu import gradients, index_checks
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu.elements import BITS
-from unpool.kernels.gpu.max_unpool import Unpool, cells, launch
-from unpool.kernels.gpu.max_unpool.judge import NOTHING
+from unpool.kernels.gpu.max_unpool import GpuUnpoolProblem, cells, launch
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
 theirs = torch.nn.functional
 POOLS = {1: theirs.max_pool1d, 2: theirs.max_pool2d, 3: theirs.max_pool3d}
@@ -65,7 +65,7 @@ def run(axes, dtype, change=None, *, is_callers=False, is_per_plane=False):
     x = elements((2, 3, *small), dtype)
     y = torch.full((2, 3, *large), 77, dtype=dtype, device=DEVICE)
     name = str(dtype).removeprefix("torch.")
-    unpool = Unpool(axes, tuple(large), 2, 3, name, per_plane=is_per_plane)
+    unpool = GpuUnpoolProblem(axes, tuple(large), 2, 3, name, per_plane=is_per_plane)
     assert cells.fits(axes, is_channels_last=False)
     indices = torch.from_numpy(given.astype(np.int64)).view(x.shape).to(DEVICE)
     verdict = launch(unpool)(x, indices, y, is_callers).tolist()
@@ -96,7 +96,7 @@ def test_right_indices(name, is_per_plane):
     for is_callers in (False, True):
         y, verdict, expected = run(CALLS[name], torch.float32, is_callers=is_callers, is_per_plane=is_per_plane)
 
-        assert verdict[:2] == [NOTHING] * 2
+        assert verdict[:2] == [NO_POSITION] * 2
         assert torch.equal(y, expected)
 
 
@@ -106,7 +106,7 @@ def test_all_types(kind):
     for name in ("side by side", "padded"):
         y, verdict, expected = run(CALLS[name], getattr(torch, kind))
 
-        assert verdict[:2] == [NOTHING] * 2
+        assert verdict[:2] == [NO_POSITION] * 2
         assert torch.equal(y, expected)
 
 
@@ -120,7 +120,7 @@ def test_an_index_in_another_window(name, is_callers):
 
     y, verdict, expected = run(CALLS[name], torch.float16, change, is_callers=is_callers)
 
-    assert verdict[:2] == [NOTHING, 3]
+    assert verdict[:2] == [NO_POSITION, 3]
     assert torch.equal(y, expected)
 
 

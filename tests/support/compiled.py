@@ -28,7 +28,7 @@ from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.gpu.conv_transpose import weight_gradient
 from unpool.kernels.gpu.elements import BITS
 from unpool.kernels.gpu.max_pool import gradient
-from unpool.kernels.gpu.max_unpool import per_plane
+from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
 
 HUGE = 65536
 """Squared, with 8 channels or more, beyond what 32 bits count."""
@@ -65,14 +65,16 @@ def pooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
     axes = axes_of(size // 2, size, Window(3, 2), 1, rank)
     x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size, size // 2))
     indices = tensor(*y.shape, kind="int64")
-    max_pool.launch(max_pool.Pool(axes, 1, 8, kind, 0, **named), True)(x, y, indices)
+    max_pool.launch(max_pool.GpuPoolProblem(axes, 1, 8, kind, 0, **named), True)(x, y, indices)
     in_passes = axes_of(size, size, Window(13), 6, rank)
-    max_pool.launch(max_pool.Pool(in_passes, 1, 8, kind, 0, **named), True)(x, x, tensor(*x.shape, kind="int64"))
+    max_pool.launch(max_pool.GpuPoolProblem(in_passes, 1, 8, kind, 0, **named), True)(
+        x, x, tensor(*x.shape, kind="int64")
+    )
     if kind not in ("int8", "uint8"):
         is_last = named.get("is_channels_last", False)
         gradient.launch(axes, 1, 8, kind, is_channels_last=is_last)(y, indices, x)
         if not is_last:
-            per_plane.add_near(axes, 1, 8, kind)(y, indices, x)
+            unpool_gradient.launch_window_sums(axes, 1, 8, kind)(y, indices, x)
             all_reach = axes_of(size // 2, size, Window(size, 1), size // 4, rank)
             gradient.launch(all_reach, 1, 8, kind, is_channels_last=False)(y, indices, x)
 
@@ -83,24 +85,24 @@ def unpooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
     axes = axes_of(size // 2, size, window, begin, rank)
     x, y = (tensor(1, 8, *[each] * rank, kind=kind) for each in (size // 2, size))
     indices = tensor(*x.shape, kind="int64")
-    unpool = max_unpool.Unpool(axes, (size,) * rank, 1, 8, kind, **named)
+    problem = max_unpool.GpuUnpoolProblem(axes, (size,) * rank, 1, 8, kind, **named)
     for is_callers in (False, True):
-        max_unpool.launch(unpool)(x, indices, y, is_callers)
+        max_unpool.launch(problem)(x, indices, y, is_callers)
     if named.get("per_plane"):
-        per_plane.spread(x, indices, size**rank)
-        per_plane.collect(y.flatten(2), indices)
+        unpool_gradient.scatter_add(x, indices, size**rank)
+        unpool_gradient.gather_elements(y.flatten(2), indices)
 
 
-def grown(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named: Any) -> None:
+def convolved(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named: Any) -> None:
     """ConvTranspose by every kernel, and its gradients."""
     channels = 8 if named.pop("is_depthwise", False) else 128
     axes = axes_of(size // 2, size, Window(4, 2), 1, rank)
-    growth = conv_transpose.Growth(axes, 1, group, channels // group, channels // group, kind, **named)
+    problem = conv_transpose.GpuConvProblem(axes, 1, group, channels // group, channels // group, kind, **named)
     x, y = (tensor(1, channels, *[each] * rank, kind=kind) for each in (size // 2, size))
     w, b = tensor(channels, channels // group, *[4] * rank, kind=kind), tensor(channels, kind=kind)
-    conv_transpose.launch(growth)(x, conv_transpose.pack(w, group), b, y)
-    conv_transpose.launch_adjoint(growth)(y, conv_transpose.pack(w, group, is_adjoint=True), None, x)
-    weight_gradient.launch(growth)(x, y)
+    conv_transpose.launch(problem)(x, conv_transpose.pack(w, group), b, y)
+    conv_transpose.launch_adjoint(problem)(y, conv_transpose.pack(w, group, is_adjoint=True), None, x)
+    weight_gradient.launch(problem)(x, y)
 
 
 def everything() -> None:
@@ -114,9 +116,9 @@ def everything() -> None:
         if kind not in ("int8", "uint8"):
             for rank in (1, 2, 3):
                 unpooled(kind, rank, per_plane=True)
-                grown(kind, rank, activation="Sigmoid")
-                grown(kind, rank, is_channels_last=True)
-                grown(kind, rank, group=8, is_depthwise=True)
+                convolved(kind, rank, activation="Sigmoid")
+                convolved(kind, rank, is_channels_last=True)
+                convolved(kind, rank, group=8, is_depthwise=True)
 
 
 def wide() -> None:
@@ -124,7 +126,7 @@ def wide() -> None:
     pooled("float16", size=HUGE)
     unpooled("float16", size=HUGE, per_plane=True)
     unpooled("float16", size=HUGE, index_space="auto")
-    grown("float16", size=HUGE)
+    convolved("float16", size=HUGE)
 
 
 def some_random(step: int) -> None:

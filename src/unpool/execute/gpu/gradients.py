@@ -17,13 +17,13 @@ from unpool.errors import IndicesError
 from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
 from unpool.geometry import Axis, Window, window_between
 from unpool.kernels.gpu import max_unpool as unpooling
-from unpool.kernels.gpu.conv_transpose import Growth, launch_adjoint, pack
+from unpool.kernels.gpu.conv_transpose import GpuConvProblem, launch_adjoint, pack
 from unpool.kernels.gpu.conv_transpose.weight_gradient import launch as launch_weight_gradient
 from unpool.kernels.gpu.elements import KINDS
-from unpool.kernels.gpu.max_pool import gradient
+from unpool.kernels.gpu.max_pool import gradient as pool_gradient
 from unpool.kernels.gpu.max_unpool import cells
-from unpool.kernels.gpu.max_unpool import per_plane as kernels
-from unpool.kernels.gpu.max_unpool.judge import NOTHING
+from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
 _CACHE_SIZE = 1024
 
@@ -68,7 +68,7 @@ def max_pool_backward(
         y = torch.empty((*grad.shape[:2], *spatial), dtype=grad.dtype, device=grad.device)
         _gradient(tuple(grad.shape), spatial, windows, KINDS[grad.dtype])(grad, indices, y)
         return y
-    y, result = kernels.spread(grad, indices, math.prod(spatial))
+    y, result = unpool_gradient.scatter_add(grad, indices, math.prod(spatial))
     raise_or_defer(result, "later", partial(_error, "max_pool_backward", tuple(indices.shape), math.prod(spatial)))
     return y.view(*y.shape[:2], *spatial)
 
@@ -85,7 +85,7 @@ def max_unpool_backward(grad: torch.Tensor, indices: torch.Tensor) -> torch.Tens
     """
     raise_known()
     flat = grad.contiguous().flatten(2)
-    y, result = kernels.collect(flat, indices.contiguous())
+    y, result = unpool_gradient.gather_elements(flat, indices.contiguous())
     raise_or_defer(result, "later", partial(_error, "max_unpool_backward", tuple(indices.shape), flat.shape[2]))
     return y
 
@@ -97,24 +97,24 @@ def _unpooling(shape: tuple[int, ...], spatial: tuple[int, ...], kind: str) -> u
     for small, large in zip(shape[2:], spatial, strict=True):
         window = window_between(small, large, None)
         axes.append(Axis(large, small, Window(window.size, window.stride), window.padding))
-    return unpooling.launch(unpooling.Unpool(tuple(axes), spatial, shape[0], shape[1], kind, per_plane=True))
+    return unpooling.launch(unpooling.GpuUnpoolProblem(tuple(axes), spatial, shape[0], shape[1], kind, per_plane=True))
 
 
 @lru_cache(_CACHE_SIZE)
 def _gradient(
     shape: tuple[int, ...], spatial: tuple[int, ...], windows: tuple[tuple[int, ...], ...], kind: str
-) -> gradient.Run:
+) -> pool_gradient.Run:
     axes = tuple(
         Axis(large, small, Window(size, stride, dilation), padding)
         for large, small, size, stride, padding, dilation in zip(spatial, shape[2:], *windows, strict=True)
     )
     if cells.fits(axes, is_channels_last=False):
-        return kernels.add_near(axes, shape[0], shape[1], kind)
-    return gradient.launch(axes, shape[0], shape[1], kind, is_channels_last=False)
+        return unpool_gradient.launch_window_sums(axes, shape[0], shape[1], kind)
+    return pool_gradient.launch(axes, shape[0], shape[1], kind, is_channels_last=False)
 
 
 def _error(where: str, shape: tuple[int, ...], plane: int, result: list[int]) -> IndicesError | None:
-    if result[0] == NOTHING:
+    if result[0] == NO_POSITION:
         return None
     at = [int(each) for each in np.unravel_index(result[0], shape)]
     return IndicesError(
@@ -178,12 +178,12 @@ def _problem(
     conv: ConvSettings,
     kind: str,
     is_channels_last: bool,
-) -> Growth:
+) -> GpuConvProblem:
     """The transposed convolution; `large` is the shape of y, `small` that of w and the spatial sizes of x."""
     (channels, maps, *window), sizes = small
     rows: Any = zip(large[2:], sizes, window, conv.stride, conv.padding, conv.dilation, strict=True)
     axes = tuple(Axis(out, into, Window(size, step, spread), begin) for out, into, size, step, begin, spread in rows)
-    return Growth(axes, large[0], conv.groups, channels // conv.groups, maps, kind, is_channels_last)
+    return GpuConvProblem(axes, large[0], conv.groups, channels // conv.groups, maps, kind, is_channels_last)
 
 
 def _to_same_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ...]]:

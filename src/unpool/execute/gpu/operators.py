@@ -11,14 +11,14 @@ import torch
 from unpool.errors import IndicesError
 from unpool.execute.gpu.index_checks import raise_or_defer
 from unpool.execute.gpu.tensors import activation_options, numpy_dtype, output_buffers, storage_of, tensor_of
-from unpool.kernels.gpu.conv_transpose import Growth, Packed, pack
+from unpool.kernels.gpu.conv_transpose import GpuConvProblem, PackedWeights, pack
 from unpool.kernels.gpu.conv_transpose import launch as launch_conv_transpose
 from unpool.kernels.gpu.elements import KINDS
-from unpool.kernels.gpu.max_pool import Pool
+from unpool.kernels.gpu.max_pool import GpuPoolProblem
 from unpool.kernels.gpu.max_pool import launch as launch_max_pool
-from unpool.kernels.gpu.max_unpool import Unpool
+from unpool.kernels.gpu.max_unpool import GpuUnpoolProblem
 from unpool.kernels.gpu.max_unpool import launch as launch_max_unpool
-from unpool.kernels.gpu.max_unpool.judge import NOTHING
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -63,11 +63,11 @@ class GpuConvTranspose:
                 same_type(row, f"X and {name}", storage.dtype, numpy_dtype(row.label, name, given[1]))
         self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         channels, maps = w[0][:2]
-        growth = Growth(
+        problem = GpuConvProblem(
             call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
             **activation_options(spec.activation),
         )  # fmt: skip
-        self._launch, self._groups = launch_conv_transpose(growth), spec.group
+        self._launch, self._groups = launch_conv_transpose(problem), spec.group
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[torch.Tensor, ...]:
         """Y of (X, W), or (X, W, B)."""
@@ -76,7 +76,7 @@ class GpuConvTranspose:
         assert w is not None, "W is required"
         others = (x, w) if b is None else (x, w, b)
         y, buffer = output_buffers(self.row, "Y", out[0], self._call.large.in_layout(self.row), (x.dtype, others))
-        packed: Packed = getattr(w, _PACKED, None) or pack(w, self._groups)
+        packed: PackedWeights = getattr(w, _PACKED, None) or pack(w, self._groups)
         self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), buffer)
         return (_copy_to(y, buffer),)
 
@@ -90,12 +90,12 @@ class GpuMaxPool:
         self.row, self._has_indices = spec.row, has_indices
         storage = storage_of(spec.row, spec.activation, dtype)
         self._call = call = max_pool.call(spec, shape)
-        pool = Pool(
+        problem = GpuPoolProblem(
             call.axes, call.small.batch, call.small.channels, storage.name,
             int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.row.is_channels_last,
             spec.is_column_major, nan_last, per_plane, **activation_options(spec.activation),
         )  # fmt: skip
-        self._launch = launch_max_pool(pool, has_indices)
+        self._launch = launch_max_pool(problem, has_indices)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[torch.Tensor, ...]:
         """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
@@ -138,14 +138,14 @@ class GpuMaxUnpool:
         index_type(row.label, "I", numpy_dtype(row.label, "I", index_dtype))
         self._call = call = max_unpool.call(spec, shape, indices, output_shape)
         outer = (call.small.batch, call.small.channels)
-        unpool = Unpool(
+        problem = GpuUnpoolProblem(
             call.axes, call.inferred, *outer, storage.name, call.index_space, row.is_channels_last,
             **activation_options(spec.activation),
         )  # fmt: skip
         self._is_inferred = call.index_space == "inferred"
-        self._limit = math.prod((*outer, *unpool.spaces[self._is_inferred]))
+        self._limit = math.prod((*outer, *problem.index_sizes[self._is_inferred]))
         self._has_auto = call.index_space == "auto"
-        self._launch = launch_max_unpool(unpool)
+        self._launch = launch_max_unpool(problem)
 
     def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[torch.Tensor, ...]:
         """The output of (X, I)."""
@@ -161,12 +161,12 @@ class GpuMaxUnpool:
         return (_copy_to(y, buffer),)
 
     def _error(self, shape: Shape, result: list[int]) -> IndicesError | None:
-        """The error that the result of a check stands for: see `kernels/gpu/max_unpool/judge.py`."""
+        """The error that the result of a check stands for: see `kernels/gpu/max_unpool/check_indices.py`."""
         outside, apart, outside_inferred, apart_inferred = result
-        if self._has_auto and apart != NOTHING and apart_inferred == NOTHING:
+        if self._has_auto and apart != NO_POSITION and apart_inferred == NO_POSITION:
             return None
         first = outside_inferred if self._is_inferred else outside
-        if first == NOTHING:
+        if first == NO_POSITION:
             return None
         at = [int(each) for each in np.unravel_index(first, shape)]
         return IndicesError(

@@ -17,7 +17,7 @@ All other calls:
 | write y in memory order from the windows that reach it | gather | if every index lies in its own window |
 | find the last of equal indices, then write y | scatter | otherwise, unless an index is out of range |
 
-The host starts all of them. The result of the check, the verdict, stays on the device, and a kernel that it excludes
+The host starts all of them. The result of the check stays on the device, and a kernel that it excludes
 ends at once: so the host does not wait for the device. If an index is out of range, memory of the caller keeps its
 content, and memory of our own becomes NaN. Gradients: `gradient.py`.
 """
@@ -34,7 +34,7 @@ from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
 __all__ = ["GpuUnpoolProblem", "Run", "launch"]
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torch.Tensor]
-"""Writes y of (x, indices, y, whether y is the caller's memory); returns the verdict, see `check_indices.py`.
+"""Writes y of (x, indices, y, whether y is the caller's memory); returns the result of `check_indices.py`.
 
 x and y have no gaps and one layout; indices are int64 (N, C, d1..dk) without gaps in either layout.
 """
@@ -50,14 +50,14 @@ def launch(problem: GpuUnpoolProblem) -> Run:
     write_local = cells.launch(problem, after_check=True) if is_one_pass else gather.launch(problem)
 
     def run(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor, is_callers: bool) -> torch.Tensor:
-        verdict = check_indices.new_verdict(indices.device)
+        result = check_indices.new_result(indices.device)
         x_bits, y_bits = bits_of(x), bits_of(y)
         if check_and_write and not is_callers:
-            check_and_write(x_bits, indices, y_bits, verdict)
+            check_and_write(x_bits, indices, y_bits, result)
         else:
-            check(indices, verdict)
-            write_local(x_bits, indices, y_bits, verdict)
-        write_any(x_bits, indices, y_bits, verdict, is_callers)
-        return verdict
+            check(indices, result)
+            write_local(x_bits, indices, y_bits, result)
+        write_any(x_bits, indices, y_bits, result, is_callers)
+        return result
 
     return run

@@ -24,7 +24,7 @@ from unpool.geometry import Axis
 from unpool.kernels.gpu.activation import activated
 from unpool.kernels.gpu.elements import BITS, narrow, widen
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
-from unpool.kernels.gpu.max_unpool.check_indices import IndexSpaces, index_spaces, read_verdict, record_first
+from unpool.kernels.gpu.max_unpool.check_indices import IndexSpaces, index_spaces, read_result, record_first
 from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
 from unpool.kernels.gpu.tiles import TileShape, reach_of
 
@@ -119,9 +119,9 @@ def fits(axes: tuple[Axis, ...], *, is_channels_last: bool) -> bool:
 def launch(
     problem: GpuUnpoolProblem, *, check_indices: bool = False, after_check: bool = False, accumulate: bool = False
 ) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, verdict), x and y as bits.
+    """A function that writes y of (x, indices, y, result), x and y as bits.
 
-    The verdict is only used with `check_indices` or `after_check`.
+    The result is only used with `check_indices` or `after_check`.
     """
     dims = tuple(map(_dim, problem.axes))
     rows, last = problem.planes * math.prod(dim.cells for dim in dims[:-1]), dims[-1]
@@ -175,19 +175,19 @@ def _is_covered(axis: Axis) -> bool:
 
 
 @triton.jit
-def unpool_cells(x, indices, y, verdict, args, meta: tl.constexpr):
+def unpool_cells(x, indices, y, result, args, meta: tl.constexpr):
     """One tile of cells. x: bits, and indices: int64, (N, C, d1..dk); y: bits (N, C, D1..Dk)."""
     spaces: tl.constexpr = meta.spaces
     if meta.after_check:
-        _, _, all_in_window = read_verdict(verdict, spaces)
+        _, _, all_in_window = read_result(result, spaces)
         if all_in_window:
-            _write(y, _read(x, indices, verdict, args, meta), args, meta)
+            _write(y, _read(x, indices, result, args, meta), args, meta)
     else:
-        _write(y, _read(x, indices, verdict, args, meta), args, meta)
+        _write(y, _read(x, indices, result, args, meta), args, meta)
 
 
 @triton.jit
-def _read(x, indices, verdict, args, meta: tl.constexpr):
+def _read(x, indices, result, args, meta: tl.constexpr):
     """The place of the index of each window that reaches the cells, in row-major order, and the element of the window.
 
     Places are counted from the first one of the cell. Faults of the indices of a cell's own window are recorded.
@@ -212,8 +212,8 @@ def _read(x, indices, verdict, args, meta: tl.constexpr):
             outside = is_window & (_is_in_window(index - first, coords, args, meta) == 0)
             if tl.max(outside.to(tl.int32)) > 0:
                 limit = args.counts.plane if spaces.per_plane else args.counts.planes
-                record_first(verdict, position.to(tl.int64), is_window & ((index < 0) | (index >= limit)))
-                record_first(verdict + 1, position.to(tl.int64), outside)
+                record_first(result, position.to(tl.int64), is_window & ((index < 0) | (index >= limit)))
+                record_first(result + 1, position.to(tl.int64), outside)
     return candidates
 
 

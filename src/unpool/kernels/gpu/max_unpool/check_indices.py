@@ -1,7 +1,7 @@
 """The check of the indices of max unpooling: the first faults.
 
-    verdict[RANGE + 2 * space]      flat position of the first index that is outside the tensor that it counts in
-    verdict[RANGE + 2 * space + 1]  flat position of the first index that is outside the window of its element
+    result[RANGE + 2 * space]      flat position of the first index that is outside the tensor that it counts in
+    result[RANGE + 2 * space + 1]  flat position of the first index that is outside the window of its element
 
 Space 0 is the tensor that is written, space 1 the inferred one. NO_POSITION stands for no such index.
 """
@@ -93,13 +93,13 @@ def index_spaces(problem: GpuUnpoolProblem) -> IndexSpaces:
     return IndexSpaces(problem.per_plane, problem.index_space != "output", problem.index_space == "inferred")
 
 
-def new_verdict(device: torch.device) -> torch.Tensor:
-    """A new verdict without faults, four int64."""
+def new_result(device: torch.device) -> torch.Tensor:
+    """A new result without faults, four int64."""
     return torch.full((4,), NO_POSITION, dtype=torch.int64, device=device)
 
 
 def launch(problem: GpuUnpoolProblem) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """A function that checks (indices, verdict)."""
+    """A function that checks (indices, result)."""
     grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in problem.axes), False)
     tile = tile_for(grid, False, LIMIT32 if problem.is_wide else 0)
     args = CheckArgs(grid, index_args(problem))
@@ -109,7 +109,7 @@ def launch(problem: GpuUnpoolProblem) -> Callable[[torch.Tensor, torch.Tensor], 
 
 
 @triton.jit
-def check_indices(indices, verdict, args, meta: tl.constexpr):
+def check_indices(indices, result, args, meta: tl.constexpr):
     """Check one tile of indices, int64 (N, C, d1..dk); a tile without faults writes nothing."""
     tile: tl.constexpr = meta.tile
     spaces: tl.constexpr = meta.spaces
@@ -118,13 +118,13 @@ def check_indices(indices, verdict, args, meta: tl.constexpr):
     position = plane * args.indexing.counts.small + place_of(coords, args.grid.sizes)
     index = tl.load(indices + position, mask=mask, other=0)
     read = (index, plane, mask)
-    _check_space(position, read, coords, verdict, args.indexing, meta, 0)
+    _check_space(position, read, coords, result, args.indexing, meta, 0)
     if spaces.has_inferred:
-        _check_space(position, read, coords, verdict + 2, args.indexing, meta, 1)
+        _check_space(position, read, coords, result + 2, args.indexing, meta, 1)
 
 
 @triton.jit
-def _check_space(position, read, coords, verdict, args, meta: tl.constexpr, space: tl.constexpr):
+def _check_space(position, read, coords, result, args, meta: tl.constexpr, space: tl.constexpr):
     """Record the faults in one space; `read` are indices, their planes, and their mask."""
     spaces: tl.constexpr = meta.spaces
     index, plane, mask = read
@@ -142,8 +142,8 @@ def _check_space(position, read, coords, verdict, args, meta: tl.constexpr, spac
         inside = inside.to(tl.int32)
     outside = mask & ((is_own & _is_in_window(coords, inside, args, space)) == 0)
     if tl.max(outside.to(tl.int32)) > 0:  # an index out of range is outside its window, too
-        record_first(verdict, position.to(tl.int64), mask & (is_inside == 0))
-        record_first(verdict + 1, position.to(tl.int64), outside)
+        record_first(result, position.to(tl.int64), mask & (is_inside == 0))
+        record_first(result + 1, position.to(tl.int64), outside)
 
 
 @triton.jit
@@ -171,15 +171,15 @@ def record_first(place, position, is_fault):
 
 
 @triton.jit
-def read_verdict(verdict, spaces: tl.constexpr):
+def read_result(result, spaces: tl.constexpr):
     """Whether indices count in space 1, whether all are in range, and whether all are in their windows."""
     no_fault: tl.constexpr = 9223372036854775807
     uses_inferred = False
-    all_in_range = tl.load(verdict) == no_fault
-    all_in_window = tl.load(verdict + 1) == no_fault
+    all_in_range = tl.load(result) == no_fault
+    all_in_window = tl.load(result + 1) == no_fault
     if spaces.has_inferred:
-        fits_inferred = tl.load(verdict + 3) == no_fault
+        fits_inferred = tl.load(result + 3) == no_fault
         uses_inferred = (fits_inferred & (all_in_window == 0)) | spaces.prefers_inferred
-        all_in_range = tl.where(uses_inferred, tl.load(verdict + 2) == no_fault, all_in_range)
+        all_in_range = tl.where(uses_inferred, tl.load(result + 2) == no_fault, all_in_range)
         all_in_window = tl.where(uses_inferred, fits_inferred, all_in_window)
     return uses_inferred, all_in_range, all_in_window

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from unpool.kernels.gpu.activation import activated
 from unpool.kernels.gpu.launch import Launcher
-from unpool.kernels.gpu.max_unpool.check_indices import IndexSpaces, index_spaces, read_verdict
+from unpool.kernels.gpu.max_unpool.check_indices import IndexSpaces, index_spaces, read_result
 from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
 from unpool.kernels.gpu.tiles import (
     TensorStrides,
@@ -72,7 +72,7 @@ class GatherMeta:
 
 
 def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, verdict), x and y as bits, if the verdict allows it."""
+    """A function that writes y of (x, indices, y, result), x and y as bits, if the result allows it."""
     large, inferred = problem.index_sizes
     grid = grid_of(problem.batch, problem.channels, large, problem.is_channels_last)
     tile = tile_for(grid, problem.is_channels_last, 2**31 if problem.is_wide else 0)
@@ -88,10 +88,10 @@ def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
 
 
 @triton.jit
-def gather_windows(x, indices, y, verdict, args, meta: tl.constexpr):
+def gather_windows(x, indices, y, result, args, meta: tl.constexpr):
     """Write one tile of y; nothing if an index lies outside its window."""
     spaces: tl.constexpr = meta.spaces
-    uses_inferred, _, all_in_window = read_verdict(verdict, spaces)
+    uses_inferred, _, all_in_window = read_result(result, spaces)
     if all_in_window:
         tile: tl.constexpr = meta.tile
         kind: tl.constexpr = meta.kind

@@ -6,7 +6,7 @@
 
 `scatter_add` sorts the positions by their index, stably, and adds each run of equal ones in order: no two programs add
 to one place, and results are the same every time. -1 skips an element, or gives 0. So does an index outside its plane;
-the verdict, a tensor of one int64, is the flat position of the first such index, or NO_POSITION.
+the result, a tensor of one int64, is the flat position of the first such index, or NO_POSITION.
 """
 
 from collections.abc import Callable
@@ -54,18 +54,18 @@ class SumRunsMeta:
 
 
 def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums of grad, (N, C, large), and the verdict; grad and int64 indices are (N, C, ..) without gaps."""
+    """Sums of grad, (N, C, large), and the result of the check; grad and int64 indices are (N, C, ..) without gaps."""
     count, outer = grad.numel(), tuple(grad.shape[:2])
     y = torch.zeros((*outer, large), dtype=grad.dtype, device=grad.device)
-    verdict = _verdict(grad)
+    result = _new_result(grad)
     places = torch.empty(count, dtype=torch.int64, device=grad.device)
     flatten, sum_equal = _scatter_launchers(
         PlaneCounts(count, count // max(1, outer[0] * outer[1]), large), KINDS[grad.dtype]
     )
-    flatten(indices, places, verdict)
+    flatten(indices, places, result)
     places, positions = torch.sort(places, stable=True)
     sum_equal(bits_of(grad), places, positions, bits_of(y))
-    return y, verdict
+    return y, result
 
 
 @lru_cache(_CACHED_CALLS)
@@ -87,13 +87,13 @@ def launch_window_sums(
 
 
 def gather_elements(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The elements of grad (N, C, large) at the indices, in their shape, and the verdict; both inputs have no gaps."""
+    """The elements of grad (N, C, large) at the indices, in their shape, and the result of the check; without gaps."""
     planes, large = grad.shape[0] * grad.shape[1], grad.shape[-1]
     y = torch.empty(indices.shape, dtype=grad.dtype, device=grad.device)
-    verdict = _verdict(grad)
+    result = _new_result(grad)
     counts = PlaneCounts(indices.numel(), indices.numel() // max(1, planes), large)
-    _gather_launcher(counts, planes)(bits_of(grad), indices, bits_of(y), verdict)
-    return y, verdict
+    _gather_launcher(counts, planes)(bits_of(grad), indices, bits_of(y), result)
+    return y, result
 
 
 @lru_cache(_CACHED_CALLS)
@@ -103,12 +103,12 @@ def _gather_launcher(counts: PlaneCounts, planes: int) -> Launcher:
     return Launcher(gather_kernel, programs(grid, tile), GatherElementsArgs(grid, counts), tile)
 
 
-def _verdict(model: torch.Tensor) -> torch.Tensor:
+def _new_result(model: torch.Tensor) -> torch.Tensor:
     return torch.full((1,), NO_POSITION, dtype=torch.int64, device=model.device)
 
 
 @triton.jit
-def flatten_indices(indices, places, verdict, counts, block: tl.constexpr):
+def flatten_indices(indices, places, result, counts, block: tl.constexpr):
     """Places in the whole tensor, or -1 for an index that is skipped."""
     position = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     mask = position < counts.all
@@ -116,7 +116,7 @@ def flatten_indices(indices, places, verdict, counts, block: tl.constexpr):
     is_inside = (index >= 0) & (index < counts.large)
     place = position // counts.small * counts.large + index
     tl.store(places + position, tl.where(is_inside, place, -1), mask=mask)
-    record_first(verdict, position, (index < -1) | (index >= counts.large))
+    record_first(result, position, (index < -1) | (index >= counts.large))
 
 
 @triton.jit
@@ -142,7 +142,7 @@ def sum_runs(grad, places, positions, y, counts, meta: tl.constexpr):
 
 
 @triton.jit
-def gather_kernel(grad, indices, y, verdict, args, tile: tl.constexpr):
+def gather_kernel(grad, indices, y, result, args, tile: tl.constexpr):
     """One tile of y, whose rows are planes: elements of grad, as bits; 0 for an index that is skipped."""
     large = args.counts.large
     coords, plane, _, mask = elements_of(args.grid, tile)
@@ -153,4 +153,4 @@ def gather_kernel(grad, indices, y, verdict, args, tile: tl.constexpr):
     tl.store(y + position, bits, mask=mask)
     is_fault = mask & (is_inside == 0) & (index != -1)
     if tl.max(is_fault.to(tl.int32)) > 0:
-        record_first(verdict, position.to(tl.int64), is_fault)
+        record_first(result, position.to(tl.int64), is_fault)

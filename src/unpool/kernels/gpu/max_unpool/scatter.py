@@ -16,7 +16,7 @@ import triton.language as tl
 from unpool.kernels.gpu.activation import activated
 from unpool.kernels.gpu.elements import narrow
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
-from unpool.kernels.gpu.max_unpool.check_indices import IndexArgs, IndexSpaces, index_args, index_spaces, read_verdict
+from unpool.kernels.gpu.max_unpool.check_indices import IndexArgs, IndexSpaces, index_args, index_spaces, read_result
 from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
@@ -53,7 +53,7 @@ class ScatterMeta:
 
 
 def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, verdict, whether y is the caller's), if the verdict requires it."""
+    """A function that writes y of (x, indices, y, result, whether y is the caller's), if the result requires it."""
     strides = (strides_of(problem.channels, size, problem.is_channels_last) for size in (problem.small, problem.large))
     args = ScatterArgs(index_args(problem), OutputSize(problem.planes * problem.large, problem.channels), *strides)
     meta = ScatterMeta(index_spaces(problem), problem.kind, problem.activation, problem.params)
@@ -66,21 +66,21 @@ def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
         for kernel, programs in ((clear_owners, over_y), (find_owners, over_x), (copy_owned, over_y))
     )
 
-    def run(x, indices, y, verdict, is_callers):
+    def run(x, indices, y, result, is_callers):
         owners = torch.empty(args.size.places, dtype=kind, device=y.device)
-        clear(owners, verdict)
-        find(indices, owners, verdict)
-        copy(x, owners, y, verdict, is_callers)
+        clear(owners, result)
+        find(indices, owners, result)
+        copy(x, owners, y, result, is_callers)
 
     return run
 
 
 @triton.jit
-def clear_owners(owners, verdict, args, meta: tl.constexpr):
+def clear_owners(owners, result, args, meta: tl.constexpr):
     """Set every owner to -1, no owner."""
     BLOCK: tl.constexpr = meta.block
     spaces: tl.constexpr = meta.spaces
-    _, all_in_range, all_in_window = read_verdict(verdict, spaces)
+    _, all_in_range, all_in_window = read_result(result, spaces)
     if all_in_range & (all_in_window == 0):
         for block in range(tl.program_id(0), tl.cdiv(args.size.places, BLOCK), tl.num_programs(0)):
             place = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
@@ -88,11 +88,11 @@ def clear_owners(owners, verdict, args, meta: tl.constexpr):
 
 
 @triton.jit
-def find_owners(indices, owners, verdict, args, meta: tl.constexpr):
+def find_owners(indices, owners, result, args, meta: tl.constexpr):
     """Make the last element of each index the owner of its place."""
     BLOCK: tl.constexpr = meta.block
     spaces: tl.constexpr = meta.spaces
-    uses_inferred, all_in_range, all_in_window = read_verdict(verdict, spaces)
+    uses_inferred, all_in_range, all_in_window = read_result(result, spaces)
     if all_in_range & (all_in_window == 0):
         for block in range(tl.program_id(0), tl.cdiv(args.indexing.counts.positions, BLOCK), tl.num_programs(0)):
             position = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
@@ -120,14 +120,14 @@ def _rebase(index, indexing):
 
 
 @triton.jit
-def copy_owned(x, owners, y, verdict, is_callers, args, meta: tl.constexpr):
+def copy_owned(x, owners, y, result, is_callers, args, meta: tl.constexpr):
     """Write to every element of y its owner, or zero; or NaN if an index is out of range."""
     BLOCK: tl.constexpr = meta.block
     spaces: tl.constexpr = meta.spaces
     kind: tl.constexpr = meta.kind
     activation: tl.constexpr = meta.activation
     params: tl.constexpr = meta.params
-    _, all_in_range, all_in_window = read_verdict(verdict, spaces)
+    _, all_in_range, all_in_window = read_result(result, spaces)
     if (all_in_range & (all_in_window == 0)) | ((all_in_range == 0) & (is_callers == 0)):
         n_owned = tl.where(all_in_range, args.size.places, 0)
         for block in range(tl.program_id(0), tl.cdiv(args.size.places, BLOCK), tl.num_programs(0)):
