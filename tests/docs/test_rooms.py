@@ -76,7 +76,7 @@ INNER = {
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
         "streams", "report",
     ),
-    "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
+    "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "small", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (

@@ -1,7 +1,7 @@
 """The three operators on dask arrays of any chunking: lazy, one compiled thread per task. Needs the extra `dask`.
 
-A chunk of the output reads what its windows cover of the input, across the borders of chunks, and no more. So chunks
-need not fit the stride, results do not depend on them, and the task of a chunk waits for its neighbours only.
+A chunk of the output reads exactly the part of the input that its windows cover, across the borders of chunks. So
+chunks need not fit the stride, results do not depend on them, and the task of a chunk waits for its neighbours only.
 """
 
 from unpool.extras import require

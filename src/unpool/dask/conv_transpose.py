@@ -9,8 +9,20 @@ from dask.delayed import delayed
 
 from unpool import functional
 from unpool.calls import spec_of
-from unpool.dask.arrays import by_block, channels_first, in_layout, known, sizes
-from unpool.dask.cuts import Cut, block, extents, growing_cut, kept_cut, overlapping, part_of, slices
+from unpool.dask.chunks import (
+    AxisChunks,
+    channels_first,
+    check_array,
+    chunk_spans,
+    clip,
+    in_layout,
+    map_chunks,
+    pointwise_chunks,
+    read_chunks,
+    shape_of,
+    slices,
+    upsampling_chunks,
+)
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import checked_type
 from unpool.geometry import Axis, Span, span_reaching, span_read
@@ -40,34 +52,19 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
 ) -> Any:
     """`unpool.conv_transpose` of a dask array: every element of x spread over a window of y by w, and summed.
 
-    An element of y is computed in one task, from all channels and all windows that reach it. Results are those of the
-    whole, bit for bit where sums are exact; otherwise they differ as two orders of the same sum do.
+    An element of y is computed in one task, from all channels and all windows that reach it. Results are those of
+    `unpool.conv_transpose`, bit for bit if sums are exact; otherwise they differ like two orders of the same sum.
 
-    Args:
-        x: dask array (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC", of any chunking; channels become one chunk.
-        w: (C, M/group, k1..kk), NumPy or dask array; every worker gets all of it.
-        b: (M,), NumPy or dask array; zeros by default.
-        kernel_shape: window size per spatial axis, in elements.
-        strides: step between windows per spatial axis; 1 by default.
-        pads: all begins, then all ends; 0 by default.
-        dilations: step between the taps of a window per spatial axis; 1 by default.
-        group: channels are split into so many groups that do not see each other.
-        auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
-        output_padding: elements added at the end of every spatial axis.
-        output_shape: spatial sizes of y; the pads then follow from it.
-        layout: "NCHW" or "NHWC".
-        activation: as for `unpool.max_pool`.
-        activation_params: what the activation takes.
-        opset: obey the version that this opset selects; None for the newest.
-        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
+    Args and options are those of `unpool.conv_transpose`; x is a dask array of any chunking, whose channels become one
+    chunk, and w and b are NumPy or dask arrays, which every worker gets.
 
     Returns:
-        y as a dask array, a chunk for every chunk of x of which anything is left.
+        y as a dask array, a chunk for every chunk of x that contributes to it.
 
     Raises:
         ShapeError: ranks, channels or sizes do not fit, or sizes of chunks are not known.
         UnsupportedError: the type or attribute belongs to another version.
-        UnpoolError: no dask array, or another wrong argument. All before anything is computed.
+        UnpoolError: no dask array, or another wrong argument. All errors are raised before computing.
 
     Source: ONNX ConvTranspose 1, 11, 22.
 
@@ -76,7 +73,7 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
     >>> conv_transpose(x, np.float32([[[1, 10, 100]]]), strides=[2]).compute()
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
-    x = known(x, "ConvTranspose: X")
+    x = check_array(x, "ConvTranspose: X")
     values = (
         opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
         activation_params,
@@ -88,16 +85,16 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
             same_type(spec.row, name, x.dtype, other.dtype)
     call = operator.call(spec, x.shape, w.shape, None if b is None else b.shape)
     x = channels_first(x, layout).rechunk({1: -1})
-    maps = Cut((Span(0, call.large.channels),), (Span(0, x.shape[1]),))
-    cuts = [kept_cut(x.chunks[0]), maps, *map(growing_cut, x.chunks[2:], call.axes)]
-    y = by_block(
+    maps = AxisChunks((Span(0, call.large.channels),), (Span(0, x.shape[1]),))
+    plan = [pointwise_chunks(x.chunks[0]), maps, *map(upsampling_chunks, x.chunks[2:], call.axes)]
+    y = map_chunks(
         conv_transpose_chunk,
-        [overlapping(x, cuts), _everywhere(w), _everywhere(b)],
-        sizes(cuts),
+        [read_chunks(x, plan), _for_all_tasks(w), _for_all_tasks(b)],
+        [axis.sizes for axis in plan],
         x.dtype,
-        cuts=cuts,
+        plan=plan,
         axes=call.axes,
-        how={"group": spec.group, "activation": activation, "activation_params": activation_params, "threads": 1},
+        options={"group": spec.group, "activation": activation, "activation_params": activation_params, "threads": 1},
     )
     return in_layout(y, layout)
 
@@ -107,42 +104,44 @@ def conv_transpose_chunk(
     w: AnyArray,
     b: AnyArray | None,
     *,
-    cuts: Sequence[Cut],
+    plan: Sequence[AxisChunks],
     axes: Sequence[Axis],
-    how: dict[str, Any],
+    options: dict[str, Any],
     block_id: tuple[int, ...],
 ) -> AnyArray:
     """One chunk of the output."""
-    made, read = block(cuts, block_id)
-    pairs = list(zip(made[2:], axes, strict=True))
-    data = [part_of(span_reaching(span, axis.window, axis.begin), axis.small) for span, axis in pairs]
+    output, source = chunk_spans(plan, block_id)
+    pairs = list(zip(output[2:], axes, strict=True))
+    data = [clip(span_reaching(span, axis.window, axis.begin), axis.small) for span, axis in pairs]
     covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(data, axes, strict=True)]
-    reached = [Span(max(a.first, b.first), min(a.stop, b.stop)) for a, b in zip(made[2:], covered, strict=True)]
-    if min(extents(data)) == 0 or min(extents(reached)) <= 0:
-        return _bias_alone(x, w, b, extents(made), how)
+    reached = [Span(max(a.first, b.first), min(a.stop, b.stop)) for a, b in zip(output[2:], covered, strict=True)]
+    if min(shape_of(data)) == 0 or min(shape_of(reached)) <= 0:
+        return _only_bias(x, w, b, shape_of(output), options)
     y = functional.conv_transpose(
-        x[slices([*read[:2], *data], read)],
+        x[slices([*source[:2], *data], source)],
         w,
         b,
         strides=[axis.window.stride for axis in axes],
         dilations=[axis.window.dilation for axis in axes],
         pads=[inner.first - full.first for inner, full in zip(reached, covered, strict=True)]
         + [full.stop - inner.stop for inner, full in zip(reached, covered, strict=True)],
-        **how,
+        **options,
     )
-    if reached == made[2:]:
+    if reached == output[2:]:
         return cast(AnyArray, y)
-    larger = _bias_alone(x, w, b, extents(made), how)
-    larger[slices(made[:2] + reached, made)] = y
+    larger = _only_bias(x, w, b, shape_of(output), options)
+    larger[slices(output[:2] + reached, output)] = y
     return larger
 
 
-def _bias_alone(x: AnyArray, w: AnyArray, b: AnyArray | None, shape: tuple[int, ...], how: dict[str, Any]) -> AnyArray:
-    """A part of the output that nothing of x reaches."""
-    nothing = np.empty((*x.shape[:2], *(0,) * (x.ndim - 2)), x.dtype)
-    return cast(AnyArray, functional.conv_transpose(nothing, w, b, output_shape=shape[2:], **how))
+def _only_bias(
+    x: AnyArray, w: AnyArray, b: AnyArray | None, shape: tuple[int, ...], options: dict[str, Any]
+) -> AnyArray:
+    """A part of the output that no element of x reaches."""
+    no_x = np.empty((*x.shape[:2], *(0,) * (x.ndim - 2)), x.dtype)
+    return cast(AnyArray, functional.conv_transpose(no_x, w, b, output_shape=shape[2:], **options))
 
 
-def _everywhere(array: Any) -> Any:
-    """What every task gets whole, as a dask array without axes."""
+def _for_all_tasks(array: Any) -> Any:
+    """An array for every task, as a dask array without axes."""
     return da.from_delayed(delayed(array, pure=True), (), object, meta=np.empty((), object))

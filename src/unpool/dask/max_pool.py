@@ -7,8 +7,21 @@ import numpy as np
 
 from unpool import functional
 from unpool.calls import spec_of
-from unpool.dask.arrays import by_block, channels_first, in_layout, known, sizes
-from unpool.dask.cuts import Cut, block, extents, flat_first, kept_cut, overlapping, part_of, shrinking_cut, slices
+from unpool.dask.chunks import (
+    AxisChunks,
+    channels_first,
+    check_array,
+    chunk_spans,
+    clip,
+    flat_offset,
+    in_layout,
+    map_chunks,
+    pointwise_chunks,
+    pooling_chunks,
+    read_chunks,
+    shape_of,
+    slices,
+)
 from unpool.dtypes import AnyArray
 from unpool.execute import check_outputs
 from unpool.execute.arrays import checked_type
@@ -35,32 +48,18 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     opset: int | None = None,
     compat: str = "spec",
 ) -> Any:
-    """`unpool.max_pool` of a dask array, bit for bit: largest elements and, if asked for, where they were found.
+    """`unpool.max_pool` of a dask array, bit for bit: the largest elements of all windows, and if asked their indices.
 
-    Args:
-        x: dask array (N, C, D1..Dk), or (N, D1..Dk, C) with layout="NHWC", of any chunking.
-        kernel_shape: window size per spatial axis, in elements.
-        strides: step between windows per spatial axis; 1 by default.
-        pads: all begins, then all ends; 0 by default.
-        dilations: step between the taps of a window per spatial axis; 1 by default.
-        auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
-        ceil_mode: 1 keeps a last window that reaches beyond the padding at the end.
-        storage_order: 0 counts indices with the last spatial axis fastest, 1 with the first.
-        return_indices: whether to return the indices too.
-        layout: "NCHW" or "NHWC".
-        activation: as for `unpool.max_pool`.
-        activation_params: what the activation takes.
-        opset: obey the version that this opset selects; None for the newest.
-        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
+    Args and options are those of `unpool.max_pool`; x is a dask array of any chunking.
 
     Returns:
-        y as a dask array, a chunk for every chunk of x in which windows begin; with return_indices a pair
-        (y, indices), whose indices count in the whole of x, as those of `unpool.max_pool` do.
+        y as a dask array, a chunk for every chunk of x where windows begin; with return_indices a pair (y, indices),
+        whose indices count in the whole of x, like those of `unpool.max_pool`.
 
     Raises:
         ShapeError: ranks or sizes do not fit, or sizes of chunks are not known.
         UnsupportedError: the type or attribute belongs to another version.
-        UnpoolError: no dask array, or another wrong argument. All before anything is computed.
+        UnpoolError: no dask array, or another wrong argument. All errors are raised before computing.
 
     Source: ONNX MaxPool 1-22.
 
@@ -70,7 +69,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     >>> y.compute().tolist(), indices.compute().tolist()
     ([[[5.0, 5.0, 9.0]]], [[[1, 1, 5]]])
     """
-    x = known(x, "MaxPool: X")
+    x = check_array(x, "MaxPool: X")
     values = (
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
@@ -79,69 +78,69 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     checked_type(spec.row, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)
     x = channels_first(x, layout)
-    cuts = [*map(kept_cut, x.chunks[:2]), *map(shrinking_cut, x.chunks[2:], call.axes)]
-    pooled = by_block(
+    plan = [*map(pointwise_chunks, x.chunks[:2]), *map(pooling_chunks, x.chunks[2:], call.axes)]
+    pooled = map_chunks(
         max_pool_chunk,
-        [overlapping(x, cuts)],
-        sizes(cuts),
+        [read_chunks(x, plan)],
+        [axis.sizes for axis in plan],
         object if return_indices else x.dtype,
-        cuts=cuts,
+        plan=plan,
         axes=call.axes,
-        whole=x.shape if return_indices else None,
+        indexed_shape=x.shape if return_indices else None,
         is_column_major=spec.is_column_major,
-        ending={"activation": activation, "activation_params": activation_params},
+        activation_options={"activation": activation, "activation_params": activation_params},
     )
     if not return_indices:
         return in_layout(pooled, layout)
-    y = by_block(values_of, [pooled], pooled.chunks, x.dtype)
-    return in_layout(y, layout), by_block(indices_of, [pooled], pooled.chunks, np.int64)
+    y = map_chunks(values_of, [pooled], pooled.chunks, x.dtype)
+    return in_layout(y, layout), map_chunks(indices_of, [pooled], pooled.chunks, np.int64)
 
 
 def max_pool_chunk(
     x: AnyArray,
     *,
-    cuts: Sequence[Cut],
+    plan: Sequence[AxisChunks],
     axes: Sequence[Axis],
-    whole: tuple[int, ...] | None,
+    indexed_shape: tuple[int, ...] | None,
     is_column_major: bool,
-    ending: dict[str, Any],
+    activation_options: dict[str, Any],
     block_id: tuple[int, ...],
 ) -> Any:
-    """One chunk of the output; with its indices where `whole`, the shape of all of x, is given."""
-    made, read = block(cuts, block_id)
-    if 0 in extents(made):
-        return _empty(extents(made), x.dtype, has_indices=whole is not None)
-    covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(made[2:], axes, strict=True)]
-    data = [*read[:2], *(part_of(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
+    """One chunk of the output; with its indices if `indexed_shape`, the shape of all of x, is given."""
+    output, source = chunk_spans(plan, block_id)
+    if 0 in shape_of(output):
+        return _empty(shape_of(output), x.dtype, has_indices=indexed_shape is not None)
+    covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(output[2:], axes, strict=True)]
+    data = [*source[:2], *(clip(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
     pooled = functional.max_pool(
-        x[slices(data, read)],
+        x[slices(data, source)],
         kernel_shape=[axis.window.size for axis in axes],
         strides=[axis.window.stride for axis in axes],
         dilations=[axis.window.dilation for axis in axes],
         pads=_pads(covered, data[2:]),
-        return_indices=whole is not None,
+        return_indices=indexed_shape is not None,
         threads=1,
-        **ending,
+        **activation_options,
     )
-    if whole is None:
+    if indexed_shape is None:
         return pooled
     y, indices = pooled
-    indices = from_part(indices, extents(data), whole, flat_first(data, whole))
-    return y, to_column_major(indices, whole[2:]) if is_column_major else indices
+    indices = from_part(indices, shape_of(data), indexed_shape, flat_offset(data, indexed_shape))
+    return y, to_column_major(indices, indexed_shape[2:]) if is_column_major else indices
 
 
 def values_of(pooled: tuple[AnyArray, AnyArray]) -> AnyArray:
-    """The values of a chunk that has both."""
+    """The values of a chunk of (values, indices)."""
     return pooled[0]
 
 
 def indices_of(pooled: tuple[AnyArray, AnyArray]) -> AnyArray:
-    """The indices of a chunk that has both."""
+    """The indices of a chunk of (values, indices)."""
     return pooled[1]
 
 
 def _pads(covered: Sequence[Span], data: Sequence[Span]) -> list[int]:
-    """The padding between what windows cover and the data among it: all begins, then all ends."""
+    """The padding of windows that cover more than the data: all begins, then all ends."""
     begins, ends = [], []
     for window, span in zip(covered, data, strict=True):
         missing = (window.stop - window.first) - (span.stop - span.first)
