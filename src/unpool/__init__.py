@@ -26,7 +26,7 @@ from unpool.names import find as _find
 from unpool.names import public_names as _public_names
 
 if TYPE_CHECKING:
-    from unpool.explained.explain import explain
+    from unpool.explanation.explain import explain
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower

@@ -93,7 +93,7 @@ COMMANDS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
     "check": ("unpool.runtime.lint.lint", "lint"),
     "compare": ("unpool.runtime.compare.compare", "compare"),
-    "explain": ("unpool.explained.explain", "explain"),
+    "explain": ("unpool.explanation.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
     "plan": ("unpool.runtime.session.planned", "plan"),

@@ -25,7 +25,7 @@ ALLOWED = {
     "memory": {"errors", "geometry", "dtypes", "allowance"},
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
-    "explained": {"errors", "geometry", "operators", "explained"},
+    "explanation": {"errors", "geometry", "operators", "explanation"},
     "kernels": {"control_groups", "extras", "geometry", "kept", "kernels"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
@@ -47,7 +47,7 @@ ALLOWED = {
         "display",
         "errors",
         "extras",
-        "explained",
+        "explanation",
         "allowance",
         "memory",
         "files",
@@ -60,7 +60,7 @@ ALLOWED = {
         "data",
         "cli",
     },
-    "": {"errors", "explained", "forks", "functional", "names", "runtime"},
+    "": {"errors", "explanation", "forks", "functional", "names", "runtime"},
 }
 INNER = {
     "kernels/cpu": (

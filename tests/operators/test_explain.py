@@ -14,7 +14,7 @@ from tests import oracle
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
-from unpool.explained.words import ABOUT, DEFAULTS, INPUTS, OUTPUTS, WORDINGS
+from unpool.explanation.versions import ATTRIBUTE_TEXTS, DEFAULTS, INPUTS, OUTPUTS, TEXT_CHANGES
 from unpool.operators.contract import OPERATORS, ROWS, rows_of
 
 STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(rows_of(operator, ""))]
@@ -43,7 +43,7 @@ def test_every_difference_of_two_schemas_is_named(before, after):
     types = [set(one.type_constraints[0].allowed_type_strs) for one in (first, second)]
     named |= {"types"} if types[0] != types[1] else set()
     found = unpool.explain(before.operator, opset=before.since_version, to=after.since_version).changes
-    assert {one.what for one in found} == named
+    assert {one.subject for one in found} == named
     assert {one.since for one in found} == {after.since_version}
 
 
@@ -68,8 +68,8 @@ def test_words_are_those_of_the_schemas(operator):
 
 def test_everything_has_words():
     """Each attribute of each row is explained, and a text that changed belongs to a version there is."""
-    assert {name for row in ROWS for name in row.attributes} == set(ABOUT) == set(DEFAULTS)
-    assert {(one.operator, one.version) for one in WORDINGS} <= {(row.operator, row.since_version) for row in ROWS}
+    assert {name for row in ROWS for name in row.attributes} == set(ATTRIBUTE_TEXTS) == set(DEFAULTS)
+    assert {(one.operator, one.version) for one in TEXT_CHANGES} <= {(row.operator, row.since_version) for row in ROWS}
 
 
 def test_a_contract_says_what_a_version_accepts():
@@ -83,7 +83,7 @@ def test_a_contract_says_what_a_version_accepts():
     assert any(line.split()[:3] == ["Indices", "int64", "optional"] for line in lines)
     nhwc = unpool.explain("MaxUnpool", layout="NHWC").contract
     assert nhwc.label == "MaxUnpool-11 (com.ms.internal.nhwc)"
-    assert {one.name: one.meaning.partition(")")[0] for one in nhwc.inputs} == {
+    assert {one.name: one.description.partition(")")[0] for one in nhwc.inputs} == {
         "X": "(N, D1..Dk, C",
         "I": "(N, C, D1..Dk",
         "output_shape": "(N, C, D1..Dk",
@@ -103,7 +103,7 @@ def check_steps(call):
 
 def covered(one):
     """Cells of the large axis by small position, without padding."""
-    return {cover.small: {cell for cell in cover.large if 0 <= cell < one.axis.large} for cover in one.drawn.covers}
+    return {cover.small: {cell for cell in cover.large if 0 <= cell < one.axis.large} for cover in one.drawing.windows}
 
 
 PLACES = [{"pads": [0, 0]}, {"pads": [1, 0]}, {"pads": [0, 2]}, {"pads": [1, 1], "ceil_mode": 1}, {"ceil_mode": 1}]
@@ -130,7 +130,7 @@ def test_pools_cover_what_the_slow_loops_read(place, compat):
         assert call.output == y.shape[2:]
         read = {small: set(np.flatnonzero(y[:, 0, small] == 1).tolist()) for small in range(y.shape[2])}
         assert covered(call.axes[0]) == read
-        left = {cell for span in call.axes[0].drawn.left_over for cell in range(*span)}
+        left = {cell for span in call.axes[0].drawing.uncovered for cell in range(*span)}
         assert left == set(range(size)) - set().union(*read.values())
         checked += 1
     assert checked > 16
@@ -159,7 +159,7 @@ def test_growth_covers_what_the_slow_loops_write(place, opset, compat):
         y = oracle.conv_transpose(x, w, compat=compat, version=opset, **given)
         assert call.output == y.shape[2:]
         assert covered(call.axes[0]) == {small: set(np.flatnonzero(y[small, 0]).tolist()) for small in range(size)}
-        assert call.axes[0].drawn.times == tuple(y.sum((0, 1)).astype(int).tolist())
+        assert call.axes[0].drawing.coverage == tuple(y.sum((0, 1)).astype(int).tolist())
         checked += 1
     assert checked > 8
 
@@ -171,7 +171,7 @@ def test_unpooling_infers_or_is_asked():
     assert call.output == (6, 8)
     (call,) = unpool.explain("MaxUnpool", size=3, kernel_shape=2, strides=2, output_shape=7).calls
     check_steps(call)
-    assert (call.output, call.axes[0].drawn.left_over) == ((7,), ((6, 7),))
+    assert (call.output, call.axes[0].drawing.uncovered) == ((7,), ((6, 7),))
 
 
 def test_the_drawing():
@@ -223,7 +223,7 @@ def test_command_prints_what_the_function_prints():
     assert lines == str(expected).splitlines()
     found = json.loads("\n".join(command(OK, *words, "--json")[0]))
     assert found["calls"][0]["output"] == [4, 9]
-    assert found["calls"][0]["axes"][0]["drawn"]["covers"][0] == {"small": 0, "large": [-1, 0, 1]}
+    assert found["calls"][0]["axes"][0]["drawing"]["windows"][0] == {"small": 0, "large": [-1, 0, 1]}
 
 
 def test_command_shows_two_versions_side_by_side():

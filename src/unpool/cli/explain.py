@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unpool.cli.exits import UsageError
 
 if TYPE_CHECKING:
-    from unpool.explained.explain import Explanation
+    from unpool.explanation.explain import Explanation
 
 _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
@@ -32,7 +32,7 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
 
 def explained(operator: str, words: Sequence[str], meaning: dict[str, Any]) -> "Explanation":
     """The record of the library's `explain`; `meaning` holds its keywords that are no attributes."""
-    from unpool.explained.explain import explain
+    from unpool.explanation.explain import explain
 
     settings = settings_of(words)
     reserved = sorted(settings.keys() & meaning.keys())

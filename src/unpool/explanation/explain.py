@@ -1,14 +1,12 @@
-"""The door: an operator, one version or two, and concrete sizes, in words and pictures."""
+"""`unpool.explain`: an operator in one version or two, and a call with concrete sizes, as text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
-from unpool.explained.arithmetic import Step, grown, pooled, unpooled
-from unpool.explained.drawing import Drawn, draw, picture
-from unpool.explained.layout import columns
-from unpool.explained.versions import Change, Contract, changes_between, contract_of
+from unpool.explanation.axis import AxisDrawing, SizeStep, conv_transpose_steps, draw, pool_steps, render, unpool_steps
+from unpool.explanation.versions import Contract, ContractChange, changes_between, columns, contract_of
 from unpool.geometry import Axis, Span
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
@@ -18,82 +16,87 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 
-LEFT_OVER = {
+UNCOVERED_TEXTS = {
     "MaxPool": "no window reads",
     "MaxUnpool": "in no window, though an index may name it:",
     "ConvTranspose": "only the bias, no product, at",
 }
-RESULTS = {"new": "refused before", "refused": "may be refused now", "others": "other results", "same": "same results"}
+RESULT_TEXTS = {
+    "new": "refused before",
+    "refused": "may be refused now",
+    "others": "other results",
+    "same": "same results",
+}
 
 
 @dataclass(frozen=True)
-class ExplainedAxis:
+class AxisExplanation:
     """One spatial axis of a call.
 
     Attributes:
         number: from 0.
-        axis: `large` is its size in X for MaxPool, in the output for the others; `begin` are the elements of padding
-            before the first large position, or those that are cut off there.
+        axis: `large` is its size in X for MaxPool, in the output for the others; `begin` is the padding before the
+            first large position, or the elements cropped there.
         steps: from one size to the other.
-        drawn: what windows do.
+        drawing: of its windows.
     """
 
     number: int
     axis: Axis
-    steps: tuple[Step, ...]
-    drawn: Drawn
+    steps: tuple[SizeStep, ...]
+    drawing: AxisDrawing
 
     def lines(self) -> Iterator[str]:
-        """What `print` shows."""
+        """The lines that `print` shows."""
         window = self.axis.window
         yield f"axis {self.number}: large = small * {window.stride} + tap * {window.dilation} - {self.axis.begin}"
         yield from (f"  {step}" for step in self.steps)
         yield ""
-        yield from (f"  {line}" for line in picture(self.axis, self.drawn))
+        yield from (f"  {line}" for line in render(self.axis, self.drawing))
 
 
 @dataclass(frozen=True)
-class ExplainedCall:
+class CallExplanation:
     """A call with concrete sizes, in one version.
 
     Attributes:
         label: the operator with its version.
-        size: of X, its spatial axes.
-        output: of the result.
-        axes: one by one.
+        size: spatial sizes of X.
+        output: spatial sizes of the result.
+        axes: one per spatial axis.
     """
 
     label: str
     size: tuple[int, ...]
     output: tuple[int, ...]
-    axes: tuple[ExplainedAxis, ...]
+    axes: tuple[AxisExplanation, ...]
 
     def lines(self) -> Iterator[str]:
-        """What `print` shows."""
+        """The lines that `print` shows."""
         yield f"{self.label}: {_by(self.size)} -> {_by(self.output)}"
         for one in self.axes:
             yield ""
             yield from one.lines()
-            if one.drawn.left_over:
-                spans = ", ".join(map(_span, one.drawn.left_over))
-                yield f"  left over: {LEFT_OVER[self.label.partition('-')[0]]} {spans}"
+            if one.drawing.uncovered:
+                spans = ", ".join(map(_span, one.drawing.uncovered))
+                yield f"  left over: {UNCOVERED_TEXTS[self.label.partition('-')[0]]} {spans}"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What there is to say; `print` shows the call where sizes are given, else the changes, else the contract.
+    """The result of `explain`; `print` shows the calls if sizes are given, else the changes, else the contract.
 
     Attributes:
         contract: of the version.
-        other: of the second version, if there is one.
-        changes: from the one to the other.
-        calls: with concrete sizes: none, one, or one for each version.
+        other: of the second version, or None.
+        changes: between the two.
+        calls: with concrete sizes, one for each version; empty without sizes.
     """
 
     contract: Contract
     other: Contract | None
-    changes: tuple[Change, ...]
-    calls: tuple[ExplainedCall, ...]
+    changes: tuple[ContractChange, ...]
+    calls: tuple[CallExplanation, ...]
 
     def __str__(self) -> str:
         parts = [list(call.lines()) for call in self.calls]
@@ -109,7 +112,7 @@ class Explanation:
         yield f"{self.contract.label} -> {other}"
         yield ""
         titles = ("since", "what", "before", "after", "")
-        rows = [(str(one.since), one.what, one.before, one.after, RESULTS[one.results]) for one in self.changes]
+        rows = [(str(one.since), one.subject, one.before, one.after, RESULT_TEXTS[one.results]) for one in self.changes]
         yield from columns([titles, *rows])
 
 
@@ -123,20 +126,20 @@ def explain(
     size: Sequence[int] | int | None = None,
     **attributes: Any,
 ) -> Explanation:
-    """What a version of an operator accepts, what changed between two, and what it does to sizes.
+    """The contract of a version of an operator, its changes to another version, and the sizes of a call.
 
     Args:
         operator: MaxPool, MaxUnpool or ConvTranspose; case and underscores do not matter.
         opset: selects the version; None for the newest.
         to: selects a second version, not older than the first.
         layout: "NCHW" for ONNX's versions, "NHWC" for those of ONNX Runtime's channels-last domain.
-        compat: "spec" for the text of the standard, "ort" for ONNX Runtime where the two differ.
+        compat: "spec" for the text of the standard, "ort" for ONNX Runtime if the two differ.
         size: spatial sizes of X, in elements; with it the arithmetic is explained.
         attributes: of the operator, such as `kernel_shape`; one integer stands for all axes. For MaxUnpool also
-            `output_shape`, the spatial sizes that are asked for.
+            `output_shape`, the spatial sizes of the output.
 
     Returns:
-        a record that `print` shows.
+        a record with a text form for `print`.
 
     Raises:
         UnsupportedError: no such operator, version or attribute.
@@ -194,7 +197,7 @@ def _domain(layout: str) -> str:
     return domains[layout]
 
 
-def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> ExplainedCall:
+def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> CallExplanation:
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
     attributes = {name: for_all_axes(name, plain(value), rank) for name, value in given.items()}
@@ -202,26 +205,28 @@ def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: st
     spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
     if isinstance(spec, MaxPoolSpec):
         axes = max_pool.call(spec, _shape(row, 1, sizes)).axes
-        steps = [pooled(spec, number, axis) for number, axis in enumerate(axes)]
+        steps = [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
     elif isinstance(spec, MaxUnpoolSpec):
         wanted = None if asked is None else (1, 1, *read.sizes(f"{row.label}: output_shape", asked, rank))
         axes = max_unpool.call(spec, _shape(row, 1, sizes), (1, 1, *sizes), wanted).axes
-        steps = [unpooled(spec, number, axis, is_asked=asked is not None) for number, axis in enumerate(axes)]
+        steps = [unpool_steps(spec, number, axis, is_asked=asked is not None) for number, axis in enumerate(axes)]
     else:
-        axes, steps = _grown(spec, sizes)
+        axes, steps = _conv_transpose(spec, sizes)
     output = tuple(axis.small if row.operator == "MaxPool" else axis.large for axis in axes)
     pairs = enumerate(zip(axes, steps, strict=True))
-    explained = tuple(ExplainedAxis(number, axis, made, draw(axis)) for number, (axis, made) in pairs)
-    return ExplainedCall(row.label, sizes, output, explained)
+    explained = tuple(AxisExplanation(number, axis, steps, draw(axis)) for number, (axis, steps) in pairs)
+    return CallExplanation(row.label, sizes, output, explained)
 
 
-def _grown(spec: ConvTransposeSpec, sizes: tuple[int, ...]) -> tuple[tuple[Axis, ...], list[tuple[Step, ...]]]:
+def _conv_transpose(
+    spec: ConvTransposeSpec, sizes: tuple[int, ...]
+) -> tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]:
     if spec.kernel_shape is None:
         raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W, got none. Give it.")
     w_shape = (spec.group, 1, *spec.kernel_shape)
     axes = conv_transpose.call(spec, _shape(spec.row, spec.group, sizes), w_shape, None).axes
     rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
-    return axes, [grown(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
+    return axes, [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
 
 
 def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Versions of an operator in words, their differences, and sizes as arithmetic and as a drawing."""
