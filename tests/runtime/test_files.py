@@ -202,33 +202,9 @@ def test_two_names_of_one_file_are_refused(tmp_path):
     """Where two results would be one file, none is written."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").symlink_to(tmp_path / "one")
-    with pytest.raises(WriteError, match="expected a name of its own"):
+    with pytest.raises(WriteError, match="is the same file as another output"):
         write_all(tmp_path, names=("one/a.bin", "two/a.bin"))
     assert list((tmp_path / "one").iterdir()) == []
-
-
-def gather(folder: Path) -> None:
-    """Two files that somebody else writes."""
-    with FileSet() as files, files.gather(folder, "c.bin") as scratch:
-        for name in ("a.bin", "c.bin"):
-            (scratch / name).write_bytes(NEW[name])
-
-
-def test_files_of_other_writers_appear_together(tmp_path, monkeypatch):
-    """What a writer of its own puts into a folder appears as a set, whatever the disk does."""
-    at, count = 0, 1
-    while count > at:
-        earlier(tmp_path)
-        before = contents(tmp_path)
-        with failing(monkeypatch, at, raising(errno.EIO)) as disk:
-            try:
-                gather(tmp_path)
-                expected = {name: NEW[name] for name in before}
-            except FileError:
-                expected = before
-        assert contents(tmp_path) == expected, disk.asked[-1]
-        at, count = at + 1, disk.count + 1
-    assert expected != before
 
 
 @POSIX

@@ -13,7 +13,7 @@ import warnings
 import pytest
 
 from unpool.errors import MissingFileError
-from unpool.files import FileSet, WriteError, locks, overlapping
+from unpool.files import FileSet, WriteError, find_overlap, locks
 from unpool.files.locks import FileLocks, lock, lock_of
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals, forks and links of POSIX")
@@ -132,7 +132,7 @@ def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, caplog)
 
     fake = types.SimpleNamespace(flock=refuse, LOCK_EX=2, LOCK_NB=4, LOCK_UN=8)
     monkeypatch.setitem(sys.modules, "fcntl", fake)
-    monkeypatch.setattr(locks, "_without_locks", set())
+    monkeypatch.setattr(locks, "_warned_devices", set())
     with caplog.at_level(logging.WARNING, "unpool.files"), lock([tmp_path / "a"]), lock([tmp_path / "b"]):
         pass
     (message,) = [record.getMessage() for record in caplog.records]
@@ -181,8 +181,8 @@ def test_a_link_in_the_place_of_a_lock_file_is_not_followed(tmp_path):
 def test_many_files_take_few_descriptors(tmp_path):
     """Of a set of very many files the first ones are locked, so that the process keeps files to open."""
     many = FileLocks()
-    many.take(tmp_path / f"{number:04}" for number in range(locks.MOST + 50))
-    assert len(list(tmp_path.iterdir())) == locks.MOST
+    many.take(tmp_path / f"{number:04}" for number in range(locks.MAX_LOCKS + 50))
+    assert len(list(tmp_path.iterdir())) == locks.MAX_LOCKS
     many.release()
     assert list(tmp_path.iterdir()) == []
 
@@ -207,5 +207,5 @@ def test_outputs_and_inputs_are_apart(tmp_path):
     os.link(tmp_path / "x.npy", tmp_path / "hard.npy")
     sources = [tmp_path / "a.zarr" / "0", tmp_path / "x.npy"]
     for name in ("a.zarr", "a.zarr/0", "a.zarr/0/new/y.npy", "link", "link/0/y.npy", "hard.npy", "b/../x.npy"):
-        assert overlapping([tmp_path / "y", tmp_path / name], sources) == tmp_path / name
-    assert overlapping([tmp_path / name for name in ("a.zarr2", "a.zarr/1", "x.npy.part", "b/x.npy")], sources) is None
+        assert find_overlap([tmp_path / "y", tmp_path / name], sources) == tmp_path / name
+    assert find_overlap([tmp_path / name for name in ("a.zarr2", "a.zarr/1", "x.npy.part", "b/x.npy")], sources) is None

@@ -24,7 +24,7 @@ from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
-from unpool.files import FileSet, WriteError, overlapping, place_of
+from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
@@ -124,7 +124,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     _check_pictures(request, found.items)
     for place in written:
         if place.parent.exists() and request.format != "zarr":
-            place_of(place)
+            resolve_target(place)
     return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
 
 
@@ -329,7 +329,7 @@ def _places(request: Request, items: Sequence[Item], wanted: Sequence[str]) -> d
 
 
 def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
-    found = overlapping(places, sources)
+    found = find_overlap(places, sources)
     if found is not None:
         raise UsageError(
             f"-o: {found} is read by this command, lies in what it reads or contains it, and would be overwritten. "

@@ -197,7 +197,8 @@ def changes_between(older: Row, newer: Row) -> tuple[ContractChange, ...]:
     """The changes, version by version.
 
     >>> from unpool.operators.contract import row
-    >>> [(one.since, one.subject, one.results) for one in changes_between(row("MaxPool", "", 1), row("MaxPool", "", 10))]
+    >>> changes = changes_between(row("MaxPool", "", 1), row("MaxPool", "", 10))
+    >>> [(change.since, change.subject, change.results) for change in changes]
     [(8, 'outputs', 'new'), (8, 'storage_order', 'new'), (10, 'ceil_mode', 'new'), (10, 'dilations', 'new'), \
 (10, 'summary', 'same')]
     """

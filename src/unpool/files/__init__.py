@@ -2,21 +2,31 @@
 
 from unpool.files.file_set import FileSet, write
 from unpool.files.locks import lock
-from unpool.files.places import WriteError, behind_link, is_any, is_same, named, overlapping, place_of
-from unpool.files.staged import sync, sync_folder, take_mode
+from unpool.files.targets import (
+    WriteError,
+    copy_mode,
+    find_overlap,
+    is_any,
+    is_same,
+    resolve_link,
+    resolve_target,
+    sync,
+    sync_folder,
+    write_errors,
+)
 
 __all__ = [
     "FileSet",
     "WriteError",
-    "behind_link",
+    "copy_mode",
+    "find_overlap",
     "is_any",
     "is_same",
     "lock",
-    "named",
-    "overlapping",
-    "place_of",
+    "resolve_link",
+    "resolve_target",
     "sync",
     "sync_folder",
-    "take_mode",
     "write",
+    "write_errors",
 ]

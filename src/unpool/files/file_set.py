@@ -1,36 +1,46 @@
-"""Files that appear together or not at all: complete under temporary names first, then renamed; on a fault put back.
+"""Files that appear together or not at all: written under temporary names, then renamed; rolled back on a fault.
 
-Every command and every record that unpool writes goes through here.
-
-    open a target    .NAME.lock in the same folder keeps other processes from writing it, until the set is left;
+    open a target    .NAME.lock in the same folder keeps other processes from writing it, until the set is closed;
                      .unpool-<token>.part there gets the mode of the file that it replaces
-    leave the block  flushed and synced to the disk
-    leave the set    earlier files kept under .unpool-<token>.kept (a hard link where there are any),
-                     all renamed, folders synced; then the kept ones go, or on a fault come back
+    close a target   flushed and synced to the disk
+    close the set    earlier files backed up as .unpool-<token>.kept (a hard link if possible), all targets renamed,
+                     folders synced; then the backups are removed, or restored on a fault
 
-A file behind a link is replaced there, the link stays. What ends a process at once (a power cut, SIGKILL) can leave a
-file of these two names; each target holds all of its old or all of its new content even then, except that without hard
-links the old content may stand under the second name only.
+A file behind a link is replaced there, and the link stays. After a power cut or SIGKILL a file with one of these two
+names can be left; even then each target has all of its old or all of its new content, except that without hard links
+the old content may only have the backup's name.
 """
 
+import logging
 import os
-import shutil
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 from unpool.errors import MissingFileError
 from unpool.files.locks import FileLocks
-from unpool.files.places import WriteError, named, place_of
-from unpool.files.signals import uninterrupted
-from unpool.files.staged import Staged, beside, identity, keep, remove, restore, stage, sync, sync_folder, take_mode
+from unpool.files.targets import (
+    WriteError,
+    copy_mode,
+    defer_signals,
+    file_id,
+    remove,
+    resolve_target,
+    sync,
+    sync_folder,
+    temporary_path,
+    write_errors,
+)
+
+_log = logging.getLogger("unpool.files")
 
 
 class FileSet:
-    """Files of one command; use it as a context manager, leaving it without an exception makes them appear.
+    """The files of one command, as a context manager: they appear when it ends without an exception.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,13 +51,12 @@ class FileSet:
     """
 
     def __init__(self) -> None:
-        self._staged: list[Staged] = []
+        self._staged: list[StagedFile] = []
         self._folders: list[Path] = []
-        self._scratch: list[Path] = []
         self._locks = FileLocks()
-        self._put_back = weakref.finalize(
-            self, _put_back, os.getpid(), self._staged, self._folders, self._scratch, self._locks
-        )  # also at the end of the process, for what interrupts the first line of __exit__
+        self._roll_back = weakref.finalize(
+            self, _roll_back, os.getpid(), self._staged, self._folders, self._locks
+        )  # also at the end of the process, in case the first line of __exit__ is interrupted
 
     def __enter__(self) -> "FileSet":
         return self
@@ -55,17 +64,17 @@ class FileSet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with uninterrupted():
+        with defer_signals():
             try:
                 if kind is None and self._staged:
-                    self._appear()
-                    self._put_back.detach()
+                    self._commit()
+                    self._roll_back.detach()
             finally:
-                self._put_back()
+                self._roll_back()
                 self._locks.release()
 
     def lock(self, targets: Iterable[Path]) -> None:
-        """Keep other processes from writing files that will be opened, until the set is left.
+        """Keep other processes from writing files that will be opened, until the set is closed.
 
         Raises:
             MissingFileError: a folder does not exist.
@@ -74,12 +83,12 @@ class FileSet:
         self._locks.take(targets)
 
     def undo(self) -> None:
-        """Leave everything as it was, at once: for a process that ends without leaving the block."""
-        self._put_back()
+        """Roll back at once: for a process that ends inside of the block."""
+        self._roll_back()
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder, not its parents, unless it is there; it goes again when no files appear."""
-        with uninterrupted(), named(folder):
+        """Make a folder, not its parents, unless it exists; it is removed if no files appear."""
+        with defer_signals(), write_errors(folder):
             if not folder.parent.is_dir():
                 raise MissingFileError(f"{folder.parent}: no such folder for the output. Make it first.")
             with suppress(FileExistsError):  # made by another process at the same time
@@ -91,86 +100,99 @@ class FileSet:
 
     @contextmanager
     def open(self, target: Path) -> Iterator[BinaryIO]:
-        """A stream, to be written and read, for the file that will be `target`; closed at the end of the block.
+        """A stream to write and read the future content of `target`; closed at the end of the block.
 
         Raises:
             MissingFileError: its folder does not exist.
             WriteError: it cannot be written there, or another process is writing it.
         """
-        one = stage(target)
+        staged = _stage(target)
         self._locks.take([target])
-        self._staged.append(one)
+        self._staged.append(staged)
         try:
-            with named(target), one.temporary.open("x+b") as stream:
-                take_mode(one.place, one.temporary)
+            with write_errors(target), staged.temporary.open("x+b") as stream:
+                copy_mode(staged.place, staged.temporary)
                 yield stream
                 stream.flush()
                 sync(stream.fileno())
         except BaseException:
-            remove(one.temporary)
-            self._staged.remove(one)
+            remove(staged.temporary)
+            self._staged.remove(staged)
             raise
 
-    @contextmanager
-    def gather(self, folder: Path, last: str) -> Iterator[Path]:
-        """A temporary folder for writers that name their files themselves; they go into `folder` when the set appears.
-
-        Args:
-            folder: where the files go.
-            last: the name of the file that points to the others, which appears after them.
-        """
-        place_of(folder / last)
-        self._locks.take([folder / last])
-        scratch = beside(folder / last, "parts")
-        with named(folder / last):
-            self._scratch.append(scratch)
-            scratch.mkdir()
-            yield scratch
-            for path in sorted(scratch.iterdir(), key=lambda path: (path.name == last, path.name)):
-                one = stage(folder / path.name, path)
-                self._staged.append(one)
-                take_mode(one.place, one.temporary)
-                with path.open("r+b") as stream:
-                    sync(stream.fileno())
-
-    def _appear(self) -> None:
-        there: set[tuple[int, int]] = set()
-        for one in self._staged:
-            with named(one.target):
-                if one.place.exists() and identity(one.place) in there:
-                    raise WriteError(f"{one.target}: expected a name of its own, got that of another one. Rename it.")
-                keep(one)
-                os.replace(one.temporary, one.place)
-                one.is_there = True
-                there.add(identity(one.place))
-        for folder, target in {one.place.parent: one.target for one in self._staged}.items():
-            with named(target):
+    def _commit(self) -> None:
+        written: set[tuple[int, int]] = set()
+        for staged in self._staged:
+            with write_errors(staged.target):
+                if staged.place.exists() and file_id(staged.place) in written:
+                    raise WriteError(f"{staged.target}: is the same file as another output. Rename one of them.")
+                _back_up(staged)
+                os.replace(staged.temporary, staged.place)
+                staged.is_placed = True
+                written.add(file_id(staged.place))
+        for folder, target in {staged.place.parent: staged.target for staged in self._staged}.items():
+            with write_errors(target):
                 sync_folder(folder)
-        for one in self._staged:
-            remove(one.kept)
-        _clear(self._scratch)
+        for staged in self._staged:
+            remove(staged.backup)
 
 
-def _put_back(owner: int, staged: list[Staged], folders: list[Path], scratch: list[Path], locks: FileLocks) -> None:
-    """Leave everything as it was; a process that is forked off owns no files."""
+@dataclass
+class StagedFile:
+    """A file that will appear: the caller's path, the path behind links, and the two temporary names."""
+
+    target: Path
+    place: Path
+    temporary: Path
+    backup: Path
+    is_placed: bool = False
+
+
+def _stage(target: Path) -> StagedFile:
+    """The file that will be `target`."""
+    place = resolve_target(target)
+    return StagedFile(target, place, temporary_path(place, "part"), temporary_path(place, "kept"))
+
+
+def _back_up(staged: StagedFile) -> None:
+    """Link the earlier file as its backup; rename it on file systems without hard links."""
+    if not staged.place.exists():
+        return
+    resolve_target(staged.target)
+    try:
+        os.link(staged.place, staged.backup)
+    except (OSError, NotImplementedError):
+        os.replace(staged.place, staged.backup)
+
+
+def _restore(staged: StagedFile) -> None:
+    """Rename the backup to the target, or remove the target if there was no earlier file."""
+    try:
+        if staged.backup.exists():
+            os.replace(staged.backup, staged.place)
+            remove(staged.backup)  # a hard link to the same file is not renamed
+        elif staged.is_placed:
+            staged.place.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning(
+            "%s: could not be restored (%s); its earlier content is in %s", staged.target, error, staged.backup
+        )
+
+
+def _roll_back(owner: int, staged: list[StagedFile], folders: list[Path], locks: FileLocks) -> None:
+    """Remove temporary files, and restore all targets and folders; not in a forked process, which owns no files."""
     if os.getpid() != owner:
         return
-    for one in reversed(staged):
-        remove(one.temporary)
-        restore(one)
-    _clear(scratch)
+    for each in reversed(staged):
+        remove(each.temporary)
+        _restore(each)
     locks.release()
     for folder in reversed(folders):
         with suppress(OSError):
             folder.rmdir()
 
 
-def _clear(scratch: list[Path]) -> None:
-    for folder in scratch:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def write(target: Path, content: bytes) -> None:
-    """Write one file, or leave the earlier one as it was."""
+    """Write one file; on a fault the earlier one keeps its content."""
     with FileSet() as files, files.open(target) as stream:
         stream.write(content)

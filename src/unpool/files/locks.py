@@ -1,10 +1,10 @@
-"""Locks of outputs: one process at a time writes a file, and the next one learns which process that is.
+"""Locks of outputs: one process at a time writes a file, and an error names that process to others.
 
-    take      open .NAME.lock beside the file, lock it, and compare its inode with the path's; if they differ, again
-    hold      the lock file says which process has it
-    release   unlink the path, then unlock: a process that had opened the old file finds that it has no name any more
+    take      open .NAME.lock next to the file, lock it, and compare its inode with the path's; if they differ, repeat
+    hold      the lock file names the process
+    release   unlink the path, then unlock: a process that had opened the old file finds that the path is another file
 
-The system unlocks the files of a process that ends, however it ends: a lock file that is left blocks no later process.
+The system unlocks the files of a process that ends in any way: a lock file that is left blocks no later process.
 """
 
 import errno
@@ -22,28 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from unpool.errors import MissingFileError
-from unpool.files.places import WriteError, named
-from unpool.files.signals import uninterrupted
-from unpool.files.staged import remove
+from unpool.files.targets import WriteError, defer_signals, remove, write_errors
 
-MOST = 128
+MAX_LOCKS = 128
 """Locks of one holder: each takes a file descriptor, of which processes often have 1,024."""
 
-LONGEST_NAME = 255
-"""Bytes of a file name, in all file systems of note."""
+MAX_NAME_BYTES = 255
+"""Bytes of a file name in common file systems."""
 
 ATTEMPTS = 1000
-SIGNED_AFTER = 20
-"""Hundredths of a second until a process that has a lock has signed it, or cannot."""
+HOLDER_ATTEMPTS = 20
+"""Hundredths of a second to wait for the name of the process that has a lock."""
 
 REGION = 1 << 30
-"""The byte that is locked where locks are of bytes, and keep others from reading them."""
+"""The byte that is locked on Windows, where a locked byte cannot be read by others."""
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 HOLDER = re.compile(rb"unpool (\d{1,20}) (\S{0,255})\n")
 
 _log = logging.getLogger("unpool.files")
-_without_locks: set[int] = set()
+_warned_devices: set[int] = set()
 
 
 class FileLocks:
@@ -54,7 +52,7 @@ class FileLocks:
         self._held: dict[Path, int] = {}
 
     def take(self, targets: Iterable[Path]) -> None:
-        """Lock files, of which none has to exist; all of them, or none where one is locked.
+        """Lock all files, or none if one is locked; the files need not exist.
 
         Raises:
             MissingFileError: a folder does not exist.
@@ -62,11 +60,11 @@ class FileLocks:
         """
         paths = {lock_of(target): target for target in targets}
         fresh: list[Path] = []
-        with uninterrupted():
+        with defer_signals():
             try:
                 for path in sorted(path for path in paths if path not in self._held):
-                    if len(self._held) < MOST:
-                        with named(paths[path]):
+                    if len(self._held) < MAX_LOCKS:
+                        with write_errors(paths[path]):
                             self._held[path] = _take(path, paths[path])
                         fresh.append(path)
             except BaseException:
@@ -74,8 +72,8 @@ class FileLocks:
                 raise
 
     def release(self) -> None:
-        """Unlock everything; no lock file stays."""
-        with uninterrupted():
+        """Unlock all files, and remove the lock files."""
+        with defer_signals():
             self._release(list(self._held))
 
     def _release(self, paths: Iterable[Path]) -> None:
@@ -106,16 +104,16 @@ def lock(targets: Iterable[Path]) -> Iterator[None]:
 
 
 def lock_of(target: Path) -> Path:
-    """The lock file of a file: beside it, and for a link beside the file behind it."""
+    """The lock file of a file: in its folder, and for a link in the folder of the file behind it."""
     place = Path(os.path.realpath(target))
     name = f".{place.name}.lock"
-    if len(os.fsencode(name)) > LONGEST_NAME:
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
         name = f".unpool-{blake2b(os.fsencode(place.name), digest_size=16).hexdigest()}.lock"
     return place.with_name(name)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is unlocked or closed; False if somebody else has locked it.
+    """Lock an open file until it is unlocked or closed; False if another process has locked it.
 
     Raises:
         OSError: the file system has no locks.
@@ -138,7 +136,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Unlock an open file, also for a process that was forked meanwhile and still has it open."""
+    """Unlock an open file, also for forked processes that still have it open."""
     try:
         fcntl: Any = importlib.import_module("fcntl")
     except ImportError:
@@ -150,7 +148,7 @@ def unlock(descriptor: int) -> None:
 
 
 def _take(path: Path, target: Path) -> int:
-    """The descriptor of the lock file, which is locked and has its name."""
+    """The descriptor of the locked lock file."""
     for _ in range(ATTEMPTS):
         descriptor = _open(path, target)
         try:
@@ -158,8 +156,8 @@ def _take(path: Path, target: Path) -> int:
                 raise WriteError(
                     f"{target}: {_holder(descriptor)} is writing it. Wait for it to end, or choose another output."
                 )
-            if _is_at(descriptor, path):
-                _sign(descriptor, path)
+            if _has_path(descriptor, path):
+                _write_holder(descriptor, path)
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -169,28 +167,28 @@ def _take(path: Path, target: Path) -> int:
 
 
 def _open(path: Path, target: Path) -> int:
-    """The lock file, made where there is none."""
+    """The descriptor of the lock file, which is created if needed."""
     if not path.parent.is_dir():
         raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.")
-    words = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | words, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except PermissionError:
         if not path.is_file():
             raise
-        return os.open(path, os.O_RDONLY | words)  # left by another user: it can be locked, and not signed
+        return os.open(path, os.O_RDONLY | flags)  # left by another user: it can be locked, but not written
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
-    """Lock it; where the file system has no locks, say so once and go on."""
+    """Lock a file; warn once if the file system has no locks."""
     try:
         return try_lock(descriptor)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
         device = os.fstat(descriptor).st_dev
-        if device not in _without_locks:
-            _without_locks.add(device)
+        if device not in _warned_devices:
+            _warned_devices.add(device)
             _log.warning(
                 "%s: this file system has no locks (%s). Two processes that write one output are not kept apart.",
                 path.parent,
@@ -199,8 +197,8 @@ def _try_lock(descriptor: int, path: Path) -> bool:
         return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the path still names the file that is open."""
+def _has_path(descriptor: int, path: Path) -> bool:
+    """Whether an open file still has its path."""
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -208,17 +206,17 @@ def _is_at(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), there)
 
 
-def _sign(descriptor: int, path: Path) -> None:
-    """Write into the lock file which process has it.
+def _write_holder(descriptor: int, path: Path) -> None:
+    """Write this process into its lock file.
 
     Raises:
-        WriteError: it is a file of somebody else.
+        WriteError: the file is not a lock file.
     """
     content = _read(descriptor)
     is_ours = not content.strip(b"\0") or content.startswith(b"unpool ")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not is_ours:
         raise WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
-    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without
+    with suppress(OSError):  # a full disk, or a file of another user: the lock holds nevertheless
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, f"unpool {os.getpid()} {platform.node()}\n".encode())
@@ -233,8 +231,8 @@ def _read(descriptor: int) -> bytes:
 
 
 def _holder(descriptor: int) -> str:
-    """The process that has locked a file, as its content says once that process has written it."""
-    for _ in range(SIGNED_AFTER):
+    """The process that has locked a file, read from the file; it may take a moment to write it."""
+    for _ in range(HOLDER_ATTEMPTS):
         found = HOLDER.fullmatch(_read(descriptor))
         if found is not None:
             break
@@ -250,8 +248,8 @@ def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:
     if not is_owner:
         os.close(descriptor)
         return
-    is_at = _is_at(descriptor, path)
-    if os.name == "nt":  # an open file cannot be unlinked, here or by whoever opened it to wait
+    is_at = _has_path(descriptor, path)
+    if os.name == "nt":  # an open file cannot be unlinked, by this process or a waiting one
         unlock(descriptor)
         os.close(descriptor)
         with suppress(OSError):

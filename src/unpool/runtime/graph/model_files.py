@@ -10,7 +10,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
 from unpool.errors import FileError
-from unpool.files import FileSet, is_any, is_same, place_of
+from unpool.files import FileSet, is_any, is_same, resolve_target
 from unpool.runtime.graph.external import external_tensors
 from unpool.runtime.graph.nodes import bodies
 from unpool.runtime.graph.serialized import is_too_large, serialize
@@ -67,7 +67,7 @@ class ModelFile:
         self._is_source = is_same(source, output)
         names = list(self._outside.used)
         self._name = names[0] if self._is_source and names else f"{output.name}.data"
-        place_of(output)
+        resolve_target(output)
         if self._is_source:
             self._refuse_shared()
         elif names:
@@ -122,7 +122,7 @@ class ModelFile:
     def _refuse_other(self, source: Path) -> None:
         """Refuse to replace a data file, except that of a model which is replaced together with it."""
         data = self._output.parent / self._name
-        place_of(data)
+        resolve_target(data)
         if not data.exists():
             return
         theirs = [] if is_same(source, self._output) else self._outside.paths(source)

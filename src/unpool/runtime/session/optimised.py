@@ -14,7 +14,7 @@ import onnx
 from onnx import helper
 
 from unpool.errors import UnsupportedError
-from unpool.files import FileSet, place_of
+from unpool.files import FileSet, resolve_target
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.constants import lift_constants, prune
@@ -46,7 +46,7 @@ def write_optimised(
         UnsupportedError: onnxruntime's own format is asked for, and it does not run the model as a whole.
     """
     target = Path(options.optimized_model_filepath)
-    place_of(target)
+    resolve_target(target)
     if not any(map(is_ours, _all_nodes(model))):
         _write_by_onnxruntime(model, options, providers)
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError
-from unpool.files import behind_link
+from unpool.files import resolve_link
 from unpool.runtime.streams.journal import Journal, Settings
 from unpool.runtime.streams.record import complete_settings
 
@@ -36,7 +36,7 @@ class Earlier:
 
 def folder_of(targets: Mapping[str, Path]) -> Path:
     """The folder of outputs until they are complete, named after the first of them, behind links."""
-    first = behind_link(next(iter(targets.values())))
+    first = resolve_link(next(iter(targets.values())))
     return first.with_name(first.name + ENDING)
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from unpool.files import behind_link, write
+from unpool.files import resolve_link, write
 from unpool.runtime.streams.identity import folder_identity
 from unpool.runtime.streams.journal import Settings, parse_json, read_regular, require_settings, settings_digest
 
@@ -27,7 +27,7 @@ def record_of(target: Path) -> Path:
     >>> record_of(Path("masks/a.zarr")).name
     '.a.zarr.done'
     """
-    place = behind_link(target)
+    place = resolve_link(target)
     return place.with_name(f".{place.name}.done")
 
 

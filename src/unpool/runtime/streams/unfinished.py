@@ -19,7 +19,7 @@ from types import TracebackType
 import numpy as np
 
 from unpool.errors import FileError
-from unpool.files import WriteError, behind_link, named, overlapping, place_of, sync_folder, take_mode
+from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
 from unpool.runtime.streams.arrangement import Array, Slices
 from unpool.runtime.streams.earlier import JOURNAL, Earlier, folder_of, require_same
 from unpool.runtime.streams.identity import array_identity
@@ -54,12 +54,12 @@ class Unfinished:
         self, targets: Mapping[str, Path], settings: Settings, written: Mapping[str, Written], count: int
     ) -> None:
         self._targets, self._folder, self._count = targets, folder_of(targets), count
-        self._places = {name: behind_link(target) for name, target in targets.items()}
+        self._places = {name: resolve_link(target) for name, target in targets.items()}
         self._data = {name: self._folder / place.name for name, place in self._places.items()}
         self._first = next(iter(targets.values()))
         self._writing, self._is_closed, self._is_appearing = threading.Lock(), False, False
         require_places(targets)
-        with named(self._first):
+        with write_errors(self._first):
             if self._folder.is_symlink() or not os.path.lexists(self._folder / JOURNAL):
                 self._start(settings, written)
             self._journal = Journal(self._folder / JOURNAL)
@@ -98,7 +98,7 @@ class Unfinished:
             raise FileError(self._gone(self._moved[0]))
         if len(found) < len(noted):
             _log.info("%s: %d tiles are damaged and computed again", self._folder, len(noted) - len(found))
-        with named(self._first):
+        with write_errors(self._first):
             for name, sink in self._sinks.items():
                 if name not in self._moved:
                     sink.keep(part[name] for part in map(windows, sorted(found)) if name in part)
@@ -115,11 +115,11 @@ class Unfinished:
                 raise WriteError(f"{self._first}: the run is over, so no more is written. Run it again.")
             contents = []
             for name, window in windows.items():
-                with named(self._targets[name]):
+                with write_errors(self._targets[name]):
                     plain = np.ascontiguousarray(arrays[name])
                     self._sinks[name].write(window, plain)
                     contents.append(array_identity(plain))
-            with named(self._first):
+            with write_errors(self._first):
                 self._journal.add(part, " ".join(contents))
 
     def finish(self) -> None:
@@ -128,10 +128,10 @@ class Unfinished:
         self._is_appearing = True
         for name, place in self._places.items():
             if name not in self._moved:
-                with named(self._targets[name]):
-                    take_mode(place, self._data[name])
+                with write_errors(self._targets[name]):
+                    copy_mode(place, self._data[name])
                     _replace(place, self._data[name], self._folder / f"old {place.name}")
-        with named(self._first):
+        with write_errors(self._first):
             sync_folder(self._folder.parent)
             write_record(self._places, self._journal.settings)
             shutil.rmtree(self._folder)
@@ -183,7 +183,7 @@ class Unfinished:
             sync_folder(self._folder)
             for name, data in self._data.items():
                 format_of(self._targets[name]).create(data, written[name])
-                take_mode(self._places[name], data)
+                copy_mode(self._places[name], data)
             sync_folder(self._folder)
             begin(self._folder / JOURNAL, settings)
         except BaseException:
@@ -194,7 +194,7 @@ class Unfinished:
 
 def require_targets(targets: Sequence[Path]) -> None:
     """Refuse outputs that are not files of one folder, each with a name of its own, behind links too."""
-    for paths in (targets, [behind_link(target) for target in targets]):
+    for paths in (targets, [resolve_link(target) for target in targets]):
         folders, names = ({path.parent.absolute() for path in paths}, {path.name for path in paths})
         if len(folders) > 1 or len(names) < len(targets):
             raise FileError(
@@ -209,7 +209,7 @@ def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
     Raises:
         FileError: such an output; nothing is written.
     """
-    found = overlapping(targets, sources)
+    found = find_overlap(targets, sources)
     if found is not None:
         raise FileError(f"{found}: is an input of this run, lies in one or contains one. Choose another output.")
 
@@ -232,10 +232,10 @@ def require_places(targets: Mapping[str, Path]) -> None:
             if not os.access(target, os.W_OK):
                 raise WriteError(f"{target}: cannot be written (the folder is write-protected). Choose another place.")
             continue
-        place_of(target)
+        resolve_target(target)
         if is_folder and os.path.exists(target):
             raise FileError(f"{target}: is a file, and is not replaced by a folder. Move it, or choose another output.")
-    place_of(record_of(next(iter(targets.values()))))
+    resolve_target(record_of(next(iter(targets.values()))))
 
 
 def _replace(place: Path, data: Path, old: Path) -> None:

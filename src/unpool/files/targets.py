@@ -1,0 +1,197 @@
+"""Targets of files: where they go and whether they may go there, deferred signals, and operations on the disk."""
+
+import errno
+import logging
+import os
+import secrets
+import signal
+import stat
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from unpool.errors import FileError, MissingFileError, UnpoolError
+
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+"""Errors of file systems without fsync; some of them are network file systems."""
+
+_REMOVE_ATTEMPTS = 2
+
+_log = logging.getLogger("unpool.files")
+
+
+class WriteError(FileError):
+    """A file cannot be written; earlier files keep their content."""
+
+
+@contextmanager
+def write_errors(target: Path) -> Iterator[None]:
+    """Turn errors of the system into WriteErrors with the path that the caller gave."""
+    try:
+        yield
+    except UnpoolError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WriteError(
+            f"{target}: cannot be written ({reason}); earlier files are as they were. "
+            "Make room or allow it, or choose another place."
+        ) from error
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Defer SIGINT, SIGTERM and SIGHUP to the end of the block, in the main thread: no other thread receives them."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    signals = [each for each in numbers if callable(signal.getsignal(each))]
+    if threading.current_thread() is not threading.main_thread() or not signals:
+        yield
+        return
+    deferred: list[tuple[int, FrameType | None]] = []
+    earlier = {each: signal.getsignal(each) for each in signals}
+    try:
+        for each in signals:
+            signal.signal(each, lambda number, frame: deferred.append((number, frame)))
+        yield
+    finally:
+        for each, handler in earlier.items():
+            signal.signal(each, handler)
+    for number, frame in deferred:
+        handler = earlier[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+
+def resolve_target(target: Path) -> Path:
+    """The path of a file behind links, checked to be writable; nothing is written.
+
+    Raises:
+        MissingFileError: its folder does not exist.
+        WriteError: the path is not a file, or is write-protected.
+    """
+    place = Path(os.path.realpath(target))
+    with write_errors(target):
+        try:
+            mode = place.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if not place.parent.is_dir():
+                raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.") from None
+            if not os.access(place.parent, os.W_OK):
+                raise WriteError(
+                    f"{target}: cannot be written (its folder is write-protected). Choose another place."
+                ) from None
+            return place
+    if stat.S_ISDIR(mode):
+        raise WriteError(f"{target}: expected a place for a file, got a folder. Move it, or choose another place.")
+    if not stat.S_ISREG(mode):
+        raise WriteError(f"{target}: expected a place for a file, got a device or pipe. Choose another place.")
+    if not os.access(place, os.W_OK):
+        raise WriteError(f"{target}: cannot be written (the file is write-protected). Choose another place.")
+    return place
+
+
+def resolve_link(target: Path) -> Path:
+    """The path itself, or the end of a link.
+
+    >>> behind_link(Path("masks/y.npy")).as_posix()
+    'masks/y.npy'
+    """
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
+def is_same(path: Path, other: Path) -> bool:
+    """Whether two paths are one file, in any spelling; a hard link is the same file."""
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):
+        return os.path.abspath(path) == os.path.abspath(other)
+
+
+def is_any(path: Path, others: Iterable[Path]) -> bool:
+    """Whether a path is one of some files."""
+    return any(is_same(path, other) for other in others)
+
+
+def find_overlap(places: Iterable[Path], sources: Iterable[Path]) -> Path | None:
+    """The first place that is a source, lies in one, or contains one, behind all links; None without overlap.
+
+    >>> overlapping([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
+    'c.npy'
+    """
+    inner = {Path(os.path.realpath(source)) for source in sources}
+    outer = {parent for source in inner for parent in source.parents}
+    ids = {_file_id_or_none(source) for source in inner} - {None}
+    known: dict[Path, bool] = {}
+    for place in places:
+        found = Path(os.path.realpath(place))
+        for path in (found, *found.parents):
+            if path not in known:
+                known[path] = path in inner or _file_id_or_none(path) in ids
+        if found in outer or any(known[path] for path in (found, *found.parents)):
+            return place
+    return None
+
+
+def file_id(path: Path) -> tuple[int, int]:
+    """Device and inode of a file, which all its names have in common."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _file_id_or_none(path: Path) -> tuple[int, int] | None:
+    try:
+        return file_id(path)
+    except OSError:
+        return None
+
+
+def temporary_path(place: Path, ending: str) -> Path:
+    """A unique path in the folder of a place, whose length does not depend on the name of the place."""
+    return place.with_name(f".unpool-{secrets.token_hex(8)}.{ending}")
+
+
+def copy_mode(place: Path, path: Path) -> None:
+    """Give a new file or folder the owner and mode of the one at `place`, if that exists and the system permits."""
+    with suppress(FileNotFoundError):
+        old, new = place.stat(), path.stat()
+        with suppress(PermissionError, NotImplementedError):
+            if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+                os.chown(path, old.st_uid, old.st_gid)
+            if stat.S_IMODE(old.st_mode) != stat.S_IMODE(new.st_mode):
+                os.chmod(path, stat.S_IMODE(old.st_mode))
+
+
+def remove(path: Path) -> None:
+    """Remove a temporary file; the log names one that cannot be removed."""
+    reason: OSError | None = None
+    for _ in range(_REMOVE_ATTEMPTS):
+        try:
+            path.unlink()
+        except OSError as error:
+            reason = error
+        if not os.path.lexists(path):
+            return
+    _log.warning("%s: is no longer needed and could not be removed (%s). Remove it.", path, reason)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names durable; not every system can open a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """Wait until the content is on the disk."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
