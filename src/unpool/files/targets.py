@@ -95,7 +95,7 @@ def resolve_target(target: Path) -> Path:
 def resolve_link(target: Path) -> Path:
     """The path itself, or the end of a link.
 
-    >>> behind_link(Path("masks/y.npy")).as_posix()
+    >>> resolve_link(Path("masks/y.npy")).as_posix()
     'masks/y.npy'
     """
     return Path(os.path.realpath(target)) if target.is_symlink() else target
@@ -117,7 +117,7 @@ def is_any(path: Path, others: Iterable[Path]) -> bool:
 def find_overlap(places: Iterable[Path], sources: Iterable[Path]) -> Path | None:
     """The first place that is a source, lies in one, or contains one, behind all links; None without overlap.
 
-    >>> overlapping([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
+    >>> find_overlap([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
     'c.npy'
     """
     inner = {Path(os.path.realpath(source)) for source in sources}
