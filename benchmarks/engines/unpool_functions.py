@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.case import POOLED, Call, Case
 from benchmarks.engines import Ready, operator
 from benchmarks.one_node import Arrays
-from unpool.memory import DEFAULT_LIMIT, limit_recycling
+from unpool.memory import DEFAULT_LIMIT, set_pool_limit
 
 
 def version() -> str:
@@ -22,9 +22,9 @@ def start(threads: int) -> None:
 
 def prepare(case: Case, arrays: Arrays, outputs: str, threads: int) -> Ready:
     """A call whose outputs are made of memory that is used again ("pooled"), or of new memory each time ("fresh")."""
-    limit_recycling(0)
+    set_pool_limit(0)
     if outputs == POOLED:
-        limit_recycling(DEFAULT_LIMIT)
+        set_pool_limit(DEFAULT_LIMIT)
     call = operator(case).by_unpool(case, arrays, threads)
 
     def read(made: Any) -> tuple[np.ndarray, ...]:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unpool import forks as _forks
+from unpool import fork_safety as _fork_safety
 from unpool.errors import (
     FileError,
     IndicesError,
@@ -22,8 +22,8 @@ from unpool.functional import (
     to_onnx_indices,
     to_torch_indices,
 )
-from unpool.names import find as _find
-from unpool.names import public_names as _public_names
+from unpool.lazy_names import lookup as _lookup
+from unpool.lazy_names import public_names as _public_names
 
 if TYPE_CHECKING:
     from unpool.explanation.explain import explain
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_forks.guard()
+_fork_safety.install_hooks()
 
 _ROOMS = ("dask", "doctor", "runtime", "streams", "tiles", "torch")
 
@@ -73,7 +73,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
-    return import_module(f"unpool.{name}") if name in _ROOMS else _find(name)
+    return import_module(f"unpool.{name}") if name in _ROOMS else _lookup(name)
 
 
 def __dir__() -> list[str]:

@@ -8,13 +8,13 @@ from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, suggest_name
 from unpool.execute import KEPT, Prepared, check_threads, prepare
-from unpool.kept import when_dropped
-from unpool.memory import out_of_memory
+from unpool.memory import memory_error
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
 from unpool.operators.arguments import for_all_axes, is_plain, plain
 from unpool.operators.contract import Row
 from unpool.operators.resolve import Spec
+from unpool.shape_cache import on_eviction
 
 How: TypeAlias = tuple[str, str, str, str, int]
 """Operator, layout, compat, index_space and number of outputs."""
@@ -33,7 +33,7 @@ _DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 
 _NEW = (None, None)
 
 _known: dict[Any, Prepared] = {}
-when_dropped.append(_known.clear)
+on_eviction.append(_known.clear)
 _signature = attrgetter("__class__", "shape", "dtype")
 
 
@@ -72,7 +72,7 @@ def call(
             made = tuple(like(each, inputs[0]) for each in made)
         return made if how[4] == 2 else made[0]
     except MemoryError as cause:
-        raise out_of_memory(how[0], inputs, cause) from cause
+        raise memory_error(how[0], inputs, cause) from cause
 
 
 def _prepare(

@@ -11,7 +11,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute import own_weights, run
 from unpool.geometry import element_count
-from unpool.memory import check, sized
+from unpool.memory import check, memory_errors
 from unpool.operators import attributes as read
 from unpool.operators.tensors import index_type, text
 
@@ -302,7 +302,7 @@ def prepare_conv_transpose(
         return FixedConvTranspose(how, values, gpu.own_weights(spec_of(how, values, (w,)), w))
     array = to_numpy(w, f"{spec_of(how, values, viewed((w,))).row.label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
-    with sized("ConvTranspose", array):
+    with memory_errors("ConvTranspose", array):
         constant = own_weights(array)
     return FixedConvTranspose(how, values, constant)
 
@@ -364,7 +364,7 @@ def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_s
     array = to_numpy(i, f"{where}: i")
     spatial = _checked_indices(where, array.dtype, array.shape, spatial_shape)
     check(array.shape, array.dtype, where)
-    with sized(where, array):
+    with memory_errors(where, array):
         return like(renumber(array, spatial), i)
 
 

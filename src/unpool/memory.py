@@ -1,8 +1,8 @@
-"""Memory of outputs: checked against the machine before it is taken, and all but small blocks used again.
+"""Memory of outputs: checked against the limits of the process, and recycled, except for small blocks.
 
-The first touch of fresh memory costs about as much as writing it, so blocks of RECYCLED_FROM bytes and more are kept
-when the last array on them is gone, and given to the next output of the same size. What is kept is limited: by
-UNPOOL_RECYCLE_BYTES in the environment, or by `limit_recycling`; 0 keeps nothing.
+The first touch of fresh memory costs about as much as writing it. So blocks of MIN_RECYCLED_BYTES or more go to a pool
+when their last array is freed, and the next output of the same size takes them. UNPOOL_RECYCLE_BYTES in the environment
+or `set_pool_limit` limit the pool; 0 turns it off.
 """
 
 import _thread
@@ -15,25 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from unpool.allowance import allowance, at_hand
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
+from unpool.memory_limits import available, memory_limit
 
-RECYCLED_FROM = 1 << 19
-"""Bytes from which on a block is kept: what is smaller the allocator keeps, and mostly does not give back."""
+MIN_RECYCLED_BYTES = 1 << 19
+"""Smallest block of the pool: the allocator itself recycles smaller ones."""
 
-MOST_BLOCKS = 64
-"""Blocks kept at most: they are looked through one by one."""
+MAX_BLOCKS = 64
+"""Blocks of the pool, which is searched linearly."""
 
 DEFAULT_LIMIT = 1 << 29
-"""Bytes kept at most, unless the environment says otherwise."""
+"""Bytes of the pool, without a setting in the environment."""
 
 SMALL = 1 << 24
-"""Bytes below which an array is not compared with anything: where it cannot be had, the system says so."""
+"""Bytes below which an array is not checked: the allocation fails if there is no memory."""
 
 LARGE = 1 << 30
-"""Bytes from which on an array is compared with the memory that is free at the moment, which takes 50 microseconds."""
+"""Bytes from which an array is compared with the free memory, which takes 50 microseconds."""
 
 _LINE = 64  # bytes; blocks start at a line of the cache
 
@@ -41,8 +41,8 @@ _LINE = 64  # bytes; blocks start at a line of the cache
 _size = attrgetter("nbytes")
 
 
-class _Kept:
-    """Blocks without owner, the one used last at the end.
+class _BlockPool:
+    """Free blocks, the most recently used at the end.
 
     Single operations on a deque are atomic, so no lock is held, at exit and in forks too.
     """
@@ -52,7 +52,7 @@ class _Kept:
         self.blocks: deque[AnyArray] = deque()
 
     def take(self, size: int) -> tuple[AnyArray, bool]:
-        """The kept block of exactly this size that was used last, or a new one; and whether it was kept."""
+        """The most recently used block of exactly this size, or a new one; and whether it comes from the pool."""
         others: list[AnyArray] = []
         try:
             while True:
@@ -70,13 +70,13 @@ class _Kept:
         return fresh[start : start + size], False
 
     def give(self, block: AnyArray) -> None:
-        """Keep a block; those used longest ago go when there are too many, or too many bytes."""
+        """Add a block, and free the least recently used ones beyond the limits."""
         self.blocks.append(block)
         self.trim()
 
     def trim(self) -> None:
-        """Free what is beyond the limits."""
-        while len(self.blocks) > MOST_BLOCKS or sum(map(_size, self.blocks.copy())) > self.limit:
+        """Free the blocks beyond the limits."""
+        while len(self.blocks) > MAX_BLOCKS or sum(map(_size, self.blocks.copy())) > self.limit:
             try:
                 self.blocks.popleft()
             except IndexError:
@@ -84,20 +84,20 @@ class _Kept:
 
 
 class _Owner:
-    """What an output's array is based on; it is gone when the last view is."""
+    """The base of an output's array, freed with its last view."""
 
-    def __init__(self, block: AnyArray, was_written: bool) -> None:
-        self.was_written = was_written
+    def __init__(self, block: AnyArray, is_recycled: bool) -> None:
+        self.is_recycled = is_recycled
         self.__array_interface__ = block.__array_interface__
-        self._life = _life(block, _kept.give)
+        self._life = _life(block, _pool.give)
         next(self._life)
 
 
 def _life(block: AnyArray, give: Callable[[AnyArray], None]) -> Iterator[None]:
-    """Hold a block, and give it back when nobody holds this any more.
+    """Hold a block, and return it to the pool when this generator is freed.
 
-    A signal's handler may run in any line of Python, and what it raises in a destructor is lost. The end of a generator
-    begins inside its `try`: Ctrl-C is caught, and comes again as soon as this has ended.
+    A signal handler may run in any line of Python, and its exception is lost in a destructor. The end of a generator
+    begins inside its `try`: Ctrl-C is caught there, and raised again as soon as the generator has ended.
     """
     try:
         try:
@@ -109,7 +109,7 @@ def _life(block: AnyArray, give: Callable[[AnyArray], None]) -> Iterator[None]:
 
 
 class _Interrupt:
-    """Ctrl-C, when it is freed, which runs no line of Python."""
+    """Raises Ctrl-C when it is freed, without running a line of Python."""
 
     __del__ = _thread.interrupt_main
 
@@ -119,63 +119,63 @@ def _limit_from_environment() -> int:
     return int(text) if text.isascii() and text.isdigit() else DEFAULT_LIMIT
 
 
-_kept = _Kept(_limit_from_environment())
+_pool = _BlockPool(_limit_from_environment())
 
 
-def limit_recycling(size: int) -> None:
-    """Keep at most `size` bytes of outputs that nobody uses any more; 0 keeps nothing and frees what is kept.
+def set_pool_limit(size: int) -> None:
+    """Limit the pool of freed outputs to `size` bytes; 0 frees it and turns it off.
 
     Raises:
         UnpoolError: not an int of 0 or more.
 
-    >>> limit_recycling(0)
-    >>> limit_recycling(DEFAULT_LIMIT)
+    >>> set_pool_limit(0)
+    >>> set_pool_limit(DEFAULT_LIMIT)
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise UnpoolError(
-            f"limit_recycling: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing."
+            f"set_pool_limit: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing."
         )
-    _kept.limit = size
-    _kept.trim()
+    _pool.limit = size
+    _pool.trim()
 
 
-def recycled_at_most() -> int:
-    """Bytes of memory without owner that are kept for the next outputs, at most."""
-    return _kept.limit
+def pool_limit() -> int:
+    """Largest number of bytes in the pool."""
+    return _pool.limit
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
     """Uninitialised memory for an output.
 
     Raises:
-        ShapeError: more bytes than this process can have.
+        ShapeError: more bytes than this process may use.
     """
     size = check(shape, dtype, where)
     try:
-        if size < RECYCLED_FROM or size > _kept.limit:
+        if size < MIN_RECYCLED_BYTES or size > _pool.limit:
             return np.empty(shape, dtype)
-        return np.asarray(_Owner(*_kept.take(size))).view(dtype).reshape(shape)
+        return np.asarray(_Owner(*_pool.take(size))).view(dtype).reshape(shape)
     except MemoryError as cause:
         raise _too_large(size, _array(shape, dtype), where, "has less left") from cause
 
 
-def was_written(array: AnyArray) -> bool:
-    """Whether the array lies in a block that an output had before; its pages need no first touch.
+def is_recycled(array: AnyArray) -> bool:
+    """Whether an array lies in a block of an earlier output: its pages need no first touch.
 
-    >>> was_written(np.empty(3))
+    >>> is_recycled(np.empty(3))
     False
     """
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    return isinstance(owner, _Owner) and owner.was_written
+    return isinstance(owner, _Owner) and owner.is_recycled
 
 
 def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
-    """The bytes of an array, refused where this process cannot hold them.
+    """The bytes of an array, checked against the limits of this process.
 
     Raises:
-        ShapeError: more bytes than this process may take, or for large arrays, than there are at hand.
+        ShapeError: more bytes than this process may use, or for large arrays, than are free.
     """
     needed = element_count((*shape, dtype.itemsize), where)
     if needed >= SMALL:
@@ -188,20 +188,20 @@ def _array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def check_bytes(needed: int, what: str, where: str) -> None:
-    """Refuse what this process cannot hold.
+    """Check a number of bytes against the limits of this process.
 
     Args:
         needed: bytes.
-        what: how the error calls it.
-        where: who asks for it.
+        what: the words of the error for what needs them.
+        where: the beginning of the error.
 
     Raises:
         ShapeError: as `check`.
     """
-    limit = allowance()
+    limit = memory_limit()
     if needed > limit:
         raise _too_large(needed, what, where, f"may take {_gib(limit)}")
-    if needed >= LARGE and needed > (left := at_hand()):
+    if needed >= LARGE and needed > (left := available()):
         raise _too_large(needed, what, where, f"has {_gib(left)} left")
 
 
@@ -214,8 +214,8 @@ def _gib(size: int) -> str:
 
 
 @contextmanager
-def sized(where: str, *arrays: Any) -> Iterator[None]:
-    """Memory that runs out inside becomes an error of ours, which says how large the arrays are that were worked on.
+def memory_errors(where: str, *arrays: Any) -> Iterator[None]:
+    """Turn a MemoryError of the block into a ShapeError that names the shapes of the arrays.
 
     Raises:
         ShapeError: instead of MemoryError.
@@ -223,11 +223,11 @@ def sized(where: str, *arrays: Any) -> Iterator[None]:
     try:
         yield
     except MemoryError as cause:
-        raise out_of_memory(where, arrays, cause) from cause
+        raise memory_error(where, arrays, cause) from cause
 
 
-def out_of_memory(where: str, arrays: Iterable[Any], cause: MemoryError) -> ShapeError:
-    """The error of a call that ran out of memory while it worked on these arrays."""
+def memory_error(where: str, arrays: Iterable[Any], cause: MemoryError) -> ShapeError:
+    """The error of a call on some arrays that ran out of memory."""
     shapes = ", ".join("x".join(map(str, each.shape)) for each in arrays if hasattr(each, "shape"))
     said = f" ({cause})" if str(cause) else ""
     return ShapeError(

@@ -15,7 +15,7 @@ import numpy as np
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
 from unpool.execute import KEPT
-from unpool.memory import RECYCLED_FROM, allocate, check
+from unpool.memory import MIN_RECYCLED_BYTES, allocate, check
 from unpool.operators.tensors import index_type, text
 
 _COLLECTING, _SUMMING = ("max_unpool_backward",), ("max_pool_backward",)
@@ -172,7 +172,7 @@ _known = lru_cache(maxsize=KEPT)(_Call)
 
 def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:
     """What makes uninitialised memory."""
-    if check(shape, dtype, where) < RECYCLED_FROM:
+    if check(shape, dtype, where) < MIN_RECYCLED_BYTES:
         return partial(np.empty, shape, dtype)
     return partial(allocate, shape, dtype, where)
 

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 
-FOUNDATION = {"errors", "extras", "geometry", "indices", "dtypes", "arrays", "memory", "allowance", "kept"}
+FOUNDATION = {"errors", "extras", "geometry", "indices", "dtypes", "arrays", "memory", "memory_limits", "shape_cache"}
 ALLOWED = {
     "errors": set(),
     "display": set(),
@@ -19,48 +19,45 @@ ALLOWED = {
     "indices": {"errors"},
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},
-    "control_groups": set(),
-    "allowance": {"control_groups"},
-    "kept": set(),
-    "memory": {"errors", "geometry", "dtypes", "allowance"},
+    "memory_limits": set(),
+    "shape_cache": set(),
+    "memory": {"errors", "geometry", "dtypes", "memory_limits"},
     "files": {"errors", "files"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "explanation": {"errors", "geometry", "operators", "explanation"},
-    "kernels": {"control_groups", "extras", "geometry", "kept", "kernels"},
+    "kernels": {"extras", "geometry", "kernels", "memory_limits", "shape_cache"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "runtime": FOUNDATION | {"display", "files", "names", "operators", "execute", "functional", "runtime"},
+    "runtime": FOUNDATION | {"display", "files", "lazy_names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
-    "compiling": set(),
     "doctor": {"display", "extras", "kernels"},
     "__main__": {"cli"},
     "data": set(),
-    "forks": set(),
-    "names": set(),
+    "fork_safety": set(),
+    "lazy_names": set(),
     "cli": {
         "display",
         "errors",
         "extras",
         "explanation",
-        "allowance",
+        "memory_limits",
         "memory",
         "files",
         "functional",
         "warmup",
         "doctor",
-        "compiling",
         "torch",
         "runtime",
         "data",
         "cli",
     },
-    "": {"errors", "explanation", "forks", "functional", "names", "runtime"},
+    "": {"errors", "explanation", "fork_safety", "functional", "lazy_names", "runtime"},
 }
 INNER = {
     "kernels/cpu": (
@@ -231,7 +228,7 @@ def test_dir_lists_public_names_and_imports_nothing():
     names, heavy = map(ast.literal_eval, done.stdout.splitlines())
     assert {"InferenceSession", "SessionOptions", "check", "max_pool", "torch", "tiles"} <= set(names)
     assert heavy == []
-    assert not {"Any", "TYPE_CHECKING", "import_module", "kept", "forks"} & set(names)
+    assert not {"Any", "TYPE_CHECKING", "import_module", "shape_cache", "fork_safety"} & set(names)
 
 
 @pytest.mark.parametrize("room", ["", ".torch", ".dask", ".tiles", ".streams"])

@@ -100,9 +100,9 @@ def test_a_fork_waits_for_the_compiler(lock, monkeypatch) -> None:
 
 def test_a_fork_does_not_wait_for_ever(lock, monkeypatch) -> None:
     """Whoever compiles may wait for the thread that forks: after a while that goes on, with locks that are free."""
-    from unpool import forks
+    from unpool import fork_safety
 
-    monkeypatch.setattr(forks, "LONGEST", 0.05)
+    monkeypatch.setattr(fork_safety, "MAX_SECONDS", 0.05)
     thread = hold(lock, 1)
     assert forked(compile_one) == 0
     thread.join()

@@ -77,8 +77,8 @@ def check_past_the_cache(case: PoolCase, threads: int) -> None:
     expected = kernel_cases.reference(case)
     out = [aligned(each) for each in expected]
     with (
-        patch.object(executed, "was_written", lambda _: True),
-        patch.object(executed, "RECYCLED_FROM", 0),
+        patch.object(executed, "is_recycled", lambda _: True),
+        patch.object(executed, "MIN_RECYCLED_BYTES", 0),
         patch.object(tiles, "PAST_CACHE", 0),
     ):
         kernel_cases.run(case, case.x, threads, out)

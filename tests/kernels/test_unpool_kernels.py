@@ -229,16 +229,16 @@ def test_auto_streams_what_fits_the_output(extra: int) -> None:
 
 def test_memory_that_was_written() -> None:
     """Only a large output in the block of an earlier one is known to be written; views of it too."""
-    memory.limit_recycling(0)
-    memory.limit_recycling(memory.DEFAULT_LIMIT)
-    size = (memory.RECYCLED_FROM,)
+    memory.set_pool_limit(0)
+    memory.set_pool_limit(memory.DEFAULT_LIMIT)
+    size = (memory.MIN_RECYCLED_BYTES,)
     first = memory.allocate(size, np.dtype(np.uint8), "test")
     assert first.ctypes.data % windows.LINE == 0
-    assert not memory.was_written(first)
+    assert not memory.is_recycled(first)
     del first
     again = memory.allocate(size, np.dtype(np.uint8), "test")
-    assert memory.was_written(again.view(np.int32)[3:])
-    assert not memory.was_written(np.empty(size))
+    assert memory.is_recycled(again.view(np.int32)[3:])
+    assert not memory.is_recycled(np.empty(size))
 
 
 def test_large_outputs_are_streamed() -> None:

@@ -14,18 +14,18 @@ import pytest
 import unpool
 from unpool import memory
 
-LARGE = (memory.RECYCLED_FROM // 4 + 8,)
+LARGE = (memory.MIN_RECYCLED_BYTES // 4 + 8,)
 FLOAT = np.dtype(np.float32)
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
     """Every test starts and ends with an empty list and the default limit."""
-    memory.limit_recycling(0)
-    memory.limit_recycling(memory.DEFAULT_LIMIT)
+    memory.set_pool_limit(0)
+    memory.set_pool_limit(memory.DEFAULT_LIMIT)
     yield
-    memory.limit_recycling(0)
-    memory.limit_recycling(memory.DEFAULT_LIMIT)
+    memory.set_pool_limit(0)
+    memory.set_pool_limit(memory.DEFAULT_LIMIT)
 
 
 def address(array):
@@ -71,14 +71,14 @@ def test_torch_keeps_the_block():
 
 def test_limits():
     """Nothing is kept under a limit of 0, and never more than the limit."""
-    memory.limit_recycling(0)
+    memory.set_pool_limit(0)
     del (made := [memory.allocate(LARGE, FLOAT, "test")])[:]
-    assert not memory._kept.blocks
-    memory.limit_recycling(3 * memory.RECYCLED_FROM)
+    assert not memory._pool.blocks
+    memory.set_pool_limit(3 * memory.MIN_RECYCLED_BYTES)
     made.extend(memory.allocate(LARGE, FLOAT, "test") for _ in range(5))
     made.clear()
 
-    assert 0 < sum(block.nbytes for block in memory._kept.blocks) <= 3 * memory.RECYCLED_FROM
+    assert 0 < sum(block.nbytes for block in memory._pool.blocks) <= 3 * memory.MIN_RECYCLED_BYTES
 
 
 def test_those_used_longest_ago_go_first():
@@ -86,14 +86,14 @@ def test_those_used_longest_ago_go_first():
     for number in range(4):
         del (made := [memory.allocate((LARGE[0] + 1000 * number,), FLOAT, "test")])[:]
     del made
-    first, second, third, fourth = sizes = [block.nbytes for block in memory._kept.blocks]
+    first, second, third, fourth = sizes = [block.nbytes for block in memory._pool.blocks]
     assert sizes == sorted(sizes)
     used = memory.allocate((second // 4,), FLOAT, "test")
-    assert [block.nbytes for block in memory._kept.blocks] == [first, third, fourth]
-    memory.limit_recycling(third + fourth)
-    assert [block.nbytes for block in memory._kept.blocks] == [third, fourth]
+    assert [block.nbytes for block in memory._pool.blocks] == [first, third, fourth]
+    memory.set_pool_limit(third + fourth)
+    assert [block.nbytes for block in memory._pool.blocks] == [third, fourth]
     del used
-    assert [block.nbytes for block in memory._kept.blocks] == [fourth, second]
+    assert [block.nbytes for block in memory._pool.blocks] == [fourth, second]
 
 
 def test_an_interrupt_while_an_output_ends(monkeypatch):
@@ -102,7 +102,7 @@ def test_an_interrupt_while_an_output_ends(monkeypatch):
     def give(block):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(memory._kept, "give", give)
+    monkeypatch.setattr(memory._pool, "give", give)
     made = memory.allocate(LARGE, FLOAT, "test")
 
     def end():
@@ -154,15 +154,15 @@ def test_interrupts_at_any_moment(monkeypatch):
 @pytest.mark.parametrize("size", [-1, 1.5, True, None])
 def test_wrong_limits_are_refused(size):
     """A limit is a number of bytes."""
-    with pytest.raises(unpool.UnpoolError, match=r"limit_recycling: size .* got"):
-        memory.limit_recycling(size)
+    with pytest.raises(unpool.UnpoolError, match=r"set_pool_limit: size .* got"):
+        memory.set_pool_limit(size)
 
 
 def test_the_environment_turns_it_off():
     """UNPOOL_RECYCLE_BYTES=0 keeps nothing from the start."""
     code = (
         "from unpool import memory; import numpy as np;"
-        "memory.allocate((1 << 23,), np.dtype('float32'), 'x'); print(memory._kept.limit, len(memory._kept.blocks))"
+        "memory.allocate((1 << 23,), np.dtype('float32'), 'x'); print(memory._pool.limit, len(memory._pool.blocks))"
     )
     environment = {"UNPOOL_RECYCLE_BYTES": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -104,7 +104,7 @@ def test_boards_are_looked_up_once(monkeypatch) -> None:
 
 def test_blocks_come_and_go() -> None:
     """Outputs of several sizes, while the limit changes: no two of them share memory."""
-    sizes = [memory.RECYCLED_FROM // 4 + 16 * number for number in range(3)]
+    sizes = [memory.MIN_RECYCLED_BYTES // 4 + 16 * number for number in range(3)]
     FLOAT = np.dtype(F)
 
     def work(number: int) -> None:
@@ -113,14 +113,14 @@ def test_blocks_come_and_go() -> None:
             for each, array in enumerate(mine):
                 array[::1024] = 2 * number + each
             if number == 0:
-                memory.limit_recycling((turn % 3) * memory.RECYCLED_FROM * 4)
+                memory.set_pool_limit((turn % 3) * memory.MIN_RECYCLED_BYTES * 4)
             for each, array in enumerate(mine):
                 assert (array[::1024] == 2 * number + each).all()
 
     try:
         at_once(work)
     finally:
-        memory.limit_recycling(memory.DEFAULT_LIMIT)
+        memory.set_pool_limit(memory.DEFAULT_LIMIT)
 
 
 def test_all_operators_together() -> None:

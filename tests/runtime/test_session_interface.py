@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 import unpool
 from tests.onnxruntime_api.nets import grows, plain, pools
 from tests.support import models
-from unpool.names import OF_ONNXRUNTIME, OURS
+from unpool.lazy_names import ONNXRUNTIME_NAMES, UNPOOL_NAMES
 from unpool.runtime.graph import skim
 from unpool.runtime.runners.ort_values import from_ort_value
 from unpool.runtime.session.whole import WholeModel
@@ -38,8 +38,8 @@ def test_libraries_see_a_session_of_onnxruntime():
 
 def test_handed_on_names_are_those_of_onnxruntime():
     """A handed-on name is there if the installed onnxruntime has it."""
-    assert all(hasattr(unpool, name) == hasattr(onnxruntime, name) for name in OF_ONNXRUNTIME)
-    assert all(hasattr(unpool, name) for name in OURS)
+    assert all(hasattr(unpool, name) == hasattr(onnxruntime, name) for name in ONNXRUNTIME_NAMES)
+    assert all(hasattr(unpool, name) for name in UNPOOL_NAMES)
 
 
 BODY = """g (bool k, float[1, 1, 4] x) => (float[1, 1, n] z) {
@@ -198,7 +198,7 @@ def test_a_session_stays_as_it_was_when_providers_are_refused():
 def test_names_of_onnxruntime_may_be_replaced_by_ours(net, monkeypatch):
     """With every name of ours in onnxruntime, sessions load, bind and list providers as before."""
     made = net()
-    for name in OURS:
+    for name in UNPOOL_NAMES:
         monkeypatch.setattr(onnxruntime, name, getattr(unpool, name))
     session = onnxruntime.InferenceSession(made.content, providers=onnxruntime.get_available_providers())
     binding = onnxruntime.IOBinding(session)

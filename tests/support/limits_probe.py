@@ -174,6 +174,6 @@ if __name__ == "__main__":
             small()
         probe(HOSTILE, 700)
     else:
-        unpool.memory.limit_recycling(0)
+        unpool.memory.set_pool_limit(0)
         for room in (4096, 64, 40, 24, 16, 12, 9, 6, 4, 3, 2, 1, 0):
             probe(ORDINARY, room)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TextIO
 
-from unpool.compiling import compiling_seconds
+from unpool.warmup import compiling_seconds
 
 PATIENCE = 1.0
 """Seconds of compiling of which nothing is said."""

@@ -3,9 +3,9 @@
 import io
 import sys
 
-from unpool.allowance import at_hand, taken
 from unpool.cli.exits import UsageError
 from unpool.errors import FileError, ShapeError
+from unpool.memory_limits import available, rss
 
 STDIN = "-"
 SIGNATURES = {
@@ -41,12 +41,12 @@ def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
     if sys.stdin is None or sys.stdin.isatty():
         what = "closed" if sys.stdin is None else "a terminal"
         raise UsageError(f"-i -: expected the bytes of a file, standard input is {what}. Send it a .npy or .png.")
-    most, held = at_hand() // SHARE, io.BytesIO()
+    most, held = available() // SHARE, io.BytesIO()
     while piece := sys.stdin.buffer.read(PIECE):
         size = held.tell() + held.write(piece)
         if size > most:
             raise ShapeError(f"standard input: {size} bytes and more are a {SHARE}th of the memory. Give a file.")
-        if limit is not None and taken() > limit:
+        if limit is not None and rss() > limit:
             raise ShapeError(f"standard input: {size} bytes and more are above --max-memory. Give a file.")
     content = held.getvalue()
     return content, kind_of(content)

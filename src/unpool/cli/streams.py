@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.allowance import taken, trim
 from unpool.cli.exits import UsageError, exit_code, one_line, print_error
 from unpool.cli.feeds import pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.footprint import Footprint, footprint
@@ -24,6 +23,7 @@ from unpool.cli.pixels import PixelRule
 from unpool.cli.run_options import Request
 from unpool.cli.tiles import AUTO
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.memory_limits import rss, trim
 from unpool.runtime.streams import opening
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, spatial_axes
 from unpool.runtime.streams.blend import blend
@@ -229,7 +229,7 @@ def _require_memory(
     session: "InferenceSession", request: Request, feed: Mapping[str, Any], outputs: Sequence[str], beside: int
 ) -> None:
     """Refuse a run that takes more memory than it may have, by the headers of its files."""
-    most, used = request.tiles.memory or 0, taken()
+    most, used = request.tiles.memory or 0, rss()
     held = peak = 0
     for one in feed.values():
         if isinstance(one, Unread):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from unpool.allowance import peak
 from unpool.cli.exits import UsageError
+from unpool.memory_limits import peak_rss
 from unpool.runtime.streams.progress import Progress
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def run_model(
         count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
         for done, tile in enumerate(tiles, 1):
             yield tile
-            told(Progress(count, 0, done, time.monotonic() - begin, peak()))
+            told(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
 
     made = run(
         session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps

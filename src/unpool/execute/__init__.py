@@ -15,16 +15,16 @@ from unpool.execute.arrays import Optional, checked_type, present
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
-from unpool.kept import kept
 from unpool.kernels.cpu.machine.stop import asking
 from unpool.kernels.cpu.weights import own_weights
-from unpool.memory import out_of_memory
+from unpool.memory import memory_error
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, index_type, text
+from unpool.shape_cache import cached
 
 __all__ = [
     "KEPT",
@@ -46,9 +46,9 @@ KEPT = 1024
 """Prepared calls that are kept per operator; the least recently used ones go."""
 
 Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
-_max_pool = kept(KEPT)(PreparedMaxPool)
-_max_unpool = kept(KEPT)(PreparedMaxUnpool)
-_conv_transpose = kept(KEPT)(PreparedConvTranspose)
+_max_pool = cached(KEPT)(PreparedMaxPool)
+_max_unpool = cached(KEPT)(PreparedMaxUnpool)
+_conv_transpose = cached(KEPT)(PreparedConvTranspose)
 
 
 def run(
@@ -83,7 +83,7 @@ def run(
     try:
         return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
     except MemoryError as cause:
-        raise out_of_memory(row.label, inputs, cause) from cause
+        raise memory_error(row.label, inputs, cause) from cause
 
 
 def prepare(

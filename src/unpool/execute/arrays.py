@@ -9,7 +9,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import UnpoolError
-from unpool.memory import RECYCLED_FROM, allocate
+from unpool.memory import MIN_RECYCLED_BYTES, allocate
 from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators.activation import Activation
@@ -85,7 +85,7 @@ class Output:
         self._shape = shape
         self._dtype = dtype
         self.size = check_memory(shape, dtype, row.label)
-        self.is_small = self.size < RECYCLED_FROM
+        self.is_small = self.size < MIN_RECYCLED_BYTES
         self.new: Callable[[], AnyArray] = (
             partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
         )

@@ -7,7 +7,7 @@ import numpy as np
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import Optional, Output, checked_type, contiguous, deliver, present
-from unpool.memory import RECYCLED_FROM, allocate, check_bytes, was_written
+from unpool.memory import MIN_RECYCLED_BYTES, allocate, check_bytes, is_recycled
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
 from unpool.operators.tensors import Shape
@@ -71,7 +71,7 @@ class PreparedMaxPool:
         return y, indices
 
     def _launch(self, x: AnyArray, y: AnyArray, indices: AnyArray, threads: int | None) -> None:
-        is_used = y.nbytes >= RECYCLED_FROM and was_written(y) and (self._indices is None or was_written(indices))
+        is_used = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y) and (self._indices is None or is_recycled(indices))
         (self._launch_used if is_used else self._launch_fresh)(x, y, indices, threads)
 
     def _index_place(

@@ -10,7 +10,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
 from unpool.execute.arrays import Optional, Output, checked_type, contiguous, deliver, present
 from unpool.geometry import Axis, element_count
-from unpool.memory import RECYCLED_FROM, was_written
+from unpool.memory import MIN_RECYCLED_BYTES, is_recycled
 from unpool.operators import max_unpool
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import Shape
@@ -51,7 +51,7 @@ class PreparedMaxUnpool:
 
     def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
         """Whether y is written: where every index lies in the window of its element."""
-        is_used = y.nbytes >= RECYCLED_FROM and was_written(y)
+        is_used = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y)
         stream = self._stream_used if is_used else self._stream_fresh
         return stream is not None and all(stream(x, positions, y, threads))
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from unpool.extras import require
-from unpool.names import OURS
+from unpool.lazy_names import UNPOOL_NAMES
 
 HOMES = ("onnxruntime.capi.onnxruntime_inference_collection", "onnxruntime.capi._pybind_state")
 """The modules that define what the package onnxruntime exports."""
@@ -33,7 +33,7 @@ def _originals(package: Any) -> ModuleType:
     copy = ModuleType("onnxruntime", package.__doc__)
     vars(copy).update(vars(package), capi=import_module("onnxruntime.capi"))
     homes = [import_module(name) for name in HOMES]
-    for name in OURS:
+    for name in UNPOOL_NAMES:
         found = next((getattr(home, name) for home in homes if hasattr(home, name)), None)
         if found is not None:
             setattr(copy, name, found)

@@ -6,9 +6,9 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpool.allowance import taken
 from unpool.errors import ShapeError
 from unpool.files import lock
+from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Slices
 from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
@@ -245,7 +245,7 @@ def _require_memory(reading: _Windows, bands: Collection[Bands], most: int) -> N
         [windows.images, *windows.sizes]) for source in sources)  # fmt: skip
     made = sum(prod(one.part) * one.dtype.itemsize for one in bands)
     written = sum(IN_HANDS * one.bytes // 2 for one in bands)
-    used, needed = taken(), sum(one.bytes for one in bands) + written + IN_HANDS * batch * (read + made) + BESIDES
+    used, needed = rss(), sum(one.bytes for one in bands) + written + IN_HANDS * batch * (read + made) + BESIDES
     if used + needed > most:
         raise ShapeError(
             f"blend: {too_small('max_memory', most, used, needed)} A band of windows takes that over the width of the "

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpool.allowance import peak
 from unpool.errors import UnpoolError
+from unpool.memory_limits import peak_rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape
 from unpool.runtime.streams.earlier import Earlier, require_same
@@ -126,7 +126,7 @@ def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: C
     """
     if earlier is not None and earlier.is_complete:
         require_same(earlier, work.settings, targets)
-        progress = Progress(len(work), len(work), len(work), 0.0, peak(), was_complete=True)
+        progress = Progress(len(work), len(work), len(work), 0.0, peak_rss(), was_complete=True)
     else:
         with Unfinished(targets, work.settings, work.written, len(work)) as unfinished:
             progress = _do_rest(work, unfinished, told)
@@ -152,7 +152,7 @@ def _do_rest(work: Work, unfinished: Unfinished, told: Callable[[Progress], None
         options.terminate = True
 
     def progress() -> Progress:
-        return Progress(len(work), len(finished), done, time.monotonic() - begin, peak())
+        return Progress(len(work), len(finished), done, time.monotonic() - begin, peak_rss())
 
     left = set(range(len(work))).difference(finished)
     for count in flow(work.items(left), (*work.stages(options), write), end):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from unpool.allowance import at_hand, taken
 from unpool.errors import ShapeError
+from unpool.memory_limits import available, rss
 from unpool.runtime.tiles.grid import balanced
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tiling
@@ -51,8 +51,8 @@ def fitted(
     strides = tiler.strides(shapes)
     held = tiler.output_bytes if beside is None else beside
     whole = _cut(tiler, shapes, [WHOLE] * len(strides))
-    used = taken()
-    budget = int(at_hand() * SHARE) if most is None else most - used
+    used = rss()
+    budget = int(available() * SHARE) if most is None else most - used
     if _most(whole, held) <= budget:
         return whole
     sizes = [axis.size for axis in whole.tiling.axes]

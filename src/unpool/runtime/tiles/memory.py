@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from unpool.memory import recycled_at_most
+from unpool.memory import pool_limit
 from unpool.runtime.graph.nodes import reads, writes
 from unpool.runtime.plan.plan import Plan, Step
 from unpool.runtime.tiles.rules.table import IN_PLACE
@@ -67,7 +67,7 @@ def _own_bytes(values: Values) -> int:
         alive = sum(held.values())
         peak = max(peak, alive)
         held = {name: size for name, size in held.items() if last.get(name, len(steps)) > place}
-    return min(total, peak + recycled_at_most())
+    return min(total, peak + pool_limit())
 
 
 def _last_reads(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> dict[str, int]:

@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kept import kept
 from unpool.kernels.cpu.rows import padded_rows
+from unpool.shape_cache import cached
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Grid:
     phases: tuple[int, ...]
 
 
-@kept(256)
+@cached(256)
 def grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> Grid:
     """The line and the classes of a call.
 

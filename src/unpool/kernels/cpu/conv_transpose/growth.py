@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu.activation import PLAIN, Ending, activate
 from unpool.kernels.cpu.conv_transpose import (
     direct,
@@ -33,6 +32,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_mend import Mender
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
 from unpool.kernels.cpu.conv_transpose.work import Way, Work
 from unpool.kernels.cpu.weights import own_weights, packings_of
+from unpool.shape_cache import count_bytes, nbytes_of
 
 MOST_UNEVEN = 1 / 32
 """Of Winograd's tiles: where more are not even, all are computed in the next way, which takes less time."""
@@ -65,7 +65,7 @@ class Growth:
     @property
     def nbytes(self) -> int:
         """Of the tables of all ways that calls went."""
-        return sum(map(bytes_of, self._runs.copy().values()))
+        return sum(map(nbytes_of, self._runs.copy().values()))
 
     def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
         """Write the transposed convolution of x and w, plus b, activated, to `y`.
@@ -115,7 +115,7 @@ class Growth:
         run = self._runs.get(way)
         if run is None:
             run = self._runs[way] = _start(way, self._work, self._storage, self._ending)
-            grew(bytes_of(run))
+            count_bytes(nbytes_of(run))
         return run
 
 

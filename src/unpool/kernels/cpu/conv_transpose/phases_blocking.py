@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 
 from unpool.geometry import Axis
-from unpool.kept import kept
 from unpool.kernels.cpu.conv_transpose.costs import (
     FEW,
     FILLING,
@@ -26,6 +25,7 @@ from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts, pieces
 from unpool.kernels.cpu.machine.threads import cores
+from unpool.shape_cache import cached
 
 TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
 """Shapes of a tile: rows, and vectors of positions. Their sums stay in registers, enough of them to hide how long one
@@ -63,7 +63,7 @@ def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blo
     return _cheapest(axes, channels, maps, size, cores())
 
 
-@kept(256)
+@cached(256)
 def _cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> Blocking:
     return min(blockings(axes, channels, maps, size, cores), key=lambda each: each.cost)
 

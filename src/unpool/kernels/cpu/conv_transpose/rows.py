@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, growing_walk, tap_spans
-from unpool.kept import kept
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
 from unpool.kernels.cpu.conv_transpose.work import Work
 from unpool.kernels.cpu.machine.compiled import compiled
@@ -23,6 +22,7 @@ from unpool.kernels.cpu.machine.host import source_digest
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
 from unpool.kernels.cpu.vector.named import record
+from unpool.shape_cache import cached
 
 Table = npt.NDArray[np.int64]
 
@@ -86,7 +86,7 @@ def writer(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
     return lambda x, w, b, y, threads: launch.on((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
 
 
-@kept(64)
+@cached(64)
 def _tables(axes: tuple[Axis, ...]):
     """What the kernel reads of the axes: tables, `listed` and `together`."""
     leading, lanes = axes[:-1], axes[-1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from unpool.control_groups import groups, text
+from unpool.memory_limits import cgroup_folders, read_text
 
 
 def available() -> int:
@@ -22,13 +22,16 @@ def granted(root: str = "/") -> int | None:
     Args:
         root: the folder with /proc and /sys.
     """
-    found = [cores for group in groups("cpu", Path(root)) for cores in _quota(group)]
+    found = [cores for group in cgroup_folders("cpu", Path(root)) for cores in _quota(group)]
     return max(1, math.ceil(min(found))) if found else None
 
 
 def _quota(group: Path) -> Iterator[float]:
     """Microseconds of time in every period, as a number of cores; nothing where there is no limit."""
-    found = text(group / "cpu.max") or f"{text(group / 'cpu.cfs_quota_us')} {text(group / 'cpu.cfs_period_us')}"
+    found = (
+        read_text(group / "cpu.max")
+        or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+    )
     words = found.split()
     if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
         yield int(words[0]) / int(words[1])

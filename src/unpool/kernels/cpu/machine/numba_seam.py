@@ -6,7 +6,7 @@ NEEDED, and only this file uses them, in the functions below. A Numba that lacks
 UNPOOL_NUMBA=plain, gives the plain mode instead: kernels are compiled and kept by `njit` alone, threads hand over their
 parts through Python (`parts.py`), and results are the same to the bit.
 
-`unpool/forks.py`, which imports nothing of Numba, looks for two of its locks besides and does without them.
+`unpool/fork_safety.py`, which imports nothing of Numba, looks for two of its locks besides and does without them.
 """
 
 import importlib
@@ -237,7 +237,7 @@ def address(kernel: Any, types: tuple[Any, ...]) -> int:
 
 
 def _compile(kernel: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-    """The compiled function; forks wait for the lock (`unpool/forks.py`)."""
+    """The compiled function; forks wait for the lock (`unpool/fork_safety.py`)."""
     from numba.core.compiler_lock import global_compiler_lock
 
     with global_compiler_lock:

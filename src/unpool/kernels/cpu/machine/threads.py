@@ -20,7 +20,6 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from unpool.kept import bytes_of, grew
 from unpool.kernels.cpu.machine import board
 from unpool.kernels.cpu.machine.cores import available
 from unpool.kernels.cpu.machine.entry import SHARED
@@ -29,6 +28,7 @@ from unpool.kernels.cpu.machine.numba_seam import entry_point, is_plain
 from unpool.kernels.cpu.machine.parts import Parts
 from unpool.kernels.cpu.machine.placing import allow, keep_off_this_core
 from unpool.kernels.cpu.machine.stop import go_on
+from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTORISED = 4
 """So many elements of a pool that moves whole vectors, or products of sums in registers, take the time of one element,
@@ -296,7 +296,7 @@ class Launch:
         self._args = args
         self._pieces = pieces
         self._alone = (*args, 0, jobs)
-        self.nbytes = bytes_of(args)  # of its tables
+        self.nbytes = nbytes_of(args)  # of its tables
         self._pace = Pace()
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
@@ -361,7 +361,7 @@ class Launches:
         """The launch for so many threads."""
         if threads not in self._made:
             self._made[threads] = made = self._make(threads)
-            grew(made.nbytes)
+            count_bytes(made.nbytes)
         return self._made[threads]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Window, shrinking_walk
-from unpool.kept import kept
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
 from unpool.kernels.cpu.machine.threads import Launch
@@ -38,6 +37,7 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.named import record
 from unpool.kernels.cpu.vector.order import is_amiss, order
+from unpool.shape_cache import cached
 
 AHEAD = 4096
 """Bytes between what is read and what is asked for."""
@@ -106,7 +106,7 @@ def launch(pool: Pool, first: int, stop: int) -> Launch:
     )  # fmt: skip
 
 
-@kept(64)
+@cached(64)
 def _rows(plane: Plane):
     """The rows of x that each row of y walks, as `list_rows` takes them; with each goes its place in the plane."""
     sizes = [axis.large for axis in plane.axes]

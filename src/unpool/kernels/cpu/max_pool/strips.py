@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, Window
-from unpool.kept import kept
 from unpool.kernels.cpu.max_pool.elements import compared_lanes, compared_size
 from unpool.kernels.cpu.max_pool.pool import Plane
 from unpool.kernels.cpu.rows import padded_rows
+from unpool.shape_cache import cached
 
 STRIP_BYTES = 1 << 18
 """A strip of a plane is cut so that its pooled rows stay in the second cache."""
@@ -247,7 +247,7 @@ def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
     return line._replace(even=line.place(low), odd=line.place(low + 1))
 
 
-@kept(256)
+@cached(256)
 def cut(plane: Plane, element: str, has_indices: bool, outer: int, per_plane: bool) -> Strips:
     """Cut planes into strips, or put small planes together, and list the moves.
 

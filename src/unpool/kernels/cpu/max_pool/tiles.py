@@ -19,7 +19,6 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis, shrinking_walk
-from unpool.kept import kept
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
 from unpool.kernels.cpu.machine.threads import Launch
@@ -45,6 +44,7 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.named import record
 from unpool.kernels.cpu.vector.order import is_amiss, order
+from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)
 """Strides along the lanes, which are the widths of windows."""
@@ -114,7 +114,7 @@ class Tiling:
     is_disjoint: bool
 
 
-@kept(64)
+@cached(64)
 def tiling(plane: Plane) -> Tiling | None:
     """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty."""
     leading, lanes, unit = plane.leading, plane.lanes, plane.unit

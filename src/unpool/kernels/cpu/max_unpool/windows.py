@@ -15,7 +15,6 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, growing_walk
-from unpool.kept import kept
 from unpool.kernels.cpu.machine.compiled import compiled
 from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
 from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
@@ -34,6 +33,7 @@ from unpool.kernels.cpu.vector import (
     store_past_cache,
 )
 from unpool.kernels.cpu.vector.named import record
+from unpool.shape_cache import cached
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -101,7 +101,7 @@ def is_worth_past_cache(size: int, row: int) -> bool:
     return size >= PAST_CACHE and row % LINE == 0
 
 
-@kept(64)
+@cached(64)
 def _slabs(axes: tuple[Axis, ...]):
     """A plane of y, cut along its first axis so that each window lies in one slab, and where its rows come from.
 

@@ -15,10 +15,10 @@ import torch
 from unpool.arrays import is_on_gpu
 from unpool.dtypes import AnyArray
 from unpool.execute import KEPT, prepare
-from unpool.kept import when_dropped
-from unpool.memory import out_of_memory
+from unpool.memory import memory_error
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
+from unpool.shape_cache import on_eviction
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -139,7 +139,7 @@ def run(
             _known[key] = call
         return call(inputs)
     except MemoryError as cause:
-        raise out_of_memory("unpool.torch", inputs, cause) from cause
+        raise memory_error("unpool.torch", inputs, cause) from cause
 
 
 def _hashable(setting: Any) -> Any:
@@ -195,4 +195,4 @@ class _Call:
 
 
 _known: dict[Any, _Call] = {}
-when_dropped.append(_known.clear)
+on_eviction.append(_known.clear)

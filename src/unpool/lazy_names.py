@@ -1,13 +1,13 @@
-"""Names that are looked up in `unpool`: those of onnxruntime, so that `import unpool as ort` is enough, and commands.
+"""Names of `unpool` that are imported on first use: those of onnxruntime, for `import unpool as ort`, and the commands.
 
-They are looked up on first use, for they need onnx and onnxruntime, which `import unpool` must not load.
+They need onnx and onnxruntime, which `import unpool` must not load.
 """
 
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-OF_ONNXRUNTIME = frozenset(
+ONNXRUNTIME_NAMES = frozenset(
     (
         "AdapterFormat",
         "ExecutionMode",
@@ -66,9 +66,9 @@ OF_ONNXRUNTIME = frozenset(
         "unregister_execution_provider_library",
     )
 )
-"""Names that are onnxruntime's own; an older release lacks some of them."""
+"""Names of onnxruntime; older releases lack some of them."""
 
-COMPLETED = frozenset(
+CORE_ONNXRUNTIME_NAMES = frozenset(
     (
         *("AdapterFormat", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "LoraAdapter"),
         *("OrtAllocatorType", "OrtDevice", "OrtMemType", "OrtMemoryInfo", "OrtValue", "RunOptions", "SessionIOBinding"),
@@ -76,9 +76,9 @@ COMPLETED = frozenset(
         *("disable_telemetry_events", "enable_telemetry_events", "set_default_logger_verbosity"),
     )
 )
-"""Those that every release has, which `dir` lists."""
+"""Names that every release of onnxruntime has; `dir` lists them."""
 
-OURS = {
+UNPOOL_NAMES = {
     "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),
     "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
     "ModelMetadata": ("unpool.runtime.session.metadata", "ModelMetadata"),
@@ -87,7 +87,7 @@ OURS = {
     "get_available_providers": ("unpool.runtime.session.providers", "get_available_providers"),
     "set_default_logger_severity": ("unpool.runtime.runners.ort_log", "set_default_logger_severity"),
 }
-"""Names that mean something else here, each with the module that has it, and its name there."""
+"""Names of onnxruntime that unpool defines itself, each with its module and its name there."""
 
 COMMANDS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
@@ -103,22 +103,22 @@ COMMANDS = {
 """The commands of `unpool` as functions."""
 
 
-def find(name: str) -> Any:
+def lookup(name: str) -> Any:
     """The value of a name.
 
     Raises:
-        AttributeError: nobody has it, or this release of onnxruntime does not.
+        AttributeError: neither unpool nor this release of onnxruntime has it.
         MissingExtraError: it needs packages that are not installed.
     """
-    known = OURS.get(name) or COMMANDS.get(name)
+    known = UNPOOL_NAMES.get(name) or COMMANDS.get(name)
     if known:
         module, own_name = known
         return getattr(import_module(module), own_name)
-    if name in OF_ONNXRUNTIME:
+    if name in ONNXRUNTIME_NAMES:
         return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
     raise AttributeError(f"module 'unpool' has no attribute {name!r}")
 
 
 def public_names() -> set[str]:
-    """The names that `dir` lists beside those that are imported already; those of onnxruntime where it is installed."""
-    return {*OURS, *COMMANDS, *(COMPLETED if find_spec("onnxruntime") else ())}
+    """The names that `dir` adds to the imported ones; those of onnxruntime only if it is installed."""
+    return {*UNPOOL_NAMES, *COMMANDS, *(CORE_ONNXRUNTIME_NAMES if find_spec("onnxruntime") else ())}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unpool
-from unpool import calls, kept
+from unpool import calls, shape_cache
 from unpool.execute import forget
 
 MEBIBYTE = 1 << 20
@@ -15,9 +15,9 @@ MEBIBYTE = 1 << 20
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> int:
     """A limit of a mebibyte, of which nothing is used."""
-    for each in kept._all:
+    for each in shape_cache._caches:
         monkeypatch.setattr(each, "entries", {})
-    monkeypatch.setattr(kept, "MOST_BYTES", MEBIBYTE)
+    monkeypatch.setattr(shape_cache, "MAX_BYTES", MEBIBYTE)
     return MEBIBYTE
 
 
@@ -28,7 +28,7 @@ def table(number: int) -> np.ndarray:
 
 def test_the_same_is_given_again(little: int) -> None:
     """A result is made once for its arguments, by position or name."""
-    made = kept.kept(4)(lambda a, b=0: [a, b])
+    made = shape_cache.cached(4)(lambda a, b=0: [a, b])
     assert made(1, b=2) is made(1, b=2)
     assert made(1, b=3) is not made(1, b=2)
     made.cache_clear()
@@ -37,19 +37,22 @@ def test_the_same_is_given_again(little: int) -> None:
 
 def test_bytes_are_bounded_over_all_functions(little: int) -> None:
     """However many results, and of however many functions, they take no more than the limit; the last ones stay."""
-    first, second = kept.kept(1000)(table), kept.kept(1000)(lambda number: (table(number), [table(number)]))
+    first, second = (
+        shape_cache.cached(1000)(table),
+        shape_cache.cached(1000)(lambda number: (table(number), [table(number)])),
+    )
     for number in range(50):
         first(number)
         second(number)
         first(99)
-        assert kept.total() <= little * 65 // 64
+        assert shape_cache.total_bytes() <= little * 65 // 64
     assert ((99,),) in first.entries
     assert ((49,),) in first.entries
 
 
 def test_numbers_are_bounded(little: int) -> None:
     """Small results are as many as is said."""
-    small = kept.kept(8)(lambda number: number)
+    small = shape_cache.cached(8)(lambda number: number)
     for number in range(50):
         assert small(number) == number
         assert len(small.entries) <= 8
@@ -57,9 +60,9 @@ def test_numbers_are_bounded(little: int) -> None:
 
 def test_what_is_larger_than_the_limit_is_not_kept(little: int) -> None:
     """It is given, and forgotten."""
-    large = kept.kept(8)(lambda: np.zeros(2 * MEBIBYTE, np.uint8))
+    large = shape_cache.cached(8)(lambda: np.zeros(2 * MEBIBYTE, np.uint8))
     assert large().nbytes == 2 * MEBIBYTE
-    assert kept.total() == 0
+    assert shape_cache.total_bytes() == 0
 
 
 def test_prepared_calls_of_large_shapes_are_dropped(little: int) -> None:
@@ -71,14 +74,14 @@ def test_prepared_calls_of_large_shapes_are_dropped(little: int) -> None:
         y, places = unpool.max_pool(x, kernel_shape=2, strides=2, return_indices=True)
         unpool.max_unpool(y, places, x.shape, kernel_shape=2, strides=2)
         unpool.max_pool(x.transpose(0, 2, 3, 1), kernel_shape=2, strides=2, layout="NHWC")
-        assert kept.total() <= little * 65 // 64
+        assert shape_cache.total_bytes() <= little * 65 // 64
     assert 0 < len(calls._known) < 4 * 16
     forget()
 
 
 def test_threads_share_what_is_kept(little: int) -> None:
     """Look-ups while others drop results give what the function gives."""
-    made, wrong = kept.kept(5)(table), []
+    made, wrong = shape_cache.cached(5)(table), []
 
     def look_up(seed: int) -> None:
         for number in np.random.default_rng(seed).integers(0, 30, 400).tolist():
