@@ -53,7 +53,7 @@ class _Placing(NamedTuple):
 
 
 def resize(walk: Walk, node: onnx.NodeProto) -> None:
-    """Resize of any version, and Upsample; the formula is that of the module.
+    """Resize and Upsample: y[p] = sum over t of w[t](fraction of x) * input[floor(x) + t], for x of the module.
 
     `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
     `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole.
@@ -108,7 +108,7 @@ def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
     """
     given, have = attributes(node), field.shape
     numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
-    asked = walk.ints(node, 3)
+    asked = walk.sizes(node, 3)
     if asked:
         pairs = zip(numbers, asked, strict=True)
         sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
