@@ -7,6 +7,7 @@ NaN and infinities. Constants are sometimes made from the size of the image, whi
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import ml_dtypes
@@ -51,13 +52,23 @@ def case(operator, seed):
     return Case(operator, sketch.model(), sketch.feed, layout, sketch.cells(), sketch.session_words())
 
 
+@cache
+def schemas():
+    """By operator, ONNX's schemas of all versions."""
+    found = {}
+    for one in onnx.defs.get_all_schemas_with_history():
+        if one.domain == "":
+            found.setdefault(one.name, []).append(one)
+    return found
+
+
 class Sketch:
     """A model that grows around one node."""
 
     def __init__(self, operator, seed):
         self.operator = operator
         self.rng = np.random.default_rng([zlib.crc32(operator.encode()), seed])
-        known = [one for one in onnx.defs.get_all_schemas_with_history() if (one.domain, one.name) == ("", operator)]
+        known = schemas().get(operator, [])
         versions = {max(7, one.since_version) for one in known if one.since_version <= NEWEST}
         stops = [one.since_version for one in known if one.deprecated]
         self.opset = self.pick([*versions.difference(stops), min([18, *[stop - 1 for stop in stops]])])
@@ -333,7 +344,7 @@ def batch_norm(one):
     one.put(
         x,
         *[one.constant(value, np.float32) for value in values],
-        **one.words(epsilon=[1e-5, 0.1], momentum=[0.9, 0.5], training_mode=[0]),
+        **one.words(epsilon=[1e-5, 0.1], momentum=[0.9, 0.5], training_mode=[0] * 9 + [1]),
     )
 
 
@@ -360,7 +371,7 @@ def cast(one):
 def cast_like(one):
     x = one.image(last=0.3)
     one.put(
-        x, one.constant(0, one.pick([np.int32, np.float64])), **one.words(saturate=[0, 1], round_mode=["up", "down"])
+        x, one.constant(0, one.pick([np.int32, np.float64])), **one.words(saturate=[0, 1], round_mode=["up", "down", "nearest"])
     )
 
 
@@ -739,6 +750,7 @@ def transpose(one):
 PLACINGS = [
     "half_pixel", "half_pixel", "pytorch_half_pixel", "pytorch_half_pixel", "asymmetric", "asymmetric",
     "half_pixel_symmetric", "half_pixel_symmetric", "align_corners", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
 ]  # fmt: skip
 NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 ODD_SCALES = [0.3333, 0.3334, 0.4999, 0.5001, 1.9999, 2.0001, 3.0003, 0.25001, 1.5, 0.75]
@@ -769,13 +781,22 @@ def resize(one):
     words |= chosen | axes
     if not is_old and one.chance(0.35):
         words |= one.words(keep_aspect_ratio_policy=["stretch", "stretch", "not_larger", "not_smaller"])
-        one.put(x, "", "", asked_sizes(one, x, rates, has_all="axes" not in axes), **words)
+        sizes = asked_sizes(one, x, rates, has_all="axes" not in axes)
+        one.put(x, region(one, words, spatial, axes), "", sizes, **words)
         return
     scales = [np.float32(above) / np.float32(below) for above, below in rates]
     if one.chance(0.1):
         scales[0] = np.float32(one.pick(ODD_SCALES))
     scales = one.constant(scales if axes else [1, 1, *scales], np.float32)
-    one.put(x, *([scales] if is_old else ["", scales]), **words)
+    one.put(x, *([scales] if is_old else [region(one, words, spatial, axes), scales]), **words)
+
+
+def region(one, words, spatial, axes):
+    """The region of the image that a Resize with tf_crop_and_resize takes, here all of it; others have none."""
+    if words.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return ""
+    count = len(spatial) if axes else one.axes
+    return one.constant([0.0] * count + [1.0] * count, np.float32)
 
 
 def asked_sizes(one, x, rates, *, has_all):

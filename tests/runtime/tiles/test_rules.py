@@ -11,7 +11,9 @@ from tests.campaigns import tiles as campaign
 from tests.campaigns.tile_cases import GENERATORS, NEWEST, case
 from tests.support import models
 from unpool import tiles
+from unpool.operators.contract import OPERATORS
 from unpool.runtime.session.session import FallbackWarning
+from unpool.runtime.tiles.rules.indices import counted_anew
 from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
 
 MEASURES = {"Shape", "Size"}
@@ -26,6 +28,9 @@ REFUSED = {
 
 PLAIN = "g (float[n, c, h, w] x) => (float y)"
 BRANCHES = ("then_branch", "else_branch")
+FUSED = ("activation", "activation_params")
+"""Attributes of our operators in com.ms.internal.nhwc alone."""
+
 HEAD = "g (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
 
 
@@ -47,13 +52,76 @@ def test_every_rule_has_a_campaign():
 def test_every_attribute_of_a_rule_is_drawn():
     """What a rule says of an attribute is tried: its generator gives the attribute, and gives no other."""
     for operator in RULES:
-        expected, seen = set(ATTRIBUTES.get(operator, ())), set()
+        expected, seen = {*ATTRIBUTES.get(operator, ()), *(FUSED if operator in OPERATORS else ())}, set()
         for seed in range(300):
             nodes = case(operator, seed).model.graph.node
             seen |= {one.name for node in nodes if node.op_type == operator for one in node.attribute}
             if seen == expected:
                 break
         assert seen == expected, operator
+
+
+VALUES_OF = {
+    "allowzero": {0, 1},
+    "antialias": {0, 1},
+    "approximate": {b"none", b"tanh"},
+    "auto_pad": {b"NOTSET", b"VALID", b"SAME_UPPER", b"SAME_LOWER"},
+    "ceil_mode": {0, 1},
+    "coordinate_transformation_mode": {
+        b"align_corners", b"asymmetric", b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel",
+        b"tf_crop_and_resize", b"tf_half_pixel_for_nn",
+    },
+    "count_include_pad": {0, 1},
+    "detect_negative": {0, 1},
+    "detect_positive": {0, 1},
+    "direction": {b"LEFT", b"RIGHT"},
+    "exclude_outside": {0, 1},
+    "exclusive": {0, 1},
+    "fmod": {0, 1},
+    "keep_aspect_ratio_policy": {b"stretch", b"not_larger", b"not_smaller"},
+    "keepdims": {0, 1},
+    "largest": {0, 1},
+    "nearest_mode": {b"ceil", b"floor", b"round_prefer_ceil", b"round_prefer_floor"},
+    "noop_with_empty_axes": {0, 1},
+    "reverse": {0, 1},
+    "round_mode": {b"up", b"down", b"nearest"},
+    "saturate": {0, 1},
+    "select_last_index": {0, 1},
+    "sorted": {0, 1},
+    "storage_order": {0, 1},
+    "training_mode": {0, 1},
+}  # fmt: skip
+"""By attribute, all its values, where these can be counted."""
+MODES = {
+    "DepthToSpace": {b"DCR", b"CRD"},
+    "Pad": {b"constant", b"edge", b"reflect", b"wrap"},
+    "Resize": {b"nearest", b"linear", b"cubic"},
+    "Upsample": {b"nearest", b"linear"},
+}
+
+
+def test_every_value_of_an_attribute_is_drawn():
+    """Of an attribute that has a few values, none is left out."""
+    for operator in RULES:
+        values = {**VALUES_OF, "mode": MODES.get(operator)}
+        expected = {(name, value) for name in ATTRIBUTES.get(operator, ()) for value in values.get(name) or ()}
+        for seed in range(1000):
+            if not expected:
+                break
+            nodes = [node for node in case(operator, seed).model.graph.node if node.op_type == operator]
+            expected -= {
+                (one.name, value)
+                for node in nodes
+                for one in node.attribute
+                if isinstance(value := onnx.helper.get_attribute_value(one), int | bytes)
+            }
+        assert not expected, operator
+
+
+def test_every_rule_says_the_formula_that_proves_it():
+    """Nobody can check a rule that does not say what an element is made of."""
+    for rule in {*RULES.values(), counted_anew}:
+        assert re.search(r"\S = \S", rule.__doc__ or ""), rule.__name__
 
 
 def test_every_attribute_of_the_standard_is_described_or_refused():
