@@ -1,7 +1,7 @@
 """A model, an image and tiles for every operator that can be tiled, drawn from a seed; every value of every attribute.
 
 Images of sums are small whole numbers, so that sums of float32 are exact in any order; others are normal. A few have
-NaN and infinities. Constants are sometimes made from the size of the image, which may change what a node does in a tile.
+NaN and infinities. Constants are sometimes made from the size of the image, and may be others in a tile.
 """
 
 import zlib
@@ -179,7 +179,8 @@ class Sketch:
         """Words of the session."""
         spaces = ["output", "output", "auto", "inferred"] if self.operator == "MaxUnpool" else ["output"]
         is_exact = self.has_extremes or self.chance(0.8)
-        return {"exact": is_exact, "index_space": self.pick(spaces), "compat": self.pick(["spec", "spec", "spec", "ort"])}
+        compat = self.pick(["spec", "spec", "spec", "ort"])
+        return {"exact": is_exact, "index_space": self.pick(spaces), "compat": compat}
 
     def follow_the_size(self):
         """Make one of the constants from the remainder of a size of the image, which a tile may have another of."""
@@ -370,9 +371,8 @@ def cast(one):
 @generator("CastLike")
 def cast_like(one):
     x = one.image(last=0.3)
-    one.put(
-        x, one.constant(0, one.pick([np.int32, np.float64])), **one.words(saturate=[0, 1], round_mode=["up", "down", "nearest"])
-    )
+    kind = one.constant(0, one.pick([np.int32, np.float64]))
+    one.put(x, kind, **one.words(saturate=[0, 1], round_mode=["up", "down", "nearest"]))
 
 
 @generator("QuantizeLinear", "DequantizeLinear")

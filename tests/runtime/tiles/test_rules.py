@@ -1,6 +1,7 @@
 """Every rule, over all values of its attributes: a tiled run gives the same bits, or the node is refused."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -118,6 +119,15 @@ def test_every_value_of_an_attribute_is_drawn():
         assert not expected, operator
 
 
+def test_the_documentation_names_what_rounds_otherwise():
+    """Whoever compares tiles with the whole finds why the last bits of these operators differ."""
+    text = (Path(__file__).parents[3] / "docs" / "tiling.md").read_text(encoding="utf-8")
+    named = re.search(r"by\s+a few steps of the last bit: (.*?)\.\n", text, re.DOTALL)
+
+    assert named
+    assert set(re.findall(r"\b[A-Z]\w+", named[1])) == ROUNDED
+
+
 def test_every_rule_says_the_formula_that_proves_it():
     """Nobody can check a rule that does not say what an element is made of."""
     for rule in {*RULES.values(), counted_anew}:
@@ -213,7 +223,7 @@ OF_SIZES = {
 
 @pytest.mark.parametrize("which", OF_SIZES)
 def test_what_a_size_of_the_image_chooses_is_refused(which):
-    """Shapes and links of a tile are those of the image here, and only what the remainder of its height chose differs."""
+    """Shapes and links of a tile are those of the image, and only what the remainder of its height chose differs."""
     body = f"s = Shape <start = 2, end = 3> (x)  r = Mod (s, two)  {OF_SIZES[which]}"
     numbers = {"one": np.int64([1]), "two": np.int64([2])}
     session = unpool.InferenceSession(models.model(f"{PLAIN} {{ {body} }}", opset=18, **numbers), threads=1)
@@ -234,7 +244,7 @@ def test_nodes_of_one_name_are_told_apart():
     with pytest.warns(FallbackWarning, match="two nodes with same node name"):
         session = unpool.InferenceSession(model, threads=1)
 
-    with pytest.raises(unpool.UnsupportedError, match="node 'n': .* computes with the size of the image"):
+    with pytest.raises(unpool.UnsupportedError, match=r"node 'n': .* computes with the size of the image"):
         tiles.run(session, {"x": np.ones((2, 2, 13, 11), np.float32)}, (6, 11))
 
 
@@ -244,7 +254,7 @@ def test_random_numbers_in_a_body_are_refused():
     branches = ", ".join(f"{name} = b () => (float[1, 1, 1, 1] r) {{ {body.format('')} }}" for name in BRANCHES)
     text = f"q = If <{branches}> (yes)  y = Add (x, q)"
 
-    with pytest.raises(unpool.UnsupportedError, match="If node .* makes other numbers in every run"):
+    with pytest.raises(unpool.UnsupportedError, match=r"If node .* makes other numbers in every run"):
         run_both(text, (8, 8), (4, 4), yes=np.bool_(True))
 
 
@@ -254,7 +264,7 @@ def test_a_scale_along_the_image_is_refused(shape):
     text = "g (float[1, 13, 11, 4] x) => (float[1, 13, 11, 4] y) { y = LayerNormalization (x, scale) }"
     session = unpool.InferenceSession(models.model(text, opset=18, scale=np.ones(shape, np.float32)), threads=1)
 
-    with pytest.raises(unpool.UnsupportedError, match="'scale', which has 1[13] numbers along the image"):
+    with pytest.raises(unpool.UnsupportedError, match=r"'scale', which has 1[13] numbers along the image"):
         tiles.run(session, {"x": np.ones((1, 13, 11, 4), np.float32)}, (5, 5), layout="NHWC")
 
 
@@ -275,7 +285,10 @@ REFUSALS = {
         "computes with the size of the image",
     ),
     "chance": ("y = Dropout (x, half, yes)", "drops elements by chance"),
-    "random numbers": ("r = RandomNormal <shape = [1, 1, 1, 1]> ()  y = Add (x, r)", "makes other numbers in every run"),
+    "random numbers": (
+        "r = RandomNormal <shape = [1, 1, 1, 1]> ()  y = Add (x, r)",
+        "makes other numbers in every run",
+    ),
     "blocks": (
         "q = Cast <to = 2> (x)  y = DequantizeLinear <axis = 2, block_size = 4> (q, steps)",
         "has the attribute 'block_size'",

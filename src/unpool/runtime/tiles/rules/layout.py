@@ -87,8 +87,8 @@ def gather(walk: Walk, node: onnx.NodeProto) -> None:
 def cut(walk: Walk, node: onnx.NodeProto) -> None:
     """Slice: y[p] = x[p * step + start], with constant distances from either end of the image.
 
-    Where start depends on the size, so does the link, and a tile is refused, for its link is another one; so it is where
-    start and step of channels depend on the size.
+    Where start depends on the size, so does the link, and a tile is refused, for its link is another one. The start and
+    the step of channels are compared for themselves.
     """
     field = walk.field(node)
     shape, links, kept = list(field.shape), [Link()] * len(field.shape), list[int]()
