@@ -194,6 +194,13 @@ NOT_TAKEN = {
     "almost two": ("linear", "half_pixel", (2.0001, 1), {}, "float32 of n or of 1 / n is"),
     "weights of thirds": ("linear", "half_pixel", (3, 1), {}, "a factor that is a power of two is not rounded"),
     "sizes that are not whole": ("nearest", "half_pixel_symmetric", (0.5, 1), {}, "by which it shifts them"),
+    "thirds as sums of float64": (
+        "nearest",
+        "half_pixel_symmetric",
+        (1 / 3, 1 / 3),
+        {"nearest_mode": '"floor"'},
+        "places 20 elements at multiples of 3, which float32 rounds",
+    ),
     "corners": ("linear", "align_corners", (2, 2), {}, "coordinate_transformation_mode align_corners, which places"),
     "antialias": ("linear", "half_pixel", (0.5, 0.5), {"antialias": 1}, "antialias 0 is exact"),
     "rounded sizes": ("nearest", "asymmetric", (1 / 41, 1), {}, "as float32 rounds 1/41; sizes are not rounded"),
@@ -205,7 +212,7 @@ def test_resize_that_depends_on_the_size_is_refused(which):
     """The error names the attribute or the number, and what could be tiled in its place."""
     mode, placing, factors, words, says = NOT_TAKEN[which]
     body, scales = resize(mode, placing, factors, **words)
-    sizes = (82, 6) if "41" in says else (61, 31)
+    sizes = {"rounded sizes": (82, 6), "thirds as sums of float64": (60, 30)}.get(which, (61, 31))
 
     with pytest.raises(unpool.UnsupportedError, match=f"Resize node 'Resize->y': expected .*{re.escape(says)}"):
         run_both(body, sizes, (12, 12), factors=scales)

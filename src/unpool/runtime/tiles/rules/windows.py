@@ -50,8 +50,8 @@ def pool(walk: Walk, node: onnx.NodeProto) -> None:
 def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
     """MaxPool: y[p] = max over t of x[large].
 
-    Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b is
-    counted in the image: coordinate by coordinate, plus b.
+    Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b
+    is counted in the image: coordinate by coordinate, plus b.
     """
     spec, field = spec_of(node, walk.opsets, walk.meaning), walk.field(node)
     assert isinstance(spec, MaxPoolSpec)
