@@ -17,6 +17,7 @@ from unpool.cli.option_values import (
     positive_numbers,
 )
 from unpool.cli.options import (
+    Choice,
     CompatWord,
     Exact,
     Flag,
@@ -76,7 +77,7 @@ def run(
         ),
     ] = None,
     layout: Annotated[
-        Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
+        Layout, Choice(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
     ] = Layout.NCHW,
     argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
     overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False,
@@ -91,7 +92,7 @@ def run(
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[
         Format | None,
-        typer.Option(
+        Choice(
             "--format",
             help="Format of the files in an output folder, or of standard output.",
             show_default="png for --argmax and --overlay, else npy",
@@ -121,7 +122,7 @@ def run(
     ] = False,
     blend: Annotated[
         Blend | None,
-        typer.Option(
+        Choice(
             help="Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention).",
             show_default="exact",
         ),
