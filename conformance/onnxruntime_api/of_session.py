@@ -201,7 +201,11 @@ CONSTRUCTION = (
         lambda ort: without_effect(ort, provider_options=[{"a": "1"}]),
         note="unpool warns that they have no effect",
     ),
-    Probe("a keyword that nobody knows", lambda ort: without_effect(ort, blah=3), note="unpool warns that it has no effect"),
+    Probe(
+        "a keyword that nobody knows",
+        lambda ort: without_effect(ort, blah=3),
+        note="unpool warns that it has no effect",
+    ),
     Probe("providers that are not installed", without_gpu, note="the last provider, and the warnings"),
     Probe("enable_fallback", lambda ort: total(session_of(ort, enable_fallback=0))),
     Probe("read_config_from_model", lambda ort: total(session_of(ort, read_config_from_model=0))),

@@ -126,7 +126,9 @@ def test_notebooks_are_kept_without_output(path):
     assert [cell["id"] for cell in cells if cell["outputs"] or cell["execution_count"]] == []
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in (ROOT / "docs").glob("*/*.md")}), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in (ROOT / "docs").glob("*/*.md")}), ids=lambda one: one.name
+)
 def test_every_folder_of_pages_has_one_of_its_own(folder):
     """The address of a folder is a page, which leads to all pages of the folder."""
     names = {path.name for path in folder.glob("*.md")} - {"index.md"}

@@ -644,7 +644,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_onnxruntime_takes_is_taken(name):
-    """Provider options alone and unknown keywords have no effect, as in onnxruntime; a warning at the caller says so."""
+    """Provider options alone and unknown keywords have no effect, as in onnxruntime; the caller is warned."""
     words, message = TAKEN[name]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

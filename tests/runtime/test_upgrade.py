@@ -586,7 +586,7 @@ def test_wrong_options(here, options):
 
 def test_changes_name_what_changes():
     """Attributes that are the same in both versions are not repeated."""
-    same = "auto_pad = \"NOTSET\", ceil_mode = 0, kernel_shape = [2], pads = [0, 0], strides = [2]"
+    same = 'auto_pad = "NOTSET", ceil_mode = 0, kernel_shape = [2], pads = [0, 0], strides = [2]'
     model = models.model(f"g (float[1, 1, 8] x) => (float[1, 1, 4] y) {{ y = MaxPool <{same}> (x) }}", opset=11)
 
     assert [str(one) for one in upgrade(model, 22).changes] == ["MaxPool->y: MaxPool-11 -> MaxPool-22"]

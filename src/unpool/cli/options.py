@@ -19,9 +19,7 @@ Quiet = Annotated[bool, Flag("--quiet", "-q", help="Print errors and warnings on
 Verbose = Annotated[bool, Flag("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")]
 Json = Annotated[bool, Flag("--json", help="Print the result as JSON on stdout.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
-CompatWord = Annotated[
-    Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")
-]
+CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
 IndexWord = Annotated[
     IndexSpace,
     Choice("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),

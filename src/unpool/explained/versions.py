@@ -78,7 +78,9 @@ def contract_of(row: Row) -> Contract:
         tuple(_version(one) for one in rows_of(row.operator, row.domain)),
         _opsets(row),
         tuple(_attribute(row, name) for name in sorted(row.attributes)),
-        tuple(_value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUT_NAMES[row.operator])),
+        tuple(
+            _value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUT_NAMES[row.operator])
+        ),
         tuple(
             _value(row, name, number > 0, types) for number, name in enumerate(OUTPUTS[row.operator][: row.max_outputs])
         ),

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, IndexSpace, Target
 from unpool.cli.options import Choice, CompatWord, Force, IndexWord, Json, ModelOutput, ModelPath, Quiet, Size

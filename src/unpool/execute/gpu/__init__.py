@@ -125,8 +125,8 @@ def check_devices(row: Row, given: Sequence[Tensor | None]) -> None:
     for number, each in enumerate(given):
         if each is not None and each.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got {each.device}. "
-                "Move it."
+                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got "
+                f"{each.device}. Move it."
             )
 
 

@@ -8,6 +8,7 @@ from unpool.runtime.requirements import onnxruntime
 
 STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
 
+
 def stop_if_told(run_options: onnxruntime.RunOptions) -> None:
     """Nothing, unless the run shall end.
 

@@ -66,9 +66,7 @@ def _int(where: str, name: str, value: object, one: Any, rank: int) -> Any:
         return operator.index(one)
     except TypeError:
         pass
-    raise ArgumentTypeError(
-        f"{where}: {name} needs an int or {rank} ints, got {value!r}. Give one per spatial axis."
-    )
+    raise ArgumentTypeError(f"{where}: {name} needs an int or {rank} ints, got {value!r}. Give one per spatial axis.")
 
 
 def window_sizes(
