@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -617,7 +618,10 @@ BAD_OPTIONS = {
     "index_space": ({"index_space": "input"}, "index_space: expected one of auto, output, inferred"),
     "threads": ({"threads": 0}, "threads is None or an int of 1 or more, got 0"),
     "providers": ({"providers": [3]}, "expected names, or pairs of a name and a dict, in providers, got 3"),
-    "provider_options": ({"provider_options": [{}, {}]}, r"one dict in provider_options per provider \(0\), got 2"),
+    "provider_options": (
+        {"providers": ["CPUExecutionProvider"], "provider_options": [{}, {}]},
+        r"one dict in provider_options per provider \(1\), got 2",
+    ),
     "sess_options": ({"sess_options": {"threads": 1}}, "sess_options to be onnxruntime.SessionOptions"),
 }
 
@@ -628,3 +632,52 @@ def test_bad_options_are_named(name):
     options, message = BAD_OPTIONS[name]
     with pytest.raises(unpool.UnpoolError, match=message):
         unpool.InferenceSession(models.none_of_ours(), **options)
+
+
+TAKEN = {
+    "options that say nothing": ({"provider_options": [{}]}, None),
+    "options of nobody": ({"provider_options": [{"a": "1"}]}, "provider_options have no effect without providers"),
+    "an unknown keyword": ({"blah": 3}, "the keyword 'blah' is unknown and has no effect. Leave it out."),
+    "a slip": ({"compatt": "ort"}, "the keyword 'compatt' is unknown and has no effect. Did you mean compat?"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_onnxruntime_takes_is_taken(name):
+    """Provider options alone and unknown keywords have no effect, as in onnxruntime; the caller is warned."""
+    words, message = TAKEN[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        session = unpool.InferenceSession(models.none_of_ours(), **words)
+        onnxruntime.InferenceSession(models.none_of_ours().SerializeToString(), **words)
+
+    assert session.get_providers() == unpool.InferenceSession(models.none_of_ours()).get_providers()
+    assert [str(one.message) for one in caught if message] == [f"InferenceSession: {one}" for one in messages(message)]
+    assert {one.filename for one in caught} <= {__file__}
+
+
+def messages(message):
+    """The warnings that are expected, each as a sentence."""
+    if message is None:
+        return []
+    return [message if message.endswith((".", "?")) else f"{message}. Name the providers."]
+
+
+class Derived(unpool.InferenceSession):
+    """A session with a constructor of its own."""
+
+    def __init__(self, *args, **words):
+        super().__init__(*args, **words)
+
+
+@pytest.mark.parametrize("kind", [unpool.InferenceSession, Derived])
+def test_warnings_point_to_the_line_of_the_caller(kind):
+    """A missing provider, and a node that onnxruntime refuses, are warned of in the caller's file."""
+    with pytest.warns(UserWarning, match="is not available, and left out") as providers:
+        session = kind(models.none_of_ours(), providers=["QNNExecutionProvider", "CPUExecutionProvider"])
+    with pytest.warns(UserWarning, match="is not available, and left out") as later:
+        session.set_providers(["QNNExecutionProvider", "CPUExecutionProvider"])
+    with pytest.warns(FallbackWarning) as fallback:
+        kind(models.segnet(np.float64))
+
+    assert {one.filename for one in (*providers, *later, *fallback)} == {__file__}

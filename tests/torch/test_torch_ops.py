@@ -485,3 +485,38 @@ def test_accelerated_convolution_takes_the_output_sizes_that_torch_takes(batch):
                 taken.append(size)
                 torch.testing.assert_close(ours(x, asked), expected)
     assert taken == [12, 12, 13, 13, 14, 14]
+
+
+NO_INTS = {
+    "a float": lambda x, i: unpool.torch.max_pool2d(x, 2.0),
+    "a float in a list": lambda x, i: unpool.torch.max_pool2d(x, (2, 2.0)),
+    "a text": lambda x, i: unpool.torch.max_pool2d(x, "2"),
+    "None in a list": lambda x, i: unpool.torch.max_unpool2d(x, i, (2, None)),
+    "a stride": lambda x, i: unpool.torch.max_unpool2d(x, i, 2, stride=1.5),
+    "a padding": lambda x, i: unpool.torch.conv_transpose2d(x, torch.ones(1, 1, 2, 2), padding=0.5),
+}
+
+
+@pytest.mark.parametrize("name", NO_INTS)
+def test_sizes_that_are_no_ints(name):
+    """They are refused by name, and as a TypeError, as torch does."""
+    x = torch.rand(1, 1, 8, 8)
+    with pytest.raises(TypeError, match=r"(kernel_size|stride|padding) needs an int or 2 ints, got ") as caught:
+        NO_INTS[name](x, torch.zeros_like(x, dtype=torch.int64))
+    assert isinstance(caught.value, unpool.UnpoolError)
+
+
+def test_sizes_as_other_ints():
+    """NumPy's ints, a tensor of one element and a torch.Size are sizes."""
+    x = torch.rand(1, 1, 8, 8)
+    expected = F.max_pool2d(x, 2)
+    for size in (np.int64(2), torch.tensor(2), torch.Size([2, 2]), [np.int32(2), 2], np.array([2, 2])):
+        assert torch.equal(unpool.torch.max_pool2d(x, size), expected)
+
+
+def test_a_wrong_index_is_one_error():
+    """The error in the words of torch shows no other one above it."""
+    x = torch.rand(1, 1, 8, 8)
+    with pytest.raises(unpool.IndicesError, match="got 9999") as caught:
+        unpool.torch.max_unpool2d(x, torch.full(x.shape, 9999), 2)
+    assert caught.value.__context__ is None

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from unpool.explained.layout import columns
-from unpool.explained.words import ABOUT, ABOUT_VALUES, DEFAULTS, IN_LAYOUT, INPUTS, INT64, OUTPUTS, WORDINGS
-from unpool.operators.contract import Row, rows_of
+from unpool.explained.words import ABOUT, ABOUT_VALUES, DEFAULTS, IN_LAYOUT, INT64, OUTPUTS, WORDINGS
+from unpool.operators.contract import INPUT_NAMES, Row, rows_of
 
 NONE = "-"
 
@@ -78,7 +78,9 @@ def contract_of(row: Row) -> Contract:
         tuple(_version(one) for one in rows_of(row.operator, row.domain)),
         _opsets(row),
         tuple(_attribute(row, name) for name in sorted(row.attributes)),
-        tuple(_value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUTS[row.operator])),
+        tuple(
+            _value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUT_NAMES[row.operator])
+        ),
         tuple(
             _value(row, name, number > 0, types) for number, name in enumerate(OUTPUTS[row.operator][: row.max_outputs])
         ),

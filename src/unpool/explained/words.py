@@ -28,11 +28,6 @@ class Wording:
     results: str = "same"
 
 
-INPUTS = {
-    "MaxPool": ("X",),
-    "MaxUnpool": ("X", "I", "output_shape"),
-    "ConvTranspose": ("X", "W", "B"),
-}
 OUTPUTS = {"MaxPool": ("Y", "Indices"), "MaxUnpool": ("output",), "ConvTranspose": ("Y",)}
 INT64 = frozenset({"I", "Indices", "output_shape"})
 IN_LAYOUT = frozenset({"X", "Y", "output"})

@@ -20,7 +20,7 @@ from unpool.execute.gpu.max_pool import GpuMaxPool
 from unpool.execute.gpu.max_unpool import GpuMaxUnpool
 from unpool.execute.gpu.tensors import host_shape, tensor_of
 from unpool.execute.gpu.verdicts import raise_known
-from unpool.operators.contract import Row
+from unpool.operators.contract import INPUT_NAMES, Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
@@ -39,7 +39,6 @@ _KEPT = 1024
 _max_pool = lru_cache(_KEPT)(GpuMaxPool)
 _max_unpool = lru_cache(_KEPT)(GpuMaxUnpool)
 _conv_transpose = lru_cache(_KEPT)(GpuConvTranspose)
-_NAMES = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
 
 
 def run(
@@ -70,7 +69,7 @@ def run(
     row = spec.row
     _check(row, inputs, outputs)
     raise_known()
-    names, label = _NAMES[row.operator], row.label
+    names, label = INPUT_NAMES[row.operator], row.label
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
         inputs, shape = inputs[:2], host_shape(row, inputs[2])
@@ -126,15 +125,12 @@ def check_devices(row: Row, given: Sequence[Tensor | None]) -> None:
     for number, each in enumerate(given):
         if each is not None and each.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {_NAMES[row.operator][number]} needs the device of X, {x.device}, got {each.device}. "
-                "Move it."
+                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got "
+                f"{each.device}. Move it."
             )
 
 
 def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:
-    if not row.min_inputs <= len(inputs) <= row.max_inputs or any(each is None for each in inputs[: row.min_inputs]):
-        raise UnpoolError(
-            f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(inputs)}. Connect them in order."
-        )
+    row.check_inputs(inputs)
     if not 1 <= outputs <= row.max_outputs:
         raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")

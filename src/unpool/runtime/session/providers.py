@@ -1,10 +1,9 @@
 """The providers of a session, from what onnxruntime's own constructor takes; those that are not there are warned of."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, warn_caller
 from unpool.extras import install_advice
 from unpool.runtime.errors import also
 from unpool.runtime.requirements import onnxruntime
@@ -13,9 +12,6 @@ from unpool.runtime.runners.openvino_device import is_installed, require_propert
 from unpool.runtime.runners.ort_copies import TINY
 from unpool.runtime.runners.ort_options import CPU, CUDA, OPENVINO, OURS, Provider, Providers
 from unpool.runtime.runners.ort_piece import short
-
-CALLER = 4
-"""Frames between a warning and the line that asked for the provider."""
 
 _HINTS = {
     OPENVINO: f" {install_advice('openvino')}.",
@@ -134,4 +130,4 @@ def _refusal(expected: str, got: object) -> UnpoolError:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"InferenceSession: {text}", UserWarning, stacklevel=CALLER)
+    warn_caller(f"InferenceSession: {text}")

@@ -4,6 +4,7 @@ While torch.compile or torch.export trace, sizes are symbols. Nothing here turns
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -23,6 +24,10 @@ class ArgumentError(UnpoolError, RuntimeError):
     """A wrong argument of an operator on tensors; it is a RuntimeError too, as PyTorch raises it."""
 
 
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of another type; it is a TypeError too, as PyTorch raises it."""
+
+
 class TensorIndicesError(IndicesError, ArgumentError):
     """An element of an indices tensor points outside its plane."""
 
@@ -31,7 +36,9 @@ def per_axis(where: str, name: str, value: Ints, rank: int) -> tuple[int, ...]:
     """An int, or a sequence of one or of `rank` ints, as `rank` ints."""
     if type(value) is int:
         return (value,) * rank
-    values: tuple[Any, ...] = (value,) if isinstance(value, (int, torch.SymInt)) else tuple(value)
+    values: tuple[Any, ...] = value if type(value) is tuple else _ints(value)
+    if not all(type(one) is int for one in values):
+        values = tuple(_int(where, name, value, one, rank) for one in values)
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
@@ -39,6 +46,27 @@ def per_axis(where: str, name: str, value: Ints, rank: int) -> tuple[int, ...]:
             f"{where}: {name} needs an int or {rank} ints, got {list(values)}. Give one per spatial axis."
         )
     return values
+
+
+def _ints(value: Any) -> tuple[Any, ...]:
+    """The value as a tuple, whose elements are looked at elsewhere."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:  # a tensor without axes
+        return (value,)
+
+
+def _int(where: str, name: str, value: object, one: Any, rank: int) -> Any:
+    """One element of a value as an int; a size that is traced stays as it is."""
+    if isinstance(one, torch.SymInt):
+        return one
+    try:
+        return operator.index(one)
+    except TypeError:
+        pass
+    raise ArgumentTypeError(f"{where}: {name} needs an int or {rank} ints, got {value!r}. Give one per spatial axis.")
 
 
 def window_sizes(

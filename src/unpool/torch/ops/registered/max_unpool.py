@@ -98,9 +98,10 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     try:
         y = per_plane.max_unpool(*arrays, size, torch.get_num_threads())
         return tensors.laid_out(tensors.tensor(y), x)
-    except IndicesError:
-        check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
-        raise
+    except IndicesError as error:
+        found = error  # and go on outside, so that the error in the words of torch does not show this one above it
+    check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
+    raise found
 
 
 @operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
