@@ -14,7 +14,12 @@ Every class is also the built-in exception that a caller would catch anyway. Wha
 onnxruntime raises in its place, one of its own classes or a TypeError (`runtime/errors.py`).
 """
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 class UnpoolError(ValueError):
@@ -51,6 +56,14 @@ class MissingExtraError(UnpoolError, ModuleNotFoundError):
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message)
         self.name = name
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside of this package that called into it, however many calls are between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def suggest_name(name: object, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:

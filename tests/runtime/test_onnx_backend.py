@@ -56,7 +56,10 @@ BAD_RUNS = {
     "too few": (lambda one: one.run([]), r"run: expected 1 inputs \(x\), got 0"),
     "too many": (lambda one: one.run([X, X]), r"run: expected 1 inputs \(x\), got 2"),
     "keyword": (lambda one: one.run([X], names=["y"]), "expected no keyword but output_names, got names"),
-    "output": (lambda one: one.run([X[:, :1]], output_names=["z"]), "expected outputs out of 'y', got 'z'"),
+    "output": (
+        lambda one: one.run([X[:, :1]], output_names=["z"]),
+        "Invalid output name: z, expected outputs out of 'y'",
+    ),
 }
 
 

@@ -357,7 +357,10 @@ def test_autocast():
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), torch.ones(3)), r"bias needs the shape \[1\]"),
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "smaller than either stride 1"),
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding must be non-negative"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3), r"too small: spatial sizes \[4, 4\] give \[-1, -1\]"),
+        (
+            lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3),
+            r"sizes \[4, 4\] give \[-1, -1\]",
+        ),
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride must be greater than zero"),
     ],
 )

@@ -3,7 +3,6 @@
 Constructor and methods are those of `onnxruntime.InferenceSession`; `plan` says which node runs where and why.
 """
 
-import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, warn
 from unpool.runtime.errors import LOADING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
@@ -110,7 +109,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         )
         self._open(told)
         if self._model.refused:
-            warnings.warn(_fallback_text(self._model.refused), FallbackWarning, stacklevel=2)
+            warn(_fallback_text(self._model.refused), FallbackWarning)
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
@@ -194,12 +193,6 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             return str(self._model.session.end_profiling())
         return "" if self._profile is None else self._profile.end()
 
-    def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, in nanoseconds of `time.monotonic_ns`; 0 without it."""
-        if isinstance(self._model, WholeModel):
-            return int(self._model.session.get_profiling_start_time_ns())
-        return 0 if self._profile is None else self._profile.start
-
     def map_tiles(  # noqa: PLR0913  keyword-only public options
         self,
         feed: Any,
@@ -264,6 +257,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         self._model_path = self._told.source if isinstance(self._told.source, str) else None
         self._model_bytes = self._told.source if isinstance(self._told.source, bytes) else None
         self._async_runs = AsyncRuns(thread_budget(options, told.threads))
+        self.__dict__.update(self._private_attributes())
         if profile is not None:
             weakref.finalize(self, profile.end)
 

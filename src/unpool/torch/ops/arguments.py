@@ -81,7 +81,7 @@ def check_filled(where: str, shape: Sequence[int]) -> None:
     """Refuse a shape in which another axis than the batch has no elements."""
     if any(size == 0 for size in shape[1:]):
         raise ArgumentError(
-            f"{where}: Expected an input with one element or more on every axis but the batch, got shape {list(shape)}. "
+            f"{where}: Expected one element or more on every axis of input but the batch, got shape {list(shape)}. "
             "Leave empty tensors out."
         )
 
@@ -174,8 +174,7 @@ def grown_sizes(
     ]
     if any(size < 1 for size in large):
         raise ArgumentError(
-            f"{where}: Output size is too small: spatial sizes {list(small)} give {large}, below 1. "
-            "Reduce the padding."
+            f"{where}: Output size is too small: spatial sizes {list(small)} give {large}, below 1. Reduce the padding."
         )
     return large
 
