@@ -153,7 +153,8 @@ def _set_options(options: Any, words: Mapping[str, Any], permitted: frozenset[st
             )
         else:
             advice = suggest_name(name, (*permitted, *others), "Remove it.")
-            warn_caller(
+            text = f"onnx_backend: {name!r} is neither a keyword nor an attribute of {kind}, and is ignored. {advice}"
+            warn_caller(text)
                 f"onnx_backend: {name!r} is neither a keyword nor an attribute of {kind}, and is ignored. {advice}"
             )
 
