@@ -155,8 +155,6 @@ def _set_options(options: Any, words: Mapping[str, Any], permitted: frozenset[st
             advice = suggest_name(name, (*permitted, *others), "Remove it.")
             text = f"onnx_backend: {name!r} is neither a keyword nor an attribute of {kind}, and is ignored. {advice}"
             warn_caller(text)
-                f"onnx_backend: {name!r} is neither a keyword nor an attribute of {kind}, and is ignored. {advice}"
-            )
 
 
 def run_node(
