@@ -5,11 +5,12 @@ Exit codes: 0 done; 1 unpool differs from the contract; 2 wrong arguments, or a 
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conformance import ROOT
-from conformance.questions import questions
+from conformance.classify import MEANING, Outcome
+from conformance.questions import Question, questions
 from conformance.record import record, written
 from conformance.render import page
 from conformance.run import FINE, Report, ask, say
@@ -21,12 +22,15 @@ JSON = ROOT / "conformance" / "results.json"
 MARKDOWN = ROOT / "docs" / "differences.md"
 
 
+NAMES = ", ".join(f"{name} (shape inference of onnx)" if name == "inference" else name for name in BY_NAME)
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m conformance", description="Ask runtimes, compare with the contract.")
     parser.add_argument("--quick", action="store_true", help="only the newest opset of every case; writes no files")
-    parser.add_argument("--runtimes", nargs="+", choices=list(BY_NAME), metavar="NAME", help=", ".join(BY_NAME))
-    parser.add_argument("--rules", nargs="+", default=[], metavar="RULE", help="such as 3.2")
+    parser.add_argument("--runtimes", nargs="+", choices=list(BY_NAME), metavar="NAME", help=NAMES)
+    parser.add_argument("--rules", nargs="+", default=[], metavar="RULE", help="such as 3.2, of docs/semantics.md")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default of a whole run: {JSON.relative_to(ROOT)}")
     parser.add_argument(
         "--markdown", type=Path, metavar="PATH", help=f"default of a whole run: {MARKDOWN.relative_to(ROOT)}"
@@ -56,10 +60,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if path is not None:
             write(path, text.encode())
             say(f"wrote {path}")
+    if not whole and given.markdown is None:
+        for line in differences(asked, reports):
+            say(line)
     wrong = [name for report in reports for name in wrong_names(report, [question.name for question in asked])]
     for name in wrong:
         say(f"unpool differs from the contract: {name}")
     return 1 if wrong else 0
+
+
+def differences(asked: Sequence[Question], reports: Sequence[Report]) -> Iterator[str]:
+    """A line for each answer that differs, and one for each kind of difference, which says what it is."""
+    kinds = set()
+    for report in reports:
+        for question, judged in zip(asked, report.judged, strict=True):
+            if judged.outcome not in FINE:
+                kinds.add(judged.outcome)
+                yield f"{report.runtime.title}: {judged.outcome}: {question.name}"
+    for outcome in Outcome:
+        if outcome in kinds:
+            yield f"{outcome}: {MEANING[outcome]}"
+    if kinds:
+        yield "the contract: docs/semantics.md, by its rules; --markdown PATH writes each model, with both answers"
 
 
 def wrong_names(report: Report, names: Sequence[str]) -> list[str]:

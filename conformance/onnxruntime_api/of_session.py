@@ -142,6 +142,13 @@ def made_value(ort: Any) -> Any:
     return session_of(ort).create_ortvalue_from_shape_and_type([2, 3], np.float32, "cpu").shape()
 
 
+def without_effect(ort: Any, **words: Any) -> float:
+    """The sum of the output with keywords that have no effect; unpool warns of them."""
+    found: list[Any] = []
+    warned(lambda: found.append(session_of(ort, **words)))
+    return total(found[0])
+
+
 def without_gpu(ort: Any) -> Any:
     """The last provider, and the warnings, where a GPU is asked for that is not there."""
     found: list[Any] = []
@@ -189,6 +196,16 @@ CONSTRUCTION = (
     Probe("sess_options", lambda ort: total(session_of(ort, options(ort)))),
     Probe("providers", lambda ort: total(session_of(ort, providers=[CPU]))),
     Probe("provider_options", lambda ort: total(session_of(ort, providers=[CPU], provider_options=[{}]))),
+    Probe(
+        "`provider_options` without providers",
+        lambda ort: without_effect(ort, provider_options=[{"a": "1"}]),
+        note="unpool warns that they have no effect",
+    ),
+    Probe(
+        "a keyword that nobody knows",
+        lambda ort: without_effect(ort, blah=3),
+        note="unpool warns that it has no effect",
+    ),
     Probe("providers that are not installed", without_gpu, note="the last provider, and the warnings"),
     Probe("enable_fallback", lambda ort: total(session_of(ort, enable_fallback=0))),
     Probe("read_config_from_model", lambda ort: total(session_of(ort, read_config_from_model=0))),

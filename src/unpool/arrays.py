@@ -28,9 +28,10 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         name: how errors call it.
 
     Raises:
-        UnpoolError: not an array, not on the CPU, or part of a gradient graph.
+        UnpoolError: not an array, one with a mask, not on the CPU, or part of a gradient graph.
     """
     if isinstance(x, np.ndarray):
+        _require_no_mask(x, name)
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
@@ -47,6 +48,15 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         raise
     except Exception as cause:
         raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
+
+
+def _require_no_mask(x: object, name: str) -> None:
+    """Refuse a masked array, whose mask would be lost."""
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise UnpoolError(
+            f"{name}: expected an array without a mask, got a numpy.ma.MaskedArray. Pass x.filled(value), or x.data to "
+            "ignore the mask."
+        )
 
 
 def is_on_gpu(x: Any) -> bool:

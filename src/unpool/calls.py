@@ -20,7 +20,6 @@ How: TypeAlias = tuple[str, str, str, str, int]
 """Operator, layout, compat, index_space and number of outputs."""
 
 _LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
-_INPUTS = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
 _WINDOW = ("opset", "kernel_shape", "strides", "pads")
 _ACTIVATION = ("activation", "activation_params")
 _VALUES = {
@@ -93,7 +92,7 @@ def _prepare(
     spec = spec_of(how, values, arrays)
     label = spec.row.label
     given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
-    names = zip(_INPUTS[how[0]], given, strict=False)
+    names = zip(contract.INPUT_NAMES[how[0]], given, strict=False)
     arrays = tuple(None if x is None else to_numpy(x, f"{label}: {name}") for name, x in names)
     prepared = prepare(spec, arrays, how[4])
     if key is not None:

@@ -14,7 +14,13 @@ Every class is also the built-in exception that a caller would catch anyway. Wha
 onnxruntime raises in its place, one of its own classes or a TypeError (`runtime/errors.py`).
 """
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable
+from types import FrameType
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class UnpoolError(ValueError):
@@ -63,3 +69,22 @@ def suggest_name(name: object, known: Iterable[str], otherwise: str = "Choose on
 
     found = get_close_matches(str(name).lower(), {one.lower(): one for one in known}, n=1)
     return f"Did you mean {found[0]}?" if found else otherwise
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the caller's own code: that of the first frame outside this package.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_caller("slow")
+    >>> caught[0].filename == __file__
+    False
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_own(frame):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_own(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(PACKAGE)

@@ -382,3 +382,13 @@ def test_ask_says_what_it_found(capsys):
     ask(BY_NAME["reference"], [POOLED, REFUSED])
 
     assert re.match(r"onnx ReferenceEvaluator \S+: \d equal", capsys.readouterr().err)
+
+
+def test_differences_are_named_without_a_page(capsys):
+    """A run of some rules that writes no page names each answer that differs, and says what its class means."""
+    assert main(["--rules", "4.12", "--runtimes", "reference"]) == 0
+    said = capsys.readouterr().err
+
+    assert "onnx ReferenceEvaluator: refused: 4.12-two_groups-opset1\n" in said
+    assert "refused: an error where the contract computes\n" in said
+    assert "accepted: " not in said

@@ -148,7 +148,7 @@ def inner_rooms(path, start):
 
 
 def test_files_are_short():
-    """A file that grows beyond what can be read in one go becomes two."""
+    """A file of more than 500 lines holds a second concept, which belongs in a file of its own."""
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 

@@ -124,3 +124,24 @@ def test_notebooks_are_kept_without_output(path):
 
     assert cells
     assert [cell["id"] for cell in cells if cell["outputs"] or cell["execution_count"]] == []
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in (ROOT / "docs").glob("*/*.md")}), ids=lambda one: one.name
+)
+def test_every_folder_of_pages_has_one_of_its_own(folder):
+    """The address of a folder is a page, which leads to all pages of the folder."""
+    names = {path.name for path in folder.glob("*.md")} - {"index.md"}
+    text = (folder / "index.md").read_text(encoding="utf-8")
+
+    assert names - set(re.findall(r"\(([\w-]+\.md)\)", text)) == set()
+    assert f"{folder.name}/index.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.svg")), ids=lambda path: path.stem)
+def test_drawings_fit_a_phone(path):
+    """A drawing is no wider than a phone shows without scrolling, at the size of its letters."""
+    sizes = re.search(r'<svg [^>]*width="(\d+)" height="\d+" viewBox="0 0 (\d+) \d+"', path.read_text(encoding="utf-8"))
+
+    assert sizes is not None
+    assert int(sizes[1]) == int(sizes[2]) <= 400

@@ -353,3 +353,38 @@ def test_errors_are_also_the_built_in_ones() -> None:
         scatter(indices=I - 1)
     with pytest.raises(NotImplementedError, match="MaxUnpool"):
         scatter(opset=8)
+
+
+MISSING = {
+    "MaxPool x": (lambda: unpool.max_pool(None, kernel_shape=[2, 2]), "MaxPool: X is required, got None"),
+    "MaxUnpool x": (lambda: unpool.max_unpool(None, I, kernel_shape=[2, 2]), "MaxUnpool: X is required"),
+    "MaxUnpool i": (lambda: unpool.max_unpool(X, None, kernel_shape=[2, 2]), "MaxUnpool: I is required"),
+    "ConvTranspose w": (lambda: unpool.conv_transpose(X, None), "ConvTranspose: W is required"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_missing_input_is_named(name: str) -> None:
+    """None where an array is required is an error with the name of the input, and without a count."""
+    call, message = MISSING[name]
+    with pytest.raises(unpool.UnpoolError, match=re.escape(message)):
+        call()
+
+
+def test_too_many_inputs_are_counted() -> None:
+    """More inputs than the operator has are refused with those that it has."""
+    with pytest.raises(unpool.UnpoolError, match=re.escape("MaxPool-12: takes 1 input at most (X), got 2.")):
+        contract.row("MaxPool", "", 17).check_inputs([X, X])
+
+
+@pytest.mark.parametrize("mask", [X > 5, np.ma.nomask], ids=["some", "none"])
+@pytest.mark.parametrize("operator", CALLS)
+def test_masked_arrays_are_refused(operator: str, mask: Any) -> None:
+    """A mask would be lost, so arrays with one are refused, a second time too, and each input by its name."""
+    masked = np.ma.masked_array(X, mask)
+    for _ in range(2):
+        with pytest.raises(unpool.UnpoolError, match=r"X: expected an array without a mask, .*filled\(value\)"):
+            CALLS[operator](x=masked)
+    CALLS[operator](x=masked.data)
+    with pytest.raises(unpool.UnpoolError, match=r"MaxUnpool: I: expected an array without a mask"):
+        scatter(indices=np.ma.masked_array(I))

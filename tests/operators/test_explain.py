@@ -14,8 +14,8 @@ from tests import oracle
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
-from unpool.explanation.versions import ATTRIBUTE_TEXTS, DEFAULTS, INPUTS, OUTPUTS, TEXT_CHANGES
-from unpool.operators.contract import OPERATORS, ROWS, rows_of
+from unpool.explanation.versions import ATTRIBUTE_TEXTS, DEFAULTS, OUTPUTS, TEXT_CHANGES
+from unpool.operators.contract import INPUT_NAMES, OPERATORS, ROWS, rows_of
 
 STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(rows_of(operator, ""))]
 FUNCTIONS = {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "min": min, "max": max, "__builtins__": {}}
@@ -58,7 +58,7 @@ def test_changes_of_meaning_are_those_of_the_contract(before, after):
 def test_words_are_those_of_the_schemas(operator):
     """Names of inputs and outputs, and defaults of attributes that onnx states, are the schema's."""
     newest = schema(rows_of(operator, "")[-1])
-    assert INPUTS[operator] == tuple(one.name for one in newest.inputs)
+    assert INPUT_NAMES[operator] == tuple(one.name for one in newest.inputs)
     assert OUTPUTS[operator] == tuple(one.name for one in newest.outputs)
     for name, one in newest.attributes.items():
         value = onnx.helper.get_attribute_value(one.default_value) if one.default_value.name else None

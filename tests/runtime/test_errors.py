@@ -122,3 +122,14 @@ def test_a_run_stops_between_steps():
 
     with pytest.raises(unpool.UnpoolError, match="terminate"):
         session.run(None, {"x": np.ones((1, 1, 8), np.float32)}, Turning())
+
+
+def test_a_run_that_was_to_stop_does_not_blame_the_inputs():
+    """`terminate` ends a piece of onnxruntime with the word of the caller, and not of its inputs."""
+    session = unpool.InferenceSession(models.model("g (float[1, 2] x) => (float[1, 2] y) { y = Relu (x) }"))
+    options = onnxruntime.RunOptions()
+    options.terminate = True
+
+    with pytest.raises(theirs.Fail, match=r"stopped, because RunOptions\.terminate is True") as caught:
+        session.run(None, {"x": np.ones((1, 2), np.float32)}, options)
+    assert "inputs" not in str(caught.value)

@@ -518,3 +518,17 @@ def test_differences_of_maxima_without_indices_stay():
     )
     x = np.float32([[[[0, 1], [5, 2]]]])
     assert session.run(None, {"x": x})[0].tolist() == [[[[5, 4], [0, 3]]]]
+
+
+def test_another_window_than_the_pools_is_explained():
+    """Sizes that the pool's window does not lead to give another one, and the change says for which size."""
+    _, _, odd = exported("2-D odd, sized")
+    _, _, even = exported("2-D")
+
+    assert [one.after for one in fix(odd).changes if "MaxUnpool" in one.after] == [
+        "MaxUnpool-11 (kernel_shape=[3, 3], strides=[2, 2]; 3x3 rather than the pool's 2x2, for the odd size 7x9)"
+    ]
+    assert [one.after for one in fix(even).changes if "MaxUnpool" in one.after] == [
+        "MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"
+    ]
+    assert "3x3 rather than the pool's 2x2" in "\n".join(map(str, unpool.check(odd)))

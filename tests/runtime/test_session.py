@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -212,7 +213,7 @@ def test_an_old_model_takes_no_weights():
     """Below IR version 4 an initializer is a constant, although it is listed as an input."""
     session = unpool.InferenceSession(models.old_ir())
     feed = {"x": models.random(1, 2, 4), "w1": models.random(2, 3, 2)}
-    with pytest.raises(unpool.UnpoolError, match="'w1' unknown"):
+    with pytest.raises(unpool.UnpoolError, match="Invalid input name: w1"):
         session.run(None, feed)
 
 
@@ -446,12 +447,15 @@ def test_session_options_reach_the_pieces():
 
 X = models.random(1, 3, 12, 10)
 BAD_FEEDS = {
-    "missing": ({}, r"run: expected inputs 'image', got none: 'image' missing"),
-    "extra": ({"image": X, "mask": X}, r"got 'image', 'mask': 'mask' unknown"),
-    "type": ({"image": X.astype(np.float64)}, r"input 'image': expected tensor\(float\), got float64"),
-    "byte order": ({"image": X.astype(">f4")}, r"expected tensor\(float\), got float32 in foreign byte order"),
-    "rank": ({"image": X[0]}, r"input 'image': expected shape 1x3x12x10, got 3x12x10"),
-    "size": ({"image": X[:, :2]}, r"expected shape 1x3x12x10, got 1x2x12x10"),
+    "missing": ({}, r"run: Required inputs \(\['image'\]\) are missing from input feed \(\[\]\). Feed exactly 'image'"),
+    "extra": ({"image": X, "mask": X}, r"run: Invalid input name: mask. Feed exactly 'image'"),
+    "type": (
+        {"image": X.astype(np.float64)},
+        r"Unexpected input data type: image is float64, expected tensor\(float\)",
+    ),
+    "byte order": ({"image": X.astype(">f4")}, r"image is float32 in foreign byte order, expected tensor\(float\)"),
+    "rank": ({"image": X[0]}, r"Invalid rank for input: image has shape 3x12x10, expected 1x3x12x10"),
+    "size": ({"image": X[:, :2]}, r"Got invalid dimensions for input: image has shape 1x2x12x10, expected 1x3x12x10"),
     "no array": ({"image": object()}, r"input 'image': expected a NumPy array"),
     "words": ({"image": ["a"]}, r"input 'image': expected tensor\(float\), got could not convert"),
     "list": ([X], r"run: expected a dict of arrays by input name, got list"),
@@ -469,7 +473,7 @@ def test_bad_feeds_are_named(name):
 def test_unknown_outputs_are_named():
     """A wrong output name, and a bare string, are errors that show the right ones."""
     session = unpool.InferenceSession(models.segnet())
-    with pytest.raises(unpool.UnpoolError, match="expected outputs out of 'scores', got 'score'"):
+    with pytest.raises(unpool.UnpoolError, match=r"name: score, expected outputs out of 'scores'\. Did you mean"):
         session.run(["score"], {"image": X})
     with pytest.raises(unpool.UnpoolError, match=r"got the string 'scores'. Pass \['scores'\]"):
         session.run("scores", {"image": X})
@@ -617,7 +621,10 @@ BAD_OPTIONS = {
     "index_space": ({"index_space": "input"}, "index_space: expected one of auto, output, inferred"),
     "threads": ({"threads": 0}, "threads is None or an int of 1 or more, got 0"),
     "providers": ({"providers": [3]}, "expected names, or pairs of a name and a dict, in providers, got 3"),
-    "provider_options": ({"provider_options": [{}, {}]}, r"one dict in provider_options per provider \(0\), got 2"),
+    "provider_options": (
+        {"providers": ["CPUExecutionProvider"], "provider_options": [{}, {}]},
+        r"one dict in provider_options per provider \(1\), got 2",
+    ),
     "sess_options": ({"sess_options": {"threads": 1}}, "sess_options to be onnxruntime.SessionOptions"),
 }
 
@@ -628,3 +635,52 @@ def test_bad_options_are_named(name):
     options, message = BAD_OPTIONS[name]
     with pytest.raises(unpool.UnpoolError, match=message):
         unpool.InferenceSession(models.none_of_ours(), **options)
+
+
+TAKEN = {
+    "options that say nothing": ({"provider_options": [{}]}, None),
+    "options of nobody": ({"provider_options": [{"a": "1"}]}, "provider_options have no effect without providers"),
+    "an unknown keyword": ({"blah": 3}, "the keyword 'blah' is unknown and has no effect. Leave it out."),
+    "a slip": ({"compatt": "ort"}, "the keyword 'compatt' is unknown and has no effect. Did you mean compat?"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_onnxruntime_takes_is_taken(name):
+    """Provider options alone and unknown keywords have no effect, as in onnxruntime; the caller is warned."""
+    words, message = TAKEN[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        session = unpool.InferenceSession(models.none_of_ours(), **words)
+        onnxruntime.InferenceSession(models.none_of_ours().SerializeToString(), **words)
+
+    assert session.get_providers() == unpool.InferenceSession(models.none_of_ours()).get_providers()
+    assert [str(one.message) for one in caught if message] == [f"InferenceSession: {one}" for one in messages(message)]
+    assert {one.filename for one in caught} <= {__file__}
+
+
+def messages(message):
+    """The warnings that are expected, each as a sentence."""
+    if message is None:
+        return []
+    return [message if message.endswith((".", "?")) else f"{message}. Name the providers."]
+
+
+class Derived(unpool.InferenceSession):
+    """A session with a constructor of its own."""
+
+    def __init__(self, *args, **words):
+        super().__init__(*args, **words)
+
+
+@pytest.mark.parametrize("kind", [unpool.InferenceSession, Derived])
+def test_warnings_point_to_the_line_of_the_caller(kind):
+    """A missing provider, and a node that onnxruntime refuses, are warned of in the caller's file."""
+    with pytest.warns(UserWarning, match="is not available, and left out") as providers:
+        session = kind(models.none_of_ours(), providers=["QNNExecutionProvider", "CPUExecutionProvider"])
+    with pytest.warns(UserWarning, match="is not available, and left out") as later:
+        session.set_providers(["QNNExecutionProvider", "CPUExecutionProvider"])
+    with pytest.warns(FallbackWarning) as fallback:
+        kind(models.segnet(np.float64))
+
+    assert {one.filename for one in (*providers, *later, *fallback)} == {__file__}

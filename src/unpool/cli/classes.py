@@ -12,44 +12,48 @@ from numpy.typing import NDArray
 from unpool.cli.exits import UsageError
 from unpool.cli.model import sizes
 from unpool.errors import ShapeError
+from unpool.runtime.streams.result import Scores, class_type
 
 LARGEST_CLASS = 65535
 BAND = 2**18
 """Elements of an image that are in memory at a time, where it is read row by row."""
 
+BEST = Scores(argmax=True)
+
 _log = logging.getLogger("unpool.cli")
 
 
-def class_map(scores: NDArray[Any], layout: str, where: str) -> tuple[NDArray[Any], int]:
+def class_map(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST) -> tuple[NDArray[Any], int]:
     """Number of the class with the highest score at every position; the first one wins a tie.
 
     Args:
         scores: (N, C, D1..Dk), or (N, D1..Dk, C) when `layout` is nhwc. Integers (N, H, W), or with one
-            channel, are class numbers already.
+            channel, are class numbers already, unless there is a threshold.
         layout: nchw or nhwc.
         where: what the error message begins with.
+        how: the best class, or a threshold for one channel of scores.
 
     Returns:
         (N, D1..Dk) class numbers, uint8 up to 256 classes, else uint16; and the number of classes.
 
     Raises:
-        ShapeError: no channel axis, a single channel of scores, or class numbers outside 0..65535.
+        ShapeError: no channel axis, a single channel of scores without a threshold, several with one, or class numbers
+            outside 0..65535.
 
     >>> class_map(np.array([[[0.1, 0.9], [0.2, 0.3]]]), "nchw", "y")[0].tolist()
     [[1, 0]]
     """
-    axis = 1 if layout == "nchw" else -1
-    is_whole = scores.dtype.kind in "iub"
+    axis = 1 if layout == "nchw" else scores.ndim - 1
+    is_whole = scores.dtype.kind in "iub" and how.threshold is None
     if scores.ndim < 3:
-        raise ShapeError(f"{where}: --argmax needs a batch, a class axis and spatial axes, got {sizes(scores.shape)}.")
+        raise ShapeError(
+            f"{where}: a class at each position needs a batch, channels and spatial axes, got {sizes(scores.shape)}. "
+            "Write .npy as it is."
+        )
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
         return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
-    count = scores.shape[axis]
-    if count < 2 or scores.size == 0:
-        raise ShapeError(
-            f"{where}: --argmax needs scores of 2 or more classes, got {sizes(scores.shape)}. Leave it out."
-        )
-    return scores.argmax(axis).astype(_type_for(count)), count
+    count = how.count(scores.shape, axis, where)
+    return how.of(scores, axis), count
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,16 @@ class ClassView:
         """All of them."""
         return self.rows(0, self.shape[1])
 
+    @property
+    def pages(self) -> "list[ClassView]":
+        """Each image of the batch as a batch of one."""
+
+        def page(number: int) -> Callable[[tuple[slice, ...]], NDArray[Any]]:
+            return lambda slices: self.read((slice(number, number + 1), *slices[1:]))
+
+        shape = (1, *self.shape[1:])
+        return [ClassView(shape, self.dtype, self.count, page(number)) for number in range(self.shape[0])]
+
     def counts(self, step: int) -> list[int]:
         """How many elements each class has, looked up by so many rows at a time."""
         found = np.zeros(self.count, np.int64)
@@ -85,9 +99,9 @@ class ClassView:
         return [int(count) for count in found]
 
 
-def view_of_array(scores: NDArray[Any], layout: str, where: str) -> ClassView:
+def view_of_array(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST) -> ClassView:
     """The classes of scores that are held; arguments as those of `class_map`."""
-    classes, count = class_map(scores, layout, where)
+    classes, count = class_map(scores, layout, where, how)
     return ClassView(classes.shape, classes.dtype, count, lambda slices: classes[slices])
 
 
@@ -116,14 +130,14 @@ def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
         return found
 
     if scores > 1:
-        kind = np.dtype(_type_for(scores))
+        kind = class_type(scores)
         return ClassView(shape, kind, scores, lambda slices: numbers(slices).astype(kind))
     step = rows_of(shape)
     raw = ClassView(shape, stored.dtype, 0, numbers)
     largest = 0
     for start in range(0, shape[1], step):
         largest = max(largest, _given_classes(raw.rows(start, min(start + step, shape[1])), where)[1])
-    kind = np.dtype(_type_for(largest))
+    kind = class_type(largest)
     return ClassView(shape, kind, largest, lambda slices: numbers(slices).astype(kind))
 
 
@@ -136,11 +150,7 @@ def _given_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int
     low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     if low < 0 or high > LARGEST_CLASS:
         raise ShapeError(f"{where}: class numbers are 0 to {LARGEST_CLASS}, got {low} to {high}. Write a .npy.")
-    return numbers.astype(_type_for(high + 1)), high + 1
-
-
-def _type_for(count: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if count <= 256 else np.uint16
+    return numbers.astype(class_type(high + 1)), high + 1
 
 
 def names_for(count: int, given: Sequence[str] | None, stored: Sequence[str] | None) -> list[str] | None:

@@ -56,7 +56,7 @@ def _tile(request: Request) -> tuple[int, ...]:
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     if not isinstance(request.tiles.size, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
-    if request.output.path.suffix != ".zarr" or request.makes_classes:
+    if request.output.path.suffix != ".zarr" or request.makes_classes or request.softmax:
         raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {request.output.path}.")
     return request.tiles.size
 

@@ -53,13 +53,15 @@ def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any],
     """The array for one input, the picture that it was made of, and what was taken for granted about it."""
     picture: Picture | None = None
     if source.is_image:
-        stored = _read_picture(source, slot, rule.layout)
+        stored = _read_picture(source, slot, rule)
         picture = rule.lit(stored)
         told = [*stored.notes, *pixel_notes(rule, stored, slot), *rule.above(stored)]
         array = to_input(picture, slot, rule, str(source))
     else:
         array, told = fitted(_read_array(source), slot, rule.layout, str(source))
-    slot.check(array, str(source))
+    fixed = slot.batch
+    is_in_turn = picture is not None and picture.is_batch and fixed and not len(array) % fixed
+    slot.check(array[:fixed] if is_in_turn else array, str(source))
     return array, picture, told
 
 
@@ -82,7 +84,7 @@ def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDAr
 
 
 def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:
-    """Pixels as a batch of one in the layout and type of the input.
+    """Pixels as a batch, of one unless they are pages, in the layout and type of the input.
 
     Raises:
         UnpoolError: the values cannot be held by the type of the input.
@@ -100,7 +102,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
             f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "
             "which it cannot hold exactly. Change --white, --scale, --mean and --std, or convert the image."
         )
-    batch = cast[None]
+    batch = cast if picture.is_batch else cast[None]
     return np.ascontiguousarray(np.moveaxis(batch, -1, 1) if rule.layout == "nchw" else batch)
 
 
@@ -109,9 +111,11 @@ def takes_numbers(slot: Slot) -> bool:
     return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
 
 
-def _read_picture(source: Source, slot: Slot, layout: str) -> Picture:
+def _read_picture(source: Source, slot: Slot, rule: PixelRule) -> Picture:
     with source.open() as stream:
-        return read_stream(stream, source.suffix, str(source), slot.spatial_rank(layout), slot.channels(layout))
+        return read_stream(
+            stream, source.suffix, str(source), slot.spatial_rank(rule.layout), slot.channels(rule.layout), rule.pages
+        )
 
 
 def _read_array(source: Source) -> NDArray[Any]:

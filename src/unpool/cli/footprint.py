@@ -15,7 +15,9 @@ from unpool.cli.images import NIFTI_SUFFIXES, TIFF_SUFFIXES
 from unpool.cli.inputs import Source
 from unpool.cli.model import Slot
 from unpool.cli.nifti import header_of
+from unpool.cli.pixels import PixelRule
 from unpool.runtime.streams.npy import read_header
+from unpool.runtime.streams.opened import BATCH
 
 DECODED = 16
 """Bytes per pixel that Pillow takes at most: two pictures of 4 bytes, and two arrays of 4."""
@@ -47,26 +49,33 @@ class Footprint:
     held: int
 
 
-def footprint(source: Source, slot: Slot, layout: str) -> Footprint:
+def footprint(source: Source, slot: Slot, rule: PixelRule) -> Footprint:
     """The memory that a file takes as an input of a model.
 
     Args:
         source: the file, whose header is read.
         slot: the input.
-        layout: nchw or nhwc.
+        rule: where channels are, and whether pages are a batch.
     """
+    layout, batch = rule.layout, 1
+    spatial: tuple[int, ...]
     with source.open() as stream:
         if not source.is_image:
             return _of_array(source, stream, slot, layout)
         if source.suffix in TIFF_SUFFIXES:
-            spatial, channels, peak, held = _of_tiff(stream)
+            whole, channels, peak, held = _of_tiff(stream)
+            (*pages, height, width) = whole
+            is_volume = slot.spatial_rank(layout) == 3
+            if rule.pages == BATCH and len(pages) > is_volume:
+                batch = pages.pop(0)
+            spatial = (prod(pages), height, width) if is_volume else (height, width)
         elif source.suffix in NIFTI_SUFFIXES:
             spatial, channels, peak, held = _of_nifti(stream, str(source))
         else:
             spatial, channels, peak, held = _of_raster(stream)
     spatial = spatial[: slot.spatial_rank(layout)]
     count = slot.channels(layout) or channels
-    shape = (1, count, *spatial) if layout == "nchw" else (1, *spatial, count)
+    shape = (batch, count, *spatial) if layout == "nchw" else (batch, *spatial, count)
     return Footprint(shape, peak, held)
 
 
@@ -97,8 +106,7 @@ def _of_tiff(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:
     peak = 3 * stored + samples * CONVERTED.get(kind, 0)
     if kind == YCBCR or int(page.compression) == JPEG:
         peak += DECODED * samples
-    depth = prod(sizes.values())
-    return ((depth, *spatial) if sizes else spatial), channels, peak, stored * (6 if kind == PALETTE else 1)
+    return (*sizes.values(), *spatial), channels, peak, stored * (6 if kind == PALETTE else 1)
 
 
 def _of_nifti(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], int, int, int]:

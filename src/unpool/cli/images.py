@@ -53,19 +53,23 @@ def read_image(path: Path, spatial_rank: int, channels: int | None) -> Picture:
         return read_stream(stream, suffix_of(path), str(path), spatial_rank, channels)
 
 
-def read_stream(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
+def read_stream(
+    stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
+) -> Picture:
     """The picture of an open file, whose suffix says how to read it; `where` is what error messages begin with."""
     with read_errors(where, "an image"):
-        picture = read_stored(stream, suffix, where, spatial_rank, channels)
+        picture = read_stored(stream, suffix, where, spatial_rank, channels, pages)
         return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
 
 
-def read_stored(stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None) -> Picture:
+def read_stored(
+    stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
+) -> Picture:
     """As `read_stream`, with the channels that the file has."""
     size = stream.seek(0, 2)
     stream.seek(0)
     if suffix in TIFF_SUFFIXES:
-        picture = read_tiff(stream, size, where, spatial_rank, channels)
+        picture = read_tiff(stream, size, where, spatial_rank, channels, pages)
     elif suffix in NIFTI_SUFFIXES:
         picture = read_nifti(stream, size, where, spatial_rank)
     elif spatial_rank == 2:

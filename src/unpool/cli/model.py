@@ -56,11 +56,21 @@ class Slot:
         """Raise ShapeError unless an array of this shape fits."""
         if self.shape is None:
             return
+        if self.batch and shape and not self.fits(shape) and self.fits((self.batch, *shape[1:])):
+            raise ShapeError(
+                f"{where}: input {self.name!r} takes a batch of {self.batch}, got {shape[0]}. Split it, or export the "
+                "model with an open batch."
+            )
         if not self.fits(shape):
             raise ShapeError(
                 f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(shape)}. "
                 "Resize or cut it first: nothing is resized here."
             )
+
+    @property
+    def batch(self) -> int | None:
+        """The size of the first axis, or None where it is open."""
+        return self.shape[0] if self.shape else None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether this shape is one of those that the input takes."""

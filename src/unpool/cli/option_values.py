@@ -69,6 +69,12 @@ class Format(StrEnum):
     NII_GZ = "nii.gz"
 
 
+class Pages(StrEnum):
+    """What the pages of a .tif are, where they are not depth or channels."""
+
+    BATCH = "batch"
+
+
 class Blend(StrEnum):
     """How results of overlapping windows become one."""
 

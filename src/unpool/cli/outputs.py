@@ -56,6 +56,19 @@ def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
         tifffile.imwrite(stream, pixels, photometric="rgb" if pixels.ndim == 3 else "minisblack", compression="zlib")
 
 
+def write_pages(stream: BinaryIO, form: str, pages: Iterable[tuple[Sheet, Iterable[NDArray[Any]]]]) -> None:
+    """Write pictures as the pages of a .tif, or the only one in any format; each as `write_rows` does."""
+    if form != "tif":
+        ((sheet, bands),) = pages
+        write_rows(stream, form, sheet, bands)
+        return
+    import tifffile
+
+    with tifffile.TiffWriter(stream) as file:
+        for sheet, bands in pages:
+            _write_page(file, sheet, bands)
+
+
 def write_rows(
     stream: BinaryIO, form: str, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int = QUALITY
 ) -> None:
@@ -75,17 +88,22 @@ def write_rows(
     else:
         import tifffile
 
-        rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
-        tifffile.imwrite(
-            stream,
-            _tiles(_regrouped(bands, rows), rows),
-            shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
-            dtype=np.uint16 if sheet.depth == 16 else np.uint8,
-            photometric="rgb" if sheet.channels > 1 else "minisblack",
-            compression="zlib",
-            tile=(rows, TILE),
-            maxworkers=1,
-        )
+        with tifffile.TiffWriter(stream) as file:
+            _write_page(file, sheet, bands)
+
+
+def _write_page(file: Any, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
+    rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
+    file.write(
+        _tiles(_regrouped(bands, rows), rows),
+        shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
+        dtype=np.uint16 if sheet.depth == 16 else np.uint8,
+        photometric="rgb" if sheet.channels > 1 else "minisblack",
+        compression="zlib",
+        tile=(rows, TILE),
+        maxworkers=1,
+        metadata=None,
+    )
 
 
 def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int) -> None:

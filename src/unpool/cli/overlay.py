@@ -97,7 +97,9 @@ def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Lege
     return with_legend(blend(base, classes, legend, alpha), legend, classes)
 
 
-def overlay_rows(base: Backdrop, classes: ClassView, legend: Legend, alpha: float) -> tuple[Sheet, Rows]:
+def overlay_rows(
+    base: Backdrop, classes: ClassView, legend: Legend, alpha: float, present: Sequence[int]
+) -> tuple[Sheet, Rows]:
     """The picture of `overlay_picture` row by row.
 
     Args:
@@ -105,12 +107,12 @@ def overlay_rows(base: Backdrop, classes: ClassView, legend: Legend, alpha: floa
         classes: (1, H, W) class numbers.
         legend: names and colours.
         alpha: 0 shows only the image, 1 only the colours.
+        present: the classes in the legend.
 
     Returns:
         its size, and its rows.
     """
     step = rows_of(classes.shape)
-    present = [number for number, count in enumerate(classes.counts(step)) if count]
     strip = np.asarray(legend_strip(legend, present, classes.shape[2]))
     extent = base.extent(step)
     return Sheet(classes.shape[1] + len(strip), strip.shape[1], 3), _rows_over(

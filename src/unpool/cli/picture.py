@@ -22,16 +22,23 @@ class Picture:
     """Pixels as they are to be looked at.
 
     Attributes:
-        pixels: (H, W, C), or (D, H, W, C), in the type of the file.
+        pixels: (H, W, C), or (D, H, W, C), in the type of the file; of a batch of them, with N in front.
         white: the value that means white, or full light; None where the file does not say.
         notes: what was taken for granted about the file.
         space: the header of a NIfTI file, which says where its voxels are; None of other files.
+        is_batch: whether there is an axis of pages before all others.
     """
 
     pixels: NDArray[Any]
     white: float | None
     notes: tuple[str, ...] = ()
     space: Any = None
+    is_batch: bool = False
+
+    @property
+    def pages(self) -> "list[Picture]":
+        """The pictures of a batch, or this one."""
+        return [replace(self, pixels=one, is_batch=False) for one in self.pixels] if self.is_batch else [self]
 
     def with_pixels(self, pixels: NDArray[Any]) -> "Picture":
         """The same picture with other pixels."""

@@ -23,6 +23,7 @@ class PixelRule:
         scale, mean, std: None leaves the step out; of mean and std one value, or one per channel.
         layout: nchw or nhwc.
         model_white: the value that means white in the pictures that the model is for, None where it does not say.
+        pages: BATCH where the pages of a .tif are those of a batch; None: depth, or channels where they fit.
     """
 
     white: float | None = None
@@ -31,6 +32,7 @@ class PixelRule:
     std: tuple[float, ...] | None = None
     layout: str = "nchw"
     model_white: float | None = None
+    pages: str | None = None
 
     @property
     def is_identity(self) -> bool:
@@ -46,7 +48,7 @@ class PixelRule:
         """This rule, with the steps of another one where it has none.
 
         >>> PixelRule(scale=1.0).filled(PixelRule(scale=2.0, mean=(3.0,), model_white=255))
-        PixelRule(white=None, scale=1.0, mean=(3.0,), std=None, layout='nchw', model_white=255)
+        PixelRule(white=None, scale=1.0, mean=(3.0,), std=None, layout='nchw', model_white=255, pages=None)
         """
         return replace(
             self,

@@ -16,6 +16,7 @@ from unpool.cli.outputs import (
     sheet_of,
     writable,
     write_arrays,
+    write_pages,
     write_planes,
     write_rows,
 )
@@ -26,6 +27,7 @@ from unpool.cli.png import Sheet
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.errors import ShapeError
+from unpool.runtime.streams.result import Scores, require_floats
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -69,24 +71,37 @@ def write_result(
     """
     if request.makes_classes:
         ((name, scores),) = arrays.items()
-        classes = view_of_array(scores, request.rule.layout, name)
+        classes = view_of_array(scores, request.rule.layout, name, request.scores)
         legend = drawn.legend(classes.count)
         if request.is_drawn:
-            base = None if picture is None else backdrop(picture)
-            return write_drawn(stream, request, (name, classes), base, drawn)
+            bases = [] if picture is None else [backdrop(one) for one in picture.pages]
+            return write_drawn(stream, request, (name, classes), bases, drawn)
         if request.format in ARRAY_FORMATS:
             write_arrays(stream, request.format, {safe_names([name])[name]: classes.whole})
         else:
-            _write_pixels(stream, request.format, _single(classes.whole, name)[..., None], picture, name)
+            _write_pixels(
+                stream, request.format, _images(classes.whole, name, request.format)[..., None], picture, name
+            )
         return {name: Held(classes.shape, classes.dtype)}, shares(classes.counts(rows_of(classes.shape)), legend.names)
+    if request.softmax:
+        arrays = {name: _probabilities(array, request.rule.layout, name) for name, array in arrays.items()}
     plain = {name: writable(name, array) for name, array in arrays.items()}
     if request.format in ARRAY_FORMATS:
         names = safe_names(plain)
         write_arrays(stream, request.format, {names[name]: array for name, array in plain.items()})
         return _held(plain), {}
     ((name, array),) = plain.items()
-    _write_pixels(stream, request.format, _planes(array, request.rule.layout, name), picture, name)
+    _write_pixels(stream, request.format, _planes(array, request.rule.layout, name, request.format), picture, name)
     return _held(plain), {}
+
+
+def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
+    """The softmax of (N, C, D1..Dk), or (N, D1..Dk, C), over the channels."""
+    channel = None if scores.ndim < 3 else 1 if layout == "nchw" else scores.ndim - 1
+    how = Scores(softmax=True)
+    how.count(scores.shape, channel, name)
+    require_floats(scores.dtype, name)
+    return scores if channel is None else how.of(scores, channel)
 
 
 def _held(arrays: Arrays) -> dict[str, Held]:
@@ -94,26 +109,35 @@ def _held(arrays: Arrays) -> dict[str, Held]:
 
 
 def write_drawn(
-    stream: BinaryIO, request: Request, named: tuple[str, ClassView], base: Backdrop | None, drawn: Drawn
+    stream: BinaryIO, request: Request, named: tuple[str, ClassView], bases: Sequence[Backdrop], drawn: Drawn
 ) -> tuple[Mapping[str, Held], dict[str, float]]:
-    """Write classes as a picture, row by row: a mask, or an overlay over `base`; returns as `write_result`."""
+    """Write classes as a picture, row by row: a mask, or an overlay over `bases`; returns as `write_result`.
+
+    A batch becomes the pages of a .tif, of which all have one legend.
+    """
     name, classes = named
-    legend = drawn.legend(classes.count)
-    if classes.shape[0] != 1:
-        raise ShapeError(f"{name}: a picture holds one image, got a batch of {classes.shape[0]}. Write a .npy.")
-    if request.overlay and base is not None:
-        _require_same(base.sizes, classes.shape[1:])
-        if len(classes.shape) == 4:
-            image = planes_picture(base.whole, classes.whole[0], legend, request.alpha)
-            sheet, rows = Sheet(image.height, image.width, 3), iter([np.asarray(image)])
-        else:
-            sheet, rows = overlay_rows(base, classes, legend, request.alpha)
+    legend, counts = drawn.legend(classes.count), classes.counts(rows_of(classes.shape))
+    _require_room(name, classes.shape, request.format)
+    present = [number for number, count in enumerate(counts) if count]
+    if request.overlay and bases:
+        _require_same((len(bases), *bases[0].sizes), classes.shape)
+        pages = (_overlaid(request, *one, legend, present) for one in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
             raise ShapeError(f"{name}: .png holds flat pictures, got {sizes(classes.shape[1:])}. Write a .tif or .npy.")
-        sheet, rows = mask_rows(classes, legend)
-    write_rows(stream, request.format, sheet, rows)
-    return {name: Held(classes.shape, classes.dtype)}, shares(classes.counts(rows_of(classes.shape)), legend.names)
+        pages = (mask_rows(one, legend) for one in classes.pages)
+    write_pages(stream, request.format, pages)
+    return {name: Held(classes.shape, classes.dtype)}, shares(counts, legend.names)
+
+
+def _overlaid(
+    request: Request, base: Backdrop, classes: ClassView, legend: Legend, present: Sequence[int]
+) -> tuple[Sheet, Rows]:
+    """One picture or volume with its classes over it."""
+    if len(classes.shape) < 4:
+        return overlay_rows(base, classes, legend, request.alpha, present)
+    image = planes_picture(base.whole, classes.whole[0], legend, request.alpha)
+    return Sheet(image.height, image.width, 3), iter([np.asarray(image)])
 
 
 def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: Any) -> None:
@@ -128,8 +152,7 @@ def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: A
     is_first = request.rule.layout == "nchw"
     if len(stored.shape) != 4:
         raise ShapeError(f"{name}: .{request.format} needs (N, C, H, W), got {sizes(stored.shape)}. Write .npy.")
-    if stored.shape[0] != 1:
-        raise ShapeError(f"{name}: a picture holds one image, got a batch of {stored.shape[0]}. Write a .npy.")
+    _require_room(name, stored.shape, request.format)
     channel = 1 if is_first else 3
     spatial = tuple(size for axis, size in enumerate(stored.shape) if axis not in (0, channel))
     sheet = sheet_of((*spatial, stored.shape[channel]), stored.dtype, request.format, name)
@@ -154,26 +177,45 @@ def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Pi
         write_planes(stream, form, pixels, name)
 
 
-def _single(batch: NDArray[Any], name: str) -> NDArray[Any]:
-    if batch.shape[0] != 1:
-        raise ShapeError(f"{name}: a picture holds one image, got a batch of {batch.shape[0]}. Write a .npy.")
+def _require_room(name: str, shape: tuple[int, ...], form: str) -> None:
+    """Refuse a batch for a file of one image."""
+    if shape[0] != 1 and form != "tif":
+        raise ShapeError(f"{name}: a .{form} holds one image, got a batch of {shape[0]}. Write .tif or .npy.")
+
+
+def _images(batch: NDArray[Any], name: str, form: str) -> NDArray[Any]:
+    """The image of a batch of one, or all pictures of a larger one, which become the pages of a .tif."""
+    _require_room(name, batch.shape, form)
+    if batch.shape[0] != 1 and batch.ndim > 3:
+        raise ShapeError(f"{name}: a .tif holds one volume, got a batch of {batch.shape[0]}. Write a .npy.")
     single: NDArray[Any] = batch[0]
-    return single
+    return batch if batch.shape[0] != 1 else single
 
 
-def _planes(array: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
-    """(H, W, C) or (D, H, W, C) of a batch of one."""
+def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[Any]:
+    """(H, W, C) or (D, H, W, C) of a batch of one, or (N, H, W, C) of grey or colour for the pages of a .tif."""
     if array.ndim not in (4, 5):
         raise ShapeError(
             f"{name}: a picture needs (N, C, H, W) or (N, C, D, H, W), got {sizes(array.shape)}. Write .npy."
         )
-    single = _single(array, name)
-    return np.moveaxis(single, 0, -1) if layout == "nchw" else single
-
-
-def _require_same(image: tuple[int, ...], classes: tuple[int, ...]) -> None:
-    if image != classes:
+    _require_room(name, array.shape, form)
+    last = np.moveaxis(array, 1, -1) if layout == "nchw" else array
+    if array.shape[0] == 1:
+        single: NDArray[Any] = last[0]
+        return single
+    is_colour = last.shape[-1] in (3, 4) and last.dtype in (np.uint8, np.uint16)
+    if array.ndim != 4 or not (last.shape[-1] == 1 or is_colour):
         raise ShapeError(
-            f"--overlay: the image is {sizes(image)}, the classes are {sizes(classes)}: "
-            "they need the same sizes. Use --argmax."
+            f"{name}: the pages of a .tif are pictures in grey or colour, got {sizes(array.shape)}. Write a .npy, or "
+            "add --argmax."
+        )
+    return last
+
+
+def _require_same(images: tuple[int, ...], classes: tuple[int, ...]) -> None:
+    """Refuse classes of other sizes, or of another number, than the images below them."""
+    if images != classes:
+        first, second = (sizes(one[1:] if images[0] == classes[0] else one) for one in (images, classes))
+        raise ShapeError(
+            f"--overlay: the image is {first}, the classes are {second}: they need the same sizes. Use --argmax."
         )

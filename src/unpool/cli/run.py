@@ -6,15 +6,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
+from unpool.cli.images import TIFF_SUFFIXES
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.outputs import check_kind, elements
+from unpool.cli.overlay import CLEAR
 from unpool.cli.pixels import PixelRule
 from unpool.cli.render import Drawn, Held, write_result
 from unpool.cli.run_options import Request
@@ -32,6 +37,8 @@ from unpool.runtime.streams.progress import Progress as TileProgress
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
+
+_T = TypeVar("_T")
 
 Files: TypeAlias = Mapping[Path, Sequence[str]]
 """The files of an item, and the outputs in each."""
@@ -159,8 +166,19 @@ def _stop_at(failed: Sequence[Failure], request: Request, count: int) -> None:
 
 
 def _drawn(request: Request, said: Metadata) -> Drawn:
-    """How classes are shown: as the options say, else as the model says."""
-    return Drawn(request.classes, said.classes(), request.palette or said.palette())
+    """How classes are shown: as the options say, else as the model says.
+
+    With a threshold, one name or colour is that of class 1; class 0 is the background then.
+    """
+    names, stored, palette = request.classes, said.classes(), request.palette or said.palette()
+    if request.threshold is None:
+        return Drawn(names, stored, palette)
+    return Drawn(_second("background", names), _second("background", stored), _second(CLEAR, palette))
+
+
+def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
+    """The only value behind another one; several as they are."""
+    return [first, *values] if values is not None and len(values) == 1 else values
 
 
 @dataclass(frozen=True)
@@ -247,7 +265,10 @@ class _Runner:
             self.progress.told(now)
 
         try:
-            outputs = run_model(self.session, feed.arrays, self.wanted, tiles, layout, tell)
+            feeds = _in_turn(feed.arrays, self.slots, item)
+            runs = [run_model(self.session, arrays, self.wanted, tiles, layout, tell) for arrays in feeds]
+            parts = zip(self.wanted, zip(*runs, strict=True), strict=True)
+            outputs = runs[0] if len(runs) == 1 else [_joined(name, *one) for name, one in parts]
             return outputs, latest[0] if latest else None
         except UnpoolError as error:
             told = wrong_size(self.session, feed.arrays, layout)
@@ -293,13 +314,44 @@ class _Runner:
         return [result(name, file) for name, file in done.files.items()]
 
 
+def _in_turn(
+    arrays: Mapping[str, NDArray[Any]], slots: Mapping[str, Slot], item: Item
+) -> list[Mapping[str, NDArray[Any]]]:
+    """The feeds of several runs, where pages are more than the fixed batch of the model; inputs of its size stay."""
+    counts = {
+        name: len(array) // batch
+        for name, array in arrays.items()
+        if (batch := slots[name].batch) and len(array) > batch
+    }
+    if not counts:
+        return [arrays]
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} of {len(arrays[name])}" for name in counts)
+        raise ShapeError(f"{item.label}: inputs need equal numbers of pages, got {found}. Split the files.")
+    count = next(iter(counts.values()))
+    parts = {name: np.split(arrays[name], count) for name in counts}
+    return [{**arrays, **{name: parts[name][number] for name in parts}} for number in range(count)]
+
+
+def _joined(name: str, *parts: Any) -> NDArray[Any]:
+    """An output of several runs, in their order along the batch."""
+    if any(not isinstance(part, np.ndarray) or part.ndim == 0 for part in parts):
+        raise ShapeError(
+            f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, or "
+            "export the model with an open batch."
+        )
+    return np.concatenate(parts)
+
+
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:
     kinds = {one.name: one.type for one in outputs}
     wanted = _names(request, list(kinds))
     for name in wanted:
         check_kind(name, kinds[name], request.format)
         if request.makes_classes and not kinds[name].startswith("tensor("):
-            raise UsageError(f"output {name!r} is {kinds[name]}: --argmax and --overlay need a tensor. Choose another.")
+            raise UsageError(
+                f"output {name!r} is {kinds[name]}: a class at each position needs a tensor. Choose another."
+            )
     return wanted
 
 
@@ -312,7 +364,7 @@ def _names(request: Request, names: Sequence[str]) -> list[str]:
     if len(chosen) > 1 and not takes_several:
         raise UsageError(
             f"the model has outputs {', '.join(chosen)}. Choose one with --output-name, write .npz, or give a folder, "
-            "with / at its end if it is new, for a file of each; --argmax and --overlay take one."
+            "with / at its end if it is new, for a file of each; --argmax, --overlay and --threshold take one."
         )
     return chosen
 
@@ -353,9 +405,13 @@ def _check_tile(request: Request, slots: Mapping[str, Slot]) -> None:
 
 
 def _check_pictures(request: Request, items: Iterable[Item]) -> None:
+    items = list(items)
     has_image = all(any(source.is_image for source in item.sources.values()) for item in items)
     if request.overlay and not has_image:
         raise UsageError("--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax.")
+    suffixes = {source.suffix for item in items for source in item.sources.values()}
+    if request.rule.pages is not None and not suffixes.intersection(TIFF_SUFFIXES):
+        raise UsageError("--pages says what the pages of a .tif are, no input is one. Leave it out.")
     if not request.rule.is_identity and not has_image:
         raise UsageError(
             "--white, --scale, --mean and --std change images, the inputs are arrays. Leave these options out."

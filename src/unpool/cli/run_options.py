@@ -10,6 +10,7 @@ from unpool.cli.outputs import FLAT_FORMATS, PICTURE_FORMATS, WINDOW_FORMATS
 from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
+from unpool.runtime.streams.result import Scores
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Request:
         resume: go on with an unfinished run.
         level: of a pyramid.
         allow_empty: run images that are smaller than the model can use.
+        softmax: write probabilities.
+        threshold: from which on one channel of scores is class 1.
     """
 
     model: Path
@@ -43,11 +46,19 @@ class Request:
     resume: bool = False
     level: int = 0
     allow_empty: bool = False
+    softmax: bool = False
+    threshold: float | None = None
 
     @property
     def makes_classes(self) -> bool:
         """Whether scores become class numbers."""
-        return self.argmax or self.overlay
+        return self.argmax or self.overlay or self.threshold is not None
+
+    @property
+    def scores(self) -> Scores:
+        """How scores are written, or drawn."""
+        is_best = self.makes_classes and self.threshold is None
+        return Scores(argmax=is_best, softmax=self.softmax, threshold=self.threshold)
 
     @property
     def format(self) -> str:
@@ -57,7 +68,7 @@ class Request:
     @property
     def is_drawn(self) -> bool:
         """Whether classes become a picture with colours: an overlay, or a mask with a palette."""
-        return self.overlay or (self.argmax and self.format in FLAT_FORMATS)
+        return self.overlay or (self.makes_classes and self.format in FLAT_FORMATS)
 
     @property
     def needs_windows(self) -> bool:
@@ -81,13 +92,20 @@ class Request:
                 f"--format {self.form}: -o {self.output.path} is a file of another format. Leave --format out."
             )
         if self.overlay and self.format not in PICTURE_FORMATS:
-            raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png or .tif.")
+            raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png, .jpg or .tif.")
+        if self.softmax and self.makes_classes:
+            raise UsageError("--softmax writes probabilities, --argmax, --overlay and --threshold classes. Drop one.")
+        if self.makes_classes and not self.overlay and self.format == "jpg":
+            raise UsageError(
+                f"-o {self.output.path}: .jpg changes numbers a little, which makes other classes of them. Write .png, "
+                "or add --overlay."
+            )
         if self.needs_windows and not self.may_take_windows:
             what = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
             raise UsageError(
                 f"{what}: works for .npy, .tif, .zarr and .nii, without --overlay and -o -. Leave them out."
             )
         if self.classes is not None and not self.makes_classes:
-            raise UsageError("--classes names the classes of --argmax or --overlay. Add one of them.")
+            raise UsageError("--classes names the classes of --argmax, --overlay or --threshold. Add one of them.")
         if self.palette is not None and not self.makes_classes:
-            raise UsageError("--palette colours the classes of --argmax or --overlay. Add one of them.")
+            raise UsageError("--palette colours the classes of --argmax, --overlay or --threshold. Add one of them.")

@@ -56,7 +56,7 @@ def spools(request: Request, session: "InferenceSession", wanted: Sequence[str])
     """
     if request.tiles.size is None:
         return False
-    numbers = request.makes_classes and not _are_scores(session, wanted[0])
+    numbers = _are_numbers(request, session, wanted[0])
     if are_plain(session, wanted) and (request.is_drawn or not numbers):
         return True
     if request.tiles.memory is None:
@@ -68,10 +68,11 @@ def spools(request: Request, session: "InferenceSession", wanted: Sequence[str])
     )
 
 
-def _are_scores(session: "InferenceSession", name: str) -> bool:
-    """Whether classes are the best of several channels of floats, and not numbers of classes already."""
+def _are_numbers(request: Request, session: "InferenceSession", name: str) -> bool:
+    """Whether an output holds numbers of classes already, rather than scores of them."""
     kind = next(value.type for value in session.get_outputs() if value.name == name)
-    return kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
+    is_float = kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
+    return request.makes_classes and request.threshold is None and not is_float
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Spooled:
         if self.request.is_drawn:
             ((name, file),) = files.items()
             classes = view_of_file(_stored(file), file.classes, self.request.rule.layout, name)
-            found, areas = write_drawn(stream, self.request, (name, classes), self._base(), drawn)
+            found, areas = write_drawn(stream, self.request, (name, classes), self._bases(), drawn)
             return dict(found), areas
         if form in FLAT_FORMATS:
             ((name, file),) = files.items()
@@ -118,11 +119,13 @@ class Spooled:
             _copy(files[names[0]].path, stream)
         return held, {}
 
-    def _base(self) -> Backdrop | None:
-        """The first image among the inputs."""
+    def _bases(self) -> list[Backdrop]:
+        """The first image among the inputs, or all pages of it."""
         images = (self.feed[name] for name, source in self.item.sources.items() if source.is_image)
         pixels = next(images, None)
-        return backdrop_of(pixels, self.request.rule.layout) if isinstance(pixels, PixelSource) else None
+        if not isinstance(pixels, PixelSource):
+            return []
+        return [backdrop_of(pixels, self.request.rule.layout, page) for page in range(pixels.shape[0])]
 
 
 @contextmanager
@@ -151,8 +154,9 @@ def spool(
         check: raises where the inputs cannot be run.
     """
     tiles = request.tiles
-    numbers = request.makes_classes and not _are_scores(session, wanted[0])
-    inner = replace(request, argmax=request.makes_classes and not numbers)
+    inner = replace(request, argmax=request.makes_classes, overlay=False)
+    if _are_numbers(request, session, wanted[0]):
+        inner = replace(inner, argmax=False)
 
     def beside(feed: Mapping[str, Any]) -> int:
         return _encoder_bytes(request, feed)
@@ -186,17 +190,18 @@ def write_to_stdout(spooled: Spooled, names: Sequence[str], drawn: Drawn, stdout
     return found
 
 
-def backdrop_of(pixels: PixelSource, layout: str) -> Backdrop:
-    """An image, of which windows are read, as what classes are drawn over."""
+def backdrop_of(pixels: PixelSource, layout: str, page: int = 0) -> Backdrop:
+    """An image of a batch, of which windows are read, as what classes are drawn over."""
     rank = len(pixels.shape)
     first, *others = spatial_axes(rank, layout.upper())
     sizes = tuple(pixels.shape[axis] for axis in (first, *others))
 
     def read(start: int, stop: int) -> Any:
         slices = [slice(0, size) for size in pixels.shape]
-        slices[first] = slice(start, stop)
+        slices[0], slices[first] = slice(page, page + 1), slice(start, stop)
         slices[channel_axis(rank, layout.upper())] = slice(None)
-        return pixels.picture(tuple(slices))
+        (picture,) = pixels.picture(tuple(slices)).pages
+        return picture
 
     return Backdrop(sizes, read)
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +30,7 @@ from unpool.runtime.streams.blend import blend
 from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.identity import array_identity
 from unpool.runtime.streams.job import Asked, least_memory
+from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run
 from unpool.runtime.streams.source import Source as Stored
@@ -103,11 +104,13 @@ class PixelSource:
         return to_input(picture, self.slot, self.rule, str(self.source.path))
 
     def picture(self, slices: Slices) -> Picture:
-        """A window as it is to be looked at: pixels (H, W, C) or (D, H, W, C), in the type of the file."""
+        """A window as it is to be looked at: pixels as `Picture` has them, in the type of the file."""
         stored = self.source[slices]
         channel = channel_axis(stored.ndim, self.rule.layout.upper())
-        pixels = to_channels(np.moveaxis(stored[0], channel - 1, -1), self.shape[channel], str(self.source.path))
-        return Picture(pixels, self.white, space=self.space)
+        is_batch = self.rule.pages == BATCH
+        last = np.moveaxis(stored, channel, -1)
+        pixels = to_channels(last if is_batch else last[0], self.shape[channel], str(self.source.path))
+        return Picture(pixels, self.white, space=self.space, is_batch=is_batch)
 
     def identity(self) -> str:
         """Equal for the same pixels, treated alike."""
@@ -180,7 +183,7 @@ def run_over_windows(
     """
     tiles = request.tiles
     words: dict[str, Any] = {
-        "argmax": request.argmax,
+        **asdict(request.scores),
         "max_memory": tiles.memory,
         "layout": request.rule.layout.upper(),
         "resume": request.resume,
@@ -237,7 +240,7 @@ def _require_memory(
             held += one.footprint.held
     needed = peak
     if request.tiles.blend is None:
-        asked = Asked(AUTO, None, outputs, request.argmax, request.rule.layout.upper())
+        asked = Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
         needed = max(peak, held + least_memory(session, feed, asked) + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
@@ -264,7 +267,7 @@ def _unread(source: Source, slot: Slot, request: Request, read: Callable[[], Any
     if request.tiles.memory is None:
         return read()
     try:
-        found = footprint(source, slot, request.rule.layout)
+        found = footprint(source, slot, request.rule)
     except Exception:  # a header that cannot be read is one more reason to read the file, which says all about it
         return read()
     slot.check_shape(found.shape, str(source))
@@ -275,7 +278,12 @@ def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) 
     rule, layout = request.rule, request.rule.layout
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
     found = opening.open_source(
-        source.path, rank=rank, layout=layout.upper(), level=request.level, channels=slot.channels(layout)
+        source.path,
+        rank=rank,
+        layout=layout.upper(),
+        level=request.level,
+        channels=slot.channels(layout),
+        pages=rule.pages,
     )
     if found.note:
         notes.append(found.note)
@@ -298,9 +306,8 @@ def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> An
         return array
     rule = request.rule
     with source.open() as stream:
-        stored = read_stored(
-            stream, source.suffix, str(source), slot.spatial_rank(rule.layout), slot.channels(rule.layout)
-        )
+        rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
+        stored = read_stored(stream, source.suffix, str(source), rank, channels, rule.pages)
     notes += [*stored.notes, *pixel_notes(rule, stored, slot), *rule.above(stored)]
     pixels = PixelSource(_stored_source(source, stored, rule.layout), slot, rule)
     slot.check_shape(pixels.shape, str(source))
@@ -308,9 +315,13 @@ def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> An
 
 
 def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
-    """Pixels in memory, (H, W, C) or (D, H, W, C), as a source."""
-    pixels, rank = picture.pixels, picture.pixels.ndim + 1
-    axes = (*spatial_axes(rank, layout.upper()), channel_axis(rank, layout.upper()))
+    """Pixels in memory as a source."""
+    pixels, rank = picture.pixels, picture.pixels.ndim + (0 if picture.is_batch else 1)
+    axes = (
+        *((0,) if picture.is_batch else ()),
+        *spatial_axes(rank, layout.upper()),
+        channel_axis(rank, layout.upper()),
+    )
     return Stored(
         Path(str(source)),
         pixels.shape,

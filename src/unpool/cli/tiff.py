@@ -11,6 +11,7 @@
 What a file does not say is not guessed.
 """
 
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +22,7 @@ from unpool.cli.picture import Picture
 from unpool.cli.tiff_segments import check_segments
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
+from unpool.runtime.streams.opened import BATCH, pages_advice
 from unpool.runtime.streams.source import read_errors
 from unpool.runtime.streams.tiff_pages import check_pages
 
@@ -31,7 +33,9 @@ ASSOCIATED = 1
 SMALLEST_WHITE, WHITEST, MOST_BITS = 255, 65535, 16
 
 
-def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channels: int | None) -> Picture:
+def read_tiff(
+    stream: BinaryIO, size: int, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
+) -> Picture:
     """The picture of a TIFF file.
 
     Args:
@@ -40,6 +44,7 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
         where: what an error message begins with.
         spatial_rank: 2, or 3 for one page per slice.
         channels: pages count as channels when there are exactly as many; None: never.
+        pages: BATCH where pages are those of a batch.
 
     Raises:
         FileError: not a TIFF file, or it is broken, or its compression is unknown.
@@ -61,12 +66,14 @@ def read_tiff(stream: BinaryIO, size: int, where: str, spatial_rank: int, channe
             raw = series.asarray()
         except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
             return _decompressed(stream, page, spatial_rank, where, error)
-        pixels = arrange(raw, series.axes, spatial_rank, channels, where)
-        return _lit(upright(pixels, orientation), page, where)
+        pixels = arrange(raw, series.axes, spatial_rank, channels, where, pages)
+        return replace(_lit(upright(pixels, orientation), page, where), is_batch=pages == BATCH)
 
 
-def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str) -> NDArray[Any]:
-    """Move the axes of a TIFF series to (H, W, C) or (D, H, W, C).
+def arrange(
+    pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | None, where: str, role: str | None = None
+) -> NDArray[Any]:
+    """Move the axes of a TIFF series to (H, W, C) or (D, H, W, C), or to (N, H, W, C) or (N, D, H, W, C).
 
     Args:
         pixels: the series.
@@ -74,27 +81,36 @@ def arrange(pixels: NDArray[Any], axes: str, spatial_rank: int, channels: int | 
         spatial_rank: 2 or 3.
         channels: pages count as channels when there are exactly as many; None: never.
         where: what the error message begins with.
+        role: BATCH where pages, the first axis of them, are those of a batch; one page is a batch of one.
 
     >>> arrange(np.zeros((3, 5, 7)), "CYX", 2, 3, "a.tif").shape
     (5, 7, 3)
+    >>> arrange(np.zeros((4, 5, 7, 3)), "QYXS", 2, 3, "a.tif", BATCH).shape
+    (4, 5, 7, 3)
     >>> arrange(np.zeros((9, 5, 7)), "QYX", 3, 1, "a.tif").shape
     (9, 5, 7, 1)
     """
     pages = [letter for letter in axes if letter not in "YXSC"]
     colour = [letter for letter in axes if letter in "SC"]
-    if spatial_rank == 2 and len(pages) == 1 and not colour and pixels.shape[axes.index(pages[0])] == channels:
+    batch = pages[:1] if role == BATCH and len(pages) >= spatial_rank - 1 else []
+    pages = pages[len(batch) :]
+    if (
+        role != BATCH
+        and spatial_rank == 2
+        and len(pages) == 1
+        and not colour
+        and pixels.shape[axes.index(pages[0])] == channels
+    ):
         pages, colour = [], pages
     fits = "Y" in axes and "X" in axes and len(pages) == spatial_rank - 2 and len(colour) <= 1
     if not fits:
         expected = "a flat picture" if spatial_rank == 2 else "a volume, one page per slice"
         sizes = "x".join(str(size) for size in pixels.shape)
-        raise ShapeError(
-            f"{where}: expected {expected}, got {sizes} pixels with axes {axes}. "
-            "Split or stack the pages, or give a .npy."
-        )
-    order = [axes.index(letter) for letter in (*pages, "Y", "X", *colour)]
+        raise ShapeError(f"{where}: expected {expected}, got {sizes} pixels with axes {axes}. {pages_advice(role)}")
+    order = [axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)]
     arranged = pixels.transpose(order)
-    return arranged if colour else arranged[..., None]
+    arranged = arranged if colour else arranged[..., None]
+    return arranged[None] if role == BATCH and not batch else arranged
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

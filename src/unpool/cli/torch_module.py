@@ -60,7 +60,7 @@ def _imported(place: str, text: str) -> Any:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(
                 f"{text}: expected a module of Python, there is no {error.name} here or in {Path.cwd()}. "
-                "Correct it, or install it."
+                "Change to its folder, install it, or name a file such as nets.py:make."
             ) from error
         raise _failed(text, error) from error
     except Exception as error:

@@ -1,5 +1,6 @@
 """A wrong command line is told like any other error: in one line, with the command whose help says what it takes."""
 
+import re
 import sys
 from typing import Any
 
@@ -7,6 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 from unpool.cli.exits import OK, USAGE, guard, print_error
+from unpool.errors import suggest_name
+
+_CHOICE = re.compile(r"'([^']*)' is not one of (.+)\.$")
+_WORD = re.compile(r"'([^']+)'")
 
 WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 """Typer's own class of errors of usage and of their like, whose module is another in some of its releases."""
@@ -40,6 +45,11 @@ def sentence(text: str) -> str:
 
     >>> sentence("Invalid value for '--to': Value error, 'x' is not one of 'y'")
     "invalid value for '--to': 'x' is not one of 'y'."
+    >>> sentence("'tflit' is not one of 'tensorrt', 'tflite'")
+    "'tflit' is not one of 'tensorrt', 'tflite'. Did you mean tflite?"
     """
     words = " ".join(text.replace("Value error, ", "").split())
-    return f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?')) else '.'}"
+    ended = f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?')) else '.'}"
+    choice = _CHOICE.search(ended)
+    advice = suggest_name(choice[1], _WORD.findall(choice[2]), "") if choice else ""
+    return f"{ended} {advice}".rstrip()

@@ -176,12 +176,7 @@ def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
-    if not row.min_inputs <= len(given) <= row.max_inputs:
-        raise UnpoolError(
-            f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(given)}. Connect them in order."
-        )
-    if any(value is None for value in given[: row.min_inputs]):
-        raise UnpoolError(f"{row.label}: its first {row.min_inputs} inputs are required, got an empty one. Connect it.")
+    row.check_inputs(given)
     return given + [None] * (row.max_inputs - len(given))
 
 

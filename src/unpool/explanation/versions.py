@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from unpool.operators.contract import Row, rows_of
+from unpool.operators.contract import INPUT_NAMES, Row, rows_of
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,6 @@ class TextChange:
     results: str = "same"
 
 
-INPUTS = {
-    "MaxPool": ("X",),
-    "MaxUnpool": ("X", "I", "output_shape"),
-    "ConvTranspose": ("X", "W", "B"),
-}
 OUTPUTS = {"MaxPool": ("Y", "Indices"), "MaxUnpool": ("output",), "ConvTranspose": ("Y",)}
 INT64_VALUES = frozenset({"I", "Indices", "output_shape"})
 LAYOUT_VALUES = frozenset({"X", "Y", "output"})
@@ -186,7 +181,9 @@ def contract_of(row: Row) -> Contract:
         tuple(_version(one) for one in rows_of(row.operator, row.domain)),
         _opsets(row),
         tuple(_attribute(row, name) for name in sorted(row.attributes)),
-        tuple(_value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUTS[row.operator])),
+        tuple(
+            _value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUT_NAMES[row.operator])
+        ),
         tuple(
             _value(row, name, number > 0, types) for number, name in enumerate(OUTPUTS[row.operator][: row.max_outputs])
         ),

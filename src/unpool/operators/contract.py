@@ -6,7 +6,7 @@ An opset number selects the newest row that is not above it. `com.ms.internal.nh
 Source: the ONNX operator schemas, and the schemas of `com.ms.internal.nhwc` in ONNX Runtime.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, cached_property
@@ -19,6 +19,8 @@ from unpool.dtypes import TYPES, StorageType
 from unpool.errors import UnpoolError, UnsupportedError
 
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
+INPUT_NAMES = {"MaxPool": ("X",), "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": ("X", "W", "B")}
+"""By operator, the standard's names of its inputs."""
 NHWC = "com.ms.internal.nhwc"
 DOMAINS = ("", NHWC)
 
@@ -74,6 +76,22 @@ class Row:
     def is_channels_last(self) -> bool:
         """Whether input 0 and output 0 are (N, D1..Dk, C)."""
         return self.domain == NHWC
+
+    def check_inputs(self, inputs: Sequence[object]) -> None:
+        """Every required input is there, and no more than there can be; None stands for one that is left out.
+
+        Raises:
+            UnpoolError: one is missing, or there are too many.
+        """
+        names = INPUT_NAMES[self.operator]
+        if len(inputs) > self.max_inputs:
+            raise UnpoolError(
+                f"{self.label}: takes {self.max_inputs} input{'' if self.max_inputs == 1 else 's'} at most "
+                f"({', '.join(names[: self.max_inputs])}), got {len(inputs)}. Leave the others out."
+            )
+        for number in range(self.min_inputs):
+            if number >= len(inputs) or inputs[number] is None:
+                raise UnpoolError(f"{self.label}: {names[number]} is required, got None. Pass an array.")
 
 
 _INT, _INTS, _STRING = AttributeType.INT, AttributeType.INTS, AttributeType.STRING

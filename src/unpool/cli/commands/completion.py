@@ -10,7 +10,9 @@ from unpool.cli.option_values import Shell
 
 def completion(
     context: typer.Context,
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Which shell.", show_default=False)],
+    shell: Annotated[
+        Shell, typer.Argument(metavar="SHELL", help="Which shell.", show_default=False, case_sensitive=False)
+    ],
 ) -> None:
     """Print a script with which a shell completes commands and options.
 

@@ -6,7 +6,7 @@ import typer
 
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, Layout
-from unpool.cli.options import CompatWord, Json
+from unpool.cli.options import Choice, CompatWord, Json
 
 
 def explain(
@@ -30,7 +30,7 @@ def explain(
         int | None, typer.Option(min=1, help="Another opset: what changed up to its version.", show_default=False)
     ] = None,
     layout: Annotated[
-        Layout, typer.Option(help="NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc.")
+        Layout, Choice(help="NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc.")
     ] = Layout.NCHW,
     compat: CompatWord = Compat.SPEC,
     as_json: Json = False,

@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
-import typer
-
 from unpool.cli.exits import guard
 from unpool.cli.option_values import Compat, IndexSpace, Target
-from unpool.cli.options import CompatWord, Force, IndexWord, Json, ModelOutput, ModelPath, Quiet, Size
+from unpool.cli.options import Choice, CompatWord, Force, IndexWord, Json, ModelOutput, ModelPath, Quiet, Size
 
 
 def lower(
     model: ModelPath,
-    target: Annotated[Target, typer.Option("--for", help="What is to run the model.", show_default=False)],
+    target: Annotated[Target, Choice("--for", help="What is to run the model.", show_default=False)],
     output: ModelOutput,
     force: Force = False,
     size: Size = None,

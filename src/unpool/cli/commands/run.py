@@ -11,12 +11,14 @@ from unpool.cli.option_values import (
     Format,
     IndexSpace,
     Layout,
+    Pages,
     Provider,
     number,
     numbers,
     positive_numbers,
 )
 from unpool.cli.options import (
+    Choice,
     CompatWord,
     Exact,
     Flag,
@@ -34,8 +36,8 @@ INPUT_HELP = (
     "NAME=PATH for one of several inputs."
 )
 OUTPUT_HELP = (
-    ".npy, .npz, .png, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per input; "
-    "or - for standard output."
+    ".npy, .npz, .png, .jpg, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per "
+    "input; or - for standard output."
 )
 
 
@@ -76,9 +78,25 @@ def run(
         ),
     ] = None,
     layout: Annotated[
-        Layout, typer.Option(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
+        Layout, Choice(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
     ] = Layout.NCHW,
     argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
+    pages: Annotated[
+        Pages | None,
+        Choice(
+            help="Take the pages of a .tif as a batch, one after another where the model's batch is fixed.",
+            show_default="depth of volumes; channels of pictures, where there are as many",
+        ),
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Of one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits.",
+            show_default=False,
+        ),
+    ] = None,
+    softmax: Annotated[bool, Flag("--softmax", help="Write probabilities: the softmax over the classes.")] = False,
     overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[
         str | None,
@@ -91,10 +109,10 @@ def run(
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[
         Format | None,
-        typer.Option(
+        Choice(
             "--format",
             help="Format of the files in an output folder, or of standard output.",
-            show_default="png for --argmax and --overlay, else npy",
+            show_default="png for classes and --overlay, else npy",
         ),
     ] = None,
     tile: Annotated[
@@ -121,7 +139,7 @@ def run(
     ] = False,
     blend: Annotated[
         Blend | None,
-        typer.Option(
+        Choice(
             help="Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention).",
             show_default="exact",
         ),
@@ -182,6 +200,7 @@ def run(
                 mean=None if mean is None else numbers("--mean", mean),
                 std=None if std is None else positive_numbers("--std", std),
                 layout=layout,
+                pages=pages,
             ),
             session=SessionOptions(compat, index_space, exact, threads, provider),
             wanted=tuple(output_name or ()),
@@ -196,6 +215,8 @@ def run(
             level=level,
             keep_going=keep_going,
             allow_empty=allow_empty,
+            softmax=softmax,
+            threshold=None if threshold is None else number("--threshold", threshold),
             as_json=as_json,
         )
         outcome = run_request(request, progress(quiet)) if scheduler is None else on_cluster(request, scheduler)

@@ -16,7 +16,7 @@ from unpool.errors import UnpoolError
 from unpool.execute.gpu.index_checks import raise_known
 from unpool.execute.gpu.operators import GpuConvTranspose, GpuMaxPool, GpuMaxUnpool, own_weights
 from unpool.execute.gpu.tensors import host_shape, tensor_of
-from unpool.operators.contract import Row
+from unpool.operators.contract import INPUT_NAMES, Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
@@ -35,7 +35,6 @@ _CACHE_SIZE = 1024
 _max_pool = lru_cache(_CACHE_SIZE)(GpuMaxPool)
 _max_unpool = lru_cache(_CACHE_SIZE)(GpuMaxUnpool)
 _conv_transpose = lru_cache(_CACHE_SIZE)(GpuConvTranspose)
-_NAMES = {"MaxPool": "X", "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": "XWB"}
 
 
 def run(
@@ -66,7 +65,7 @@ def run(
     row = spec.row
     _check(row, inputs, outputs)
     raise_known()
-    names, label = _NAMES[row.operator], row.label
+    names, label = INPUT_NAMES[row.operator], row.label
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
         inputs, shape = inputs[:2], host_shape(row, inputs[2])
@@ -122,15 +121,12 @@ def check_devices(row: Row, inputs: Sequence[Tensor | None]) -> None:
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {_NAMES[row.operator][number]} needs the device of X, {x.device}, got {tensor.device}. "
+                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got {tensor.device}. "
                 "Move it."
             )
 
 
 def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:
-    if not row.min_inputs <= len(inputs) <= row.max_inputs or any(x is None for x in inputs[: row.min_inputs]):
-        raise UnpoolError(
-            f"{row.label}: takes {row.min_inputs} to {row.max_inputs} inputs, got {len(inputs)}. Connect them in order."
-        )
+    row.check_inputs(inputs)
     if not 1 <= outputs <= row.max_outputs:
         raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")

@@ -58,6 +58,7 @@ def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, 
     if any(begins):
         copy.attribute.append(helper.make_attribute("pads", [*begins, *none]))
     writer.nodes.append(copy)
-    after = f"{described(spec.row, attributes(copy))} behind Pad by {tensors.text(ends)}"
-    change = Change(label(node), described(spec.row, attributes(node)), after)
+    old, new = attributes(node), attributes(copy)
+    after = f"{described(spec.row, new, old)} behind Pad by {tensors.text(ends)}"
+    change = Change(label(node), described(spec.row, old, new), after)
     return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -161,6 +161,10 @@ def _is_evident(source: Indices, spatial: Sizes) -> bool:
     return source.pool is not None or (source.step is not None and source.step == product(spatial))
 
 
+def _x(sizes: Sequence[int | None]) -> str:
+    return "x".join(map(str, sizes))
+
+
 class _Writer:
     """Writes the nodes of one edit."""
 
@@ -175,7 +179,8 @@ class _Writer:
         """The edit that puts a MaxUnpool in the place of the Reshape behind the ScatterND."""
         scatter = self._scatter
         opset = self._flow.graph.opsets[""]
-        given = short_attributes(self._windows())
+        pooled, windows = self._windows()
+        given = short_attributes(windows)
         has_batch = scatter.lead == 2
         shape = scatter.shape or self._constant("shape", [number(size) for size in scatter.sizes])
         x = scatter.x if has_batch else self._unsqueezed(scatter.x, opset)
@@ -191,20 +196,31 @@ class _Writer:
             end.input[0] = output
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
-        shown = ", ".join(f"{key}={value}" for key, value in given.items())
+        shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
         change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
         reason = f"raised from ScatterND {label(scatter.node)!r}"
         return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 
-    def _windows(self) -> list[UnpoolWindow]:
+    def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:
+        """By spatial axis, the window that undoes the pool, and the one that also leads to the size of the output."""
         scatter = self._scatter
         spatial = scatter.sizes[scatter.lead :]
         small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
         pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
-        return [
+        windows = [
             window_between(number(one), number(two), three)
             for one, two, three in zip(small, spatial, pooled, strict=True)
         ]
+        return pooled, windows
+
+    def _other_window(self, pooled: Sequence[UnpoolWindow | None], windows: Sequence[UnpoolWindow]) -> str:
+        """Why kernel_shape is not the pool's, where it is not."""
+        have, need = [None if one is None else one.size for one in pooled], [one.size for one in windows]
+        sizes = numbers(self._scatter.sizes[self._scatter.lead :])
+        if None in have or have == need or sizes is None:
+            return ""
+        odd = "odd " if all(size % 2 for size in sizes) else ""
+        return f"; {_x(need)} rather than the pool's {_x(have)}, for the {odd}size {_x(sizes)}"
 
     def _indices(self, x: str, opset: int) -> str:
         """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""

@@ -85,22 +85,26 @@ def _pad(node: onnx.NodeProto, form: Form, opset: int, output: str, names: Fresh
 
 def change(resolved: ResolvedNode, row: Row, form: Form) -> Change | None:
     """What a user is told of a new form; None if the form changes nothing that is shown."""
-    before = described(resolved.spec.row, attributes(resolved.node))
-    after = described(row, form.attributes)
+    given = attributes(resolved.node)
+    before = described(resolved.spec.row, given, form.attributes)
+    after = described(row, form.attributes, given)
     if form.behind:
         after += f" behind Pad by {tensors.text(form.behind)}"
     return None if before == after else Change(label(resolved.node), before, after)
 
 
-def described(row: Row, given: Attributes) -> str:
-    """An operator, its version and the attributes that settle its padding.
+def described(row: Row, given: Attributes, other: Attributes) -> str:
+    """An operator, its version, and those attributes that settle its padding and are not the same in its other form.
 
     >>> from unpool.operators import contract
-    >>> described(contract.row("ConvTranspose", "", 7), {"auto_pad": b"SAME_UPPER", "strides": [2], "group": 1})
+    >>> given = {"auto_pad": b"SAME_UPPER", "output_padding": [1], "strides": [2], "group": 1}
+    >>> described(contract.row("ConvTranspose", "", 7), given, {"pads": [0, 1], "output_padding": [1], "strides": [2]})
     'ConvTranspose-1 (auto_pad=SAME_UPPER)'
     """
     shown = ("auto_pad", "pads", "output_padding", "output_shape", "ceil_mode")
-    parts = [f"{name}={_word(given[name])}" for name in shown if name in given]
+    words = {name: _word(given[name]) for name in shown if name in given}
+    same = {name for name in words if name in other and _word(other[name]) == words[name]}
+    parts = [f"{name}={word}" for name, word in words.items() if name not in same]
     return row.label + (f" ({', '.join(parts)})" if parts else "")
 
 

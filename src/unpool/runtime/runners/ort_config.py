@@ -50,7 +50,7 @@ def configured(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
     except Exception as error:
         raise also(UnpoolError, RuntimeError)(
             f"metadata {KEY!r}: expected options of a session in JSON, got: {brief(error)}. "
-            f"Correct it, or unset {VARIABLE}."
+            f"Write a JSON object of options, or unset {VARIABLE}."
         ) from error
     made.enable_profiling = profiles
     return made

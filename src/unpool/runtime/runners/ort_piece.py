@@ -12,6 +12,7 @@ from unpool.runtime.runners.ort_config import saying
 from unpool.runtime.runners.ort_options import PieceOptions, Providers
 from unpool.runtime.runners.ort_traces import PieceTrace
 from unpool.runtime.runners.ort_values import KINDS, NUMPY_LACKS, from_ort_value, place, to_ort_value
+from unpool.runtime.runners.stopping import STOPPED
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
 
@@ -79,12 +80,14 @@ class OrtPiece:
             targets: for every output, where to write it; those of a piece with other values than numbers are left.
 
         Raises:
-            UnpoolError: onnxruntime could not run the piece on these values.
+            UnpoolError: onnxruntime could not run the piece on these values, or `terminate` of the options is set.
         """
         feed = dict(zip(self._inputs, values, strict=True))
         try:
             return self._run(feed, run_options, targets)
         except Exception as error:
+            if run_options is not None and run_options.terminate:
+                raise UnpoolError(f"{self._where}: {STOPPED}") from error
             raise UnpoolError(f"{self._where}: onnxruntime cannot run it on these inputs: {short(error)}") from error
 
     def _run(
@@ -121,7 +124,7 @@ class OrtPiece:
 def short(error: Exception) -> str:
     """The first line of onnxruntime's message, without the codes in front of it."""
     text = str(error).strip().splitlines()
-    line = " ".join(text[0].split()) if text else type(error).__name__
+    line = text[0].strip() if text else type(error).__name__
     if line.startswith("[ONNXRuntimeError]"):
         line = line.split(" : ", 3)[-1]
     return line.removesuffix(" node with name ''").rstrip(".")

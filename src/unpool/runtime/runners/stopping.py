@@ -6,6 +6,8 @@ from unpool.errors import UnpoolError
 from unpool.runtime.errors import also
 from unpool.runtime.requirements import onnxruntime
 
+STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
+
 
 def stop_if_told(run_options: onnxruntime.RunOptions) -> None:
     """Nothing, unless the run shall end.
@@ -14,9 +16,7 @@ def stop_if_told(run_options: onnxruntime.RunOptions) -> None:
         UnpoolError: `terminate` is set; also onnxruntime's Fail.
     """
     if run_options.terminate:
-        raise also(UnpoolError, "Fail")(
-            "run: expected to go on to the end, got RunOptions.terminate. Set it to False to run again."
-        )
+        raise also(UnpoolError, "Fail")(f"run: {STOPPED}")
 
 
 def require_run_options(run_options: Any) -> None:

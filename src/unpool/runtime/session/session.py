@@ -3,7 +3,7 @@
 Constructor and methods are those of `onnxruntime.InferenceSession`; `plan` says which node runs where and why.
 """
 
-import warnings
+import inspect
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.runtime.errors import LOADING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
@@ -41,7 +41,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         sess_options: `onnxruntime.SessionOptions`; every option is honoured, or refused. At the highest level of
             optimisation, the default, unpool also computes a Conv where it is faster.
         providers: names, or (name, options) pairs, for the pieces that onnxruntime runs; CPU by default.
-        provider_options: one dict per provider.
+        provider_options: one dict per provider; without `providers` they have no effect, as in onnxruntime.
         compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.
         index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
         exact: whether unpool runs every MaxPool, those without Indices too, and every product of a ConvTranspose or
@@ -54,6 +54,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             there. For 30 seconds at most, or as many as are given, and some more for what has begun. What was found is
             kept beside the machine code, for later sessions with `tune`. Other ways round differently, by which Indices
             may change. Nodes with open sizes stay, and so does a model with open inputs.
+        others: keywords that the constructor does not know have no effect, as in onnxruntime; a warning names them.
 
     Raises:
         MissingFileError: no such file.
@@ -95,8 +96,10 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         enable_fallback: int = 1,
         read_config_from_model: int | None = None,
         disabled_optimizers: Iterable[str] | None = None,
+        **others: Any,
     ) -> None:
         _require_options(sess_options)
+        _tell_unknown(others)
         self._enable_fallback = int(enable_fallback) == 1
         told = Told(
             path_or_bytes,
@@ -110,7 +113,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         )
         self._open(told)
         if self._model.refused:
-            warnings.warn(_fallback_text(self._model.refused), FallbackWarning, stacklevel=2)
+            warn_caller(_fallback_text(self._model.refused), FallbackWarning)
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
@@ -194,12 +197,6 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             return str(self._model.session.end_profiling())
         return "" if self._profile is None else self._profile.end()
 
-    def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, in nanoseconds of `time.monotonic_ns`; 0 without it."""
-        if isinstance(self._model, WholeModel):
-            return int(self._model.session.get_profiling_start_time_ns())
-        return 0 if self._profile is None else self._profile.start
-
     def map_tiles(  # noqa: PLR0913  keyword-only public options
         self,
         feed: Any,
@@ -264,6 +261,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         self._model_path = self._told.source if isinstance(self._told.source, str) else None
         self._model_bytes = self._told.source if isinstance(self._told.source, bytes) else None
         self._async_runs = AsyncRuns(thread_budget(options, told.threads))
+        self.__dict__.update(self._private_attributes())
         if profile is not None:
             weakref.finalize(self, profile.end)
 
@@ -290,11 +288,21 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
 def _providers(
     names: Sequence[Provider] | None, options: Sequence[dict[str, Any]] | None, *, falls_back: bool
 ) -> Providers | None:
-    """The providers that were asked for; None if none were."""
-    if names is None and options is None:
+    """The providers that were asked for; None if none were: options alone have no effect in onnxruntime either."""
+    if names is None:
+        if isinstance(options, Sequence) and any(options):
+            warn_caller("InferenceSession: provider_options have no effect without providers. Name the providers.")
         return None
-    found = providers_of(names, options, falls_back=falls_back)
-    return None if names is None else found
+    return providers_of(names, options, falls_back=falls_back)
+
+
+def _tell_unknown(keywords: Mapping[str, Any]) -> None:
+    if not keywords:
+        return
+    known = [name for name in inspect.signature(InferenceSession.__init__).parameters if name not in ("self", "others")]
+    for name in keywords:
+        advice = suggest_name(name, known, "Leave it out.")
+        warn_caller(f"InferenceSession: the keyword {name!r} is unknown and has no effect. {advice}")
 
 
 def _require_options(options: object) -> None:

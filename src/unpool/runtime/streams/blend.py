@@ -17,7 +17,7 @@ from unpool.runtime.streams.flow import flow
 from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.result import Result, Whole, result_of
+from unpool.runtime.streams.result import Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.unfinished import require_apart, require_places
 from unpool.runtime.streams.work import (
@@ -52,6 +52,8 @@ def blend(  # noqa: PLR0913  public options, by keyword only
     cval: float = 0.0,
     output: str | None = None,
     argmax: bool = False,
+    softmax: bool = False,
+    threshold: float | None = None,
     max_memory: int | None = None,
     layout: str = "NCHW",
     resume: bool = False,
@@ -75,6 +77,8 @@ def blend(  # noqa: PLR0913  public options, by keyword only
         cval: the value around it for "constant".
         output: name of the output for a single target; by default the only one.
         argmax: write the number of the channel whose average is largest.
+        softmax: write probabilities, by the softmax of averages over the channels.
+        threshold: of an output with one channel, write 1 where its average is above this number and 0 elsewhere.
         max_memory: bytes that the process may have in all; by default as many as there are.
         layout: "NCHW" where inputs have channels before the spatial axes, or "NHWC".
         resume: go on with an earlier run, if there is one, from the last band that it wrote.
@@ -106,11 +110,12 @@ def blend(  # noqa: PLR0913  public options, by keyword only
     """
     targets = targets_of(session, target, output)
     require_apart(targets.values(), paths_of(session, feed))
+    scores = Scores(argmax, softmax, threshold)
     blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     with lock(targets.values()):
         require_places(targets)
         earlier = earlier_run(targets, resume=resume)
-        work = _work(session, feed, blending, list(targets), argmax=argmax, layout=layout, most=max_memory)
+        work = _work(session, feed, blending, list(targets), scores, layout=layout, most=max_memory)
         return do(work, targets, earlier, told)
 
 
@@ -197,8 +202,8 @@ def _work(
     feed: Mapping[str, Any],
     blending: Blending,
     names: Sequence[str],
+    scores: Scores,
     *,
-    argmax: bool,
     layout: str,
     most: int | None,
 ) -> Blend:
@@ -215,7 +220,7 @@ def _work(
         _require_memory(reading, bands.values(), most)
     space = space_of(sources)
     results = {
-        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), argmax=argmax, space=space)
+        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), scores, space)
         for name, one in bands.items()
     }
     settings = {
@@ -223,7 +228,7 @@ def _work(
         "inputs": identities(sources),
         "blend": {name: _plain(word) for name, word in asdict(blending).items()},
         "outputs": list(names),
-        "argmax": argmax,
+        **asdict(scores),
         "layout": layout,
         "shapes": [list(result.written.shape) for result in results.values()],
     }

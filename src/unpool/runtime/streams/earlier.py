@@ -18,6 +18,8 @@ OPTIONS = {
     "tile": "--tile",
     "max_memory": "--max-memory",
     "argmax": "--argmax",
+    "softmax": "--softmax",
+    "threshold": "--threshold",
     "layout": "--layout",
     "blend roi_size": "--tile",
     "blend mode": "--blend",

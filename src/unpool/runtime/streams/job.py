@@ -10,7 +10,7 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings
-from unpool.runtime.streams.result import Result, Whole, result_of
+from unpool.runtime.streams.result import Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.work import (
     BESIDES,
@@ -40,8 +40,14 @@ class Asked:
     tile: Sequence[int] | str
     max_memory: int | None
     outputs: Sequence[str]
-    argmax: bool
+    scores: Scores
     layout: str
+
+    @property
+    def words(self) -> Settings:
+        """All of it by the names of its words."""
+        own: dict[str, Any] = asdict(self)
+        return {**own.pop("scores"), **own}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", list(self.outputs))
@@ -121,12 +127,11 @@ def job(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, earl
     cell = _cell(tiler, sources, asked, earlier)
     tiling = tiler.tiling(shapes, cell, is_even=asked.tile == AUTO)
     space = space_of(sources)
-    results = {name: result_of(session, _whole(tiling, name), argmax=asked.argmax, space=space)
-               for name in asked.outputs}  # fmt: skip
+    results = {name: result_of(session, _whole(tiling, name), asked.scores, space) for name in asked.outputs}
     settings = {
         **session_identity(session),
         "inputs": identities(sources),
-        **asdict(asked),
+        **asked.words,
         "cell": [int(length) for length in cell],
         "types": [result.written.dtype.str for result in results.values()],
         "shapes": [list(result.written.shape) for result in results.values()],
@@ -164,7 +169,7 @@ def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[
 
     def beside(tiling: Tiling) -> int:
         read = sum(prod(shape) * sources[key].dtype.itemsize for key, shape in tiling.largest().items())
-        results = [result_of(tiler.session, _whole(tiling, name), argmax=False).written for name in asked.outputs]
+        results = [result_of(tiler.session, _whole(tiling, name)).written for name in asked.outputs]
         made = sum(prod(written.piece) * written.dtype.itemsize for written in results)
         return IN_HANDS * (int(read) + made) + BESIDES
 

@@ -11,6 +11,9 @@ NEVER_TOO_LARGE = 2**26
 """Bytes: what any file may claim."""
 
 
+BATCH = "batch"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How a file is to be read.
@@ -20,12 +23,14 @@ class Wanted:
         layout: "NCHW" or "NHWC".
         level: of a pyramid; 0 is the full size.
         channels: of the tensor; None where any number will do.
+        pages: BATCH where the pages of a TIFF file are those of a batch; None: depth, or channels where they fit.
     """
 
     rank: int = 4
     layout: str = "NCHW"
     level: int = 0
     channels: int | None = None
+    pages: str | None = None
 
 
 def check_claim(claimed: int, stored: int, where: str) -> None:
@@ -41,3 +46,10 @@ def check_claim(claimed: int, stored: int, where: str) -> None:
     """
     if claimed > max(stored * MOST_DEFLATED, NEVER_TOO_LARGE):
         raise FileError(f"{where}: claims {claimed} bytes, more than its {stored} can hold. Save it again.")
+
+
+def pages_advice(pages: str | None) -> str:
+    """What to do with a TIFF file whose pages do not fit, where `pages` is what they were taken as."""
+    if pages == BATCH:
+        return "Split the pages, or give a .npy."
+    return "Take the pages as a batch (--pages batch), split them, or give a .npy."

@@ -5,10 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from unpool.errors import MissingFileError, UnsupportedError
+from unpool.errors import MissingFileError, UnpoolError, UnsupportedError
 from unpool.runtime.streams.nifti import create_nifti, open_nifti, open_nifti_sink
 from unpool.runtime.streams.npy import create_npy, open_npy, open_npy_sink
-from unpool.runtime.streams.opened import Wanted
+from unpool.runtime.streams.opened import BATCH, Wanted
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source
 from unpool.runtime.streams.tiff import create_tiff, open_tiff, open_tiff_sink
@@ -44,7 +44,13 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 
 
 def open_source(
-    path: str | Path, *, rank: int = 4, layout: str = "NCHW", level: int = 0, channels: int | None = None
+    path: str | Path,
+    *,
+    rank: int = 4,
+    layout: str = "NCHW",
+    level: int = 0,
+    channels: int | None = None,
+    pages: str | None = None,
 ) -> Source:
     """A file as a tensor of which windows are read, and no more than these.
 
@@ -55,6 +61,7 @@ def open_source(
         layout: "NCHW", or "NHWC".
         level: of a pyramid; 0 is the full size.
         channels: pages of a TIFF file are channels where there are so many.
+        pages: "batch" where the pages of a TIFF file are those of a batch; by default they are depth, or channels.
 
     Raises:
         MissingFileError, FileError: no such file, or it cannot be read.
@@ -70,9 +77,11 @@ def open_source(
     ((1, 1, 3, 4), [[[[6, 7], [10, 11]]]])
     """
     place = Path(path)
+    if pages not in (None, BATCH):
+        raise UnpoolError(f"pages: expected {BATCH!r} or None, got {pages!r}. Pass one of them.")
     if not place.exists():
         raise MissingFileError(f"{place}: expected a file, there is none. Correct the path.")
-    return READERS[_ending(place, READERS)](place, Wanted(rank, layout, level, channels))
+    return READERS[_ending(place, READERS)](place, Wanted(rank, layout, level, channels, pages))
 
 
 def ending_of(path: Path) -> str | None:

@@ -1,17 +1,109 @@
-"""What is written of an output: all of it, or the number of the channel with the largest value."""
+"""What is written of an output: all of it, probabilities, or numbers of classes."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpool.errors import ShapeError, UnsupportedError
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.streams.arrangement import Array, Shape, Slices
 from unpool.runtime.streams.casting import numpy_type
 from unpool.runtime.streams.sink import Written
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
+
+
+MOST_CLASSES = 65536
+TWO_CLASSES = 2
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How the scores of classes are written; by default as they are.
+
+    Attributes:
+        argmax: as the number of the channel with the largest value, the first one of equals.
+        softmax: as probabilities, by the softmax over the channels.
+        threshold: of one channel: 1 where it is above this number, else 0, also for NaN.
+
+    Raises:
+        UnpoolError: more than one of these, or a threshold that is not finite.
+    """
+
+    argmax: bool = False
+    softmax: bool = False
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value is not None and value is not False]
+        if len(given) > 1:
+            raise UnpoolError(f"scores: expected one of argmax, softmax, threshold; got {', '.join(given)}. Drop one.")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise UnpoolError(f"threshold: expected a finite number, got {self.threshold}. Pass one such as 0.5.")
+
+    @property
+    def makes_classes(self) -> bool:
+        """Whether numbers of classes are written."""
+        return self.argmax or self.threshold is not None
+
+    def count(self, shape: Shape, channel: int | None, where: str) -> int:
+        """How many classes are told apart in scores of this shape.
+
+        Raises:
+            ShapeError: there are too few channels, or too many.
+        """
+        found, text = 0 if channel is None else shape[channel], "x".join(map(str, shape))
+        if self.threshold is not None:
+            if found != 1:
+                raise ShapeError(
+                    f"{where}: a threshold is for one channel of scores, got {text}. For several, take the best class "
+                    "with argmax."
+                )
+            return TWO_CLASSES
+        if not 2 <= found <= MOST_CLASSES or 0 in shape:
+            what = "softmax" if self.softmax else "the best class"
+            way = "For a mask of one channel, set a threshold: 0.5 for probabilities, 0 for logits."
+            way = way if found == 1 else "Write them as they are."
+            raise ShapeError(f"{where}: {what} needs scores of 2 to {MOST_CLASSES} channels, got {text}. {way}")
+        return found
+
+    def of(self, scores: Array, channel: int) -> Array:
+        """What is written of scores: without the axis of the channels where it is numbers of classes."""
+        found: Array = scores
+        if self.threshold is not None:
+            found = (scores.take(0, channel) > np.float64(self.threshold)).astype(np.uint8)
+        elif self.argmax:
+            found = scores.argmax(channel).astype(class_type(scores.shape[channel]))
+        elif self.softmax:
+            found = softmax(scores, channel)
+        return found
+
+
+def class_type(count: int) -> np.dtype[Any]:
+    """The type of class numbers, by how many classes there are."""
+    return np.dtype(np.uint8 if count <= 256 else np.uint16)
+
+
+def softmax(scores: Array, channel: int) -> Array:
+    """Probabilities of classes, in the type of the scores, which is one of floats.
+
+        p[c] = exp(s[c] - max s) / sum exp(s - max s)
+
+    Channels are added in their order, so that a part of an image gives the bits of the whole.
+
+    >>> softmax(np.float32([[0.0, np.log(3.0)]]), 1).tolist()
+    [[0.25, 0.75]]
+    """
+    wide = np.ascontiguousarray(np.moveaxis(scores, channel, 0), np.promote_types(scores.dtype, np.float32))
+    with np.errstate(invalid="ignore"):  # of infinities, whose probabilities are NaN
+        powers = np.exp(wide - wide.max(axis=0))
+        total = np.zeros(powers.shape[1:], powers.dtype)
+        for one in powers:
+            total += one
+        found: Array = np.ascontiguousarray(np.moveaxis(powers / total, 0, channel), scores.dtype)
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,48 +136,55 @@ class Result:
     Attributes:
         name: of the output.
         written: the shape and the type in the file.
-        best: the axis along which the place of the largest value is taken, the first one of equals; None: all values.
+        scores: how they are written.
+        channel: the axis of classes; None where values are written as they are.
     """
 
     name: str
     written: Written
-    best: int | None
+    scores: Scores = Scores()
+    channel: int | None = None
 
     def of(self, array: Array) -> Array:
         """What is written of a part of the output."""
-        return array if self.best is None else array.argmax(self.best).astype(self.written.dtype)
+        return array if self.channel is None else self.scores.of(array, self.channel)
 
     def window(self, slices: Slices) -> Slices:
         """Where a part of the output goes."""
-        found: Slices = _without(slices, self.best)
+        found: Slices = _without(slices, self.channel) if self.scores.makes_classes else slices
         return found
 
 
-def result_of(session: "InferenceSession", output: Whole, *, argmax: bool, space: Any = None) -> Result:
+def result_of(session: "InferenceSession", output: Whole, scores: Scores = Scores(), space: Any = None) -> Result:
     """What is written of an output.
 
     Args:
         session: of the model.
         output: of the whole image.
-        argmax: whether the number of the largest channel is written, as uint8 up to 256 channels, else as uint16.
+        scores: how scores of classes are written; class numbers are uint8 up to 256 classes, else uint16.
         space: the header of the volume that the model sees.
 
     Raises:
-        ShapeError: `argmax`, and it has not 2 to 65536 channels.
-        UnsupportedError: files have no such type.
+        ShapeError: the channels are too few, or too many, for that.
+        UnsupportedError: files have no such type, or it has no softmax.
     """
-    channel = output.channel
-    if not argmax:
+    channel, where = output.channel, f"output {output.name!r}"
+    if not scores.makes_classes:
         kind = _dtype(session, output.name)
-        return Result(output.name, Written(output.shape, kind, channel, output.piece, space), None)
-    count = 0 if channel is None else output.shape[channel]
-    if channel is None or not 2 <= count <= 65536:
-        raise ShapeError(
-            f"output {output.name!r}: expected 2 to 65536 channels, of which one is best, got {list(output.shape)}."
-        )
-    kind = np.dtype(np.uint8 if count <= 256 else np.uint16)
+        if scores.softmax:
+            scores.count(output.shape, channel, where)
+            require_floats(kind, where)
+        written = Written(output.shape, kind, channel, output.piece, space)
+        return Result(output.name, written, scores, channel if scores.softmax else None)
+    count = scores.count(output.shape, channel, where)
     shape, piece = _without(output.shape, channel), _without(output.piece, channel)
-    return Result(output.name, Written(shape, kind, None, piece, space, count), channel)
+    return Result(output.name, Written(shape, class_type(count), None, piece, space, count), scores, channel)
+
+
+def require_floats(kind: np.dtype[Any], where: str) -> None:
+    """Refuse a softmax of other numbers than floats."""
+    if kind.kind != "f":
+        raise UnsupportedError(f"{where}: expected floats for softmax, got {kind}. Leave softmax out.")
 
 
 def _without(values: Any, place: int | None) -> Any:

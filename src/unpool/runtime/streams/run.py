@@ -9,6 +9,7 @@ from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.job import Asked, job
 from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.result import Scores
 from unpool.runtime.streams.unfinished import require_apart, require_places
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
     *,
     output: str | None = None,
     argmax: bool = False,
+    softmax: bool = False,
+    threshold: float | None = None,
     max_memory: int | None = None,
     layout: str = "NCHW",
     resume: bool = False,
@@ -46,6 +49,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
             multiple of the total stride; "auto" takes the largest that fits into memory.
         output: name of the output for a single target; by default the only one.
         argmax: write the number of the channel with the largest value, uint8 up to 256 channels, else uint16.
+        softmax: write probabilities, by the softmax over the channels, in the type of the output; it has floats.
+        threshold: of an output with one channel, write 1 where it is above this number and 0 elsewhere, as uint8.
         max_memory: bytes that the process may have in all, for "auto"; by default half of what is free comes on top.
         layout: "NCHW" where inputs have channels before the spatial axes, or "NHWC".
         resume: go on with an earlier run, if there is one.
@@ -78,7 +83,7 @@ def run(  # noqa: PLR0913  public options, by keyword only
     """
     targets = targets_of(session, target, output)
     require_apart(targets.values(), paths_of(session, feed))
-    asked = Asked(tile, max_memory, list(targets), argmax, layout)
+    asked = Asked(tile, max_memory, list(targets), Scores(argmax, softmax, threshold), layout)
     with lock(targets.values()):
         require_places(targets)
         earlier = earlier_run(targets, resume=resume)

@@ -25,7 +25,7 @@ from unpool.runtime.streams.arrangement import (
     spatial_axes,
 )
 from unpool.runtime.streams.identity import file_identity
-from unpool.runtime.streams.opened import Wanted
+from unpool.runtime.streams.opened import BATCH, Wanted, pages_advice
 from unpool.runtime.streams.raw import Raw, require_header, reserve
 from unpool.runtime.streams.sink import Sink, Written
 from unpool.runtime.streams.source import Source, read_errors
@@ -107,6 +107,8 @@ def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> Arrang
     places = {"Y": spatial[-2], "X": spatial[-1]} if len(spatial) >= 2 else {}
     channel = channel_axis(wanted.rank, wanted.layout)
     places |= dict.fromkeys("SC", channel)
+    if wanted.pages == BATCH:
+        places |= dict.fromkeys([letter for letter in axes if letter not in places][:1], 0)
     for letter, size in zip(axes, stored, strict=True):
         if letter not in places:
             is_depth = len(spatial) == 3
@@ -115,7 +117,7 @@ def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> Arrang
     if -1 in found or len(set(found)) < len(found) or not set("YX") <= set(axes):
         raise ShapeError(
             f"{where}: expected an image of {len(spatial)} axes of space, got {'x'.join(map(str, stored))} pixels with "
-            f"axes {axes}. Split or stack the pages, or give a .npy."
+            f"axes {axes}. {pages_advice(wanted.pages)}"
         )
     return Arrangement(found, wanted.rank)
 
@@ -259,13 +261,16 @@ def _is_colour(written: Written) -> bool:
 
 
 def _sink_arrangement(written: Written) -> Arrangement:
-    """Channels first, where there are several, or last where they are colours; a batch has no place in the file."""
-    if written.shape[0] != 1:
-        raise UnsupportedError(f"TIFF: expected a batch of one, got {written.shape[0]}. Write .npy.")
+    """Channels first, where there are several, or last where they are colours; a page for each picture of a batch."""
     spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
     if len(spatial) not in (2, 3):
         raise UnsupportedError(f"TIFF: expected 2 or 3 axes of space, got {len(spatial)}. Write .npy.")
     has_channels = written.channel is not None and written.shape[written.channel] > 1
     channels = (written.channel,) if has_channels and written.channel is not None else ()
-    axes = (*spatial, *channels) if _is_colour(written) else (*channels, *spatial)
+    batch: tuple[int, ...] = () if written.shape[0] == 1 else (0,)
+    if batch and (len(spatial) != 2 or (channels and not _is_colour(written))):
+        raise UnsupportedError(
+            f"TIFF: expected a batch of one, or of pictures in grey or colour, got {list(written.shape)}. Write .npy."
+        )
+    axes = (*batch, *spatial, *channels) if _is_colour(written) else (*batch, *channels, *spatial)
     return Arrangement(axes, len(written.shape))

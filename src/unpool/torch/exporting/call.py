@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import onnx
 import torch
 
-from unpool.errors import UnsupportedError
+from unpool.errors import UnsupportedError, warn_caller
 from unpool.operators.contract import OPERATORS
 from unpool.torch.exporting.dynamic_shapes import name_open_sizes, read_dynamic_shapes
 from unpool.torch.exporting.dynamo.older_opset import in_opset
@@ -130,7 +130,7 @@ def _verify(given: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | Non
 def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, given: dict[str, Any]) -> None:
     """Write the file as torch.onnx.export does."""
     if isinstance(f, io.BytesIO):
-        warnings.warn("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning, stacklevel=4)
+        warn_caller("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning)
         onnx.save(program.model_proto, f)
         return
     program.save(

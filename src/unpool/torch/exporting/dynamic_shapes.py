@@ -7,7 +7,6 @@ Dim.DYNAMIC with the bounds of the Dim, which it never narrows, and the file get
 
 import inspect
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -18,7 +17,7 @@ from onnxscript import ir
 from sympy import Integer, true
 from torch.export import Dim, ExportedProgram
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, warn_caller
 from unpool.torch.private import private, private_attribute
 
 Axes: TypeAlias = Mapping[int, Any]
@@ -199,7 +198,7 @@ def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promis
         )
         if symbol in promised:
             raise UnsupportedError(narrowed)
-        warnings.warn(narrowed, UserWarning, stacklevel=5)
+        warn_caller(narrowed)
 
 
 def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:

@@ -115,7 +115,7 @@ class _Text:
         if found is None or type_ not in TYPES or not all(word and word[0] and word[1] != "0" for word in words):
             raise UnpoolError(
                 "example: expected sizes with x between them, such as 1x3xHxW, image=1x3x224x224 or 1x3x8Hx8W:float16, "
-                f"got {text!r}. Correct it; types are {', '.join(TYPES)}."
+                f"got {text!r}. Types are {', '.join(TYPES)}."
             )
         return cls(found["name"] or "", tuple((int(word[1] or 1), word[2]) for word in words if word), type_)
 

@@ -83,7 +83,7 @@ def is_plain() -> bool:
     """
     wish = os.environ.get("UNPOOL_NUMBA", "")
     if wish not in ("", "plain"):
-        raise ValueError(f"UNPOOL_NUMBA: expected plain or nothing, got {wish!r}. Correct it, or unset it.")
+        raise ValueError(f"UNPOOL_NUMBA: expected plain or nothing, got {wish!r}. Set it to plain, or unset it.")
     if wish == "plain":
         _log.info("kernels: UNPOOL_NUMBA=plain: only the public interface of Numba is used.")
         return True

@@ -34,7 +34,8 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
     check_filled(where, x.shape)
     if indices.shape != x.shape:
         raise ArgumentError(
-            f"{where}: indices need the shape of input, {list(x.shape)}, got {list(indices.shape)}. "
+            f"{where}: Expected shape of indices to be same as that of the input tensor ({list(x.shape)}), "
+            f"got {list(indices.shape)}. "
             "Pass the indices of the same pool."
         )
     return [*x.shape[:2], *output_size]
@@ -98,9 +99,10 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     try:
         y = per_plane.max_unpool(*arrays, size, torch.get_num_threads())
         return tensors.laid_out(tensors.tensor(y), x)
-    except IndicesError:
-        check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
-        raise
+    except IndicesError as error:
+        found = error  # and go on outside, so that the error in the words of torch does not show this one above it
+    check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
+    raise found
 
 
 @operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
