@@ -121,8 +121,8 @@ def check_devices(row: Row, inputs: Sequence[Tensor | None]) -> None:
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got {tensor.device}. "
-                "Move it."
+                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got "
+                f"{tensor.device}. Move it."
             )
 
 
