@@ -10,10 +10,10 @@ from benchmarks.engines import operator
 from benchmarks.measure import say
 from benchmarks.tables import in_markdown, milliseconds
 from unpool.dtypes import storage_type
-from unpool.execute.autotune import Trial, timed
+from unpool.execute.autotune import Trial, time_calls
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool, max_unpool
-from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool
+from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
 from unpool.operators import resolve
 from unpool.operators.conv_transpose import ConvTransposeSpec
 
@@ -50,7 +50,7 @@ def choices(cases: Iterable[Case], threads: int) -> Iterator[Choice]:
             continue
         taken, paths = _PATHS[case.operator](case, threads)
         if len(paths) > 1:
-            found = Choice(case, taken, timed(paths))
+            found = Choice(case, taken, time_calls(paths))
             say(f"{case.path} {case.title}: {taken}, {found.loss:.1%} above the best")
             yield found
 
@@ -78,12 +78,12 @@ def _of_max_pool(call: Call, threads: int) -> tuple[str, Paths]:
     window = Window(call.window, call.stride, call.dilation)
     axes = [Axis(large, small, window, call.pad) for large, small in zip(sizes, call.y_shape[2:], strict=True)]
     lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
-    elements = Elements(np.dtype(storage.bits), storage.infinity, lowest)
+    elements = ElementType(np.dtype(storage.bits), storage.infinity, lowest)
     shape = (n, *sizes, c) if is_last else (n * c, *sizes)
-    pool = Pool.of(shape, axes, elements, call.indices, Mode(is_last, was_written=True))
+    pool = PoolProblem.of(shape, axes, elements, call.indices, PoolMode(is_last, is_recycled=True))
     y = np.zeros(call.y_shape, x.dtype)
     indices = np.zeros(call.y_shape if call.indices else 0, np.int64)
-    past, plain = (max_pool.kernels(each) for each in (pool, replace(pool, mode=replace(pool.mode, was_written=False))))
+    past, plain = (max_pool.kernels(each) for each in (pool, replace(pool, mode=replace(pool.mode, is_recycled=False))))
     names = {
         f"{name}{suffix}": make for suffix, made in (("", past), (", cached", plain)) for name, make in made.items()
     }
@@ -99,21 +99,21 @@ def _of_max_unpool(call: Call, threads: int) -> tuple[str, Paths]:
     names = {"windows": True, "windows, cached": False}
     made = {
         name: max_unpool.route(
-            axes, x.shape[0] * x.shape[1], x.itemsize, channels_last=False, counts_in_y=True, was_written=was_written
+            axes, x.shape[0] * x.shape[1], x.itemsize, channels_last=False, counts_in_y=True, is_recycled=is_recycled
         )
-        for name, was_written in names.items()
+        for name, is_recycled in names.items()
     }
     return "windows", {name: _running(run, x, given["I"], y, threads) for name, run in made.items() if run is not None}
 
 
 def _of_conv_transpose(call: Call, threads: int) -> tuple[str, Paths]:
-    """Every way, each with weights that are packed already."""
+    """Every algorithm, with weights that are packed already."""
     w = operator(call).arrays(call, np.random.default_rng(0))["W"]
     spec = resolve.spec("ConvTranspose", operator(call).attributes(call))
     assert isinstance(spec, ConvTransposeSpec)
     trial = Trial(spec, call.shape, w, threads)
-    prepared = trial.prepared()
-    return prepared.way, {way: trial.call(way) for way in prepared.possible_ways}
+    prepared = trial.prepare()
+    return prepared.algorithm, {name: trial.call(name) for name in prepared.algorithms}
 
 
 def _running(run: Callable[..., object], *given: object) -> Callable[[], object]:

@@ -12,7 +12,7 @@ from numba import float32, njit
 from numba.core import cgutils
 from numba.core.types import UniTuple
 
-from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.vector import Vector, address_of, splat, store
 from unpool.kernels.cpu.vector.type import intrinsic
 
@@ -88,7 +88,7 @@ def spinner_in_jobs(lanes):
     """A kernel of an array's handle, with CHAINS * lanes float32 numbers for each job, and of a number of steps."""
     spin = spinner(lanes)
 
-    @compiled()
+    @jit()
     def spin_jobs(numbers, steps, first, stop):
         for job in range(first, stop):
             spin(address_of(numbers) + job * CHAINS * lanes * 4, steps)

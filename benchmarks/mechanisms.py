@@ -4,10 +4,11 @@ A mechanism is taken out of a process before anything is computed there, by putt
 code that is timed carries no switches. What computes instead is what would be there without it: results are the same.
 """
 
-import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 
@@ -51,12 +52,23 @@ def _without_turning(graph: Any, *_: object) -> Any:
     return graph
 
 
-def _plainly() -> None:
-    os.environ["UNPOOL_NUMBA"] = "plain"
+def _share_in_python() -> None:
+    threads = import_module(f"{_CPU}.machine.threads")
+    pool = ThreadPoolExecutor(threads.max_threads())
+
+    def compute(_: Any, kernel: Any, first: int, stop: int, count: int, parts: int, __: float, args: Any) -> list[Any]:
+        parts = min(parts, (stop - first) // count)
+        edges = [first + (stop - first) * part // (count * parts) for part in range(count * parts + 1)]
+        others = pool.map(lambda part: kernel(*args, *part), pairwise(edges[parts:]))
+        return [*(kernel(*args, *part) for part in pairwise(edges[: parts + 1])), *others]
+
+    threads._Workers.compute = compute
 
 
-def _without_stores_past_the_cache() -> None:
-    _replaced(f"{_CPU}.max_pool.tiles:PAST_CACHE", f"{_CPU}.max_unpool.windows:PAST_CACHE", by=1 << 62)()
+def _without_non_temporal_stores() -> None:
+    _replaced(
+        f"{_CPU}.max_pool.tiles:NON_TEMPORAL_BYTES", f"{_CPU}.max_unpool.windows:NON_TEMPORAL_BYTES", by=1 << 62
+    )()
     _replaced(f"{_CPU}.max_pool.rolling:indices_fill_lines", by=_never)()
 
 
@@ -64,7 +76,7 @@ _CPU = "unpool.kernels.cpu"
 _EVERYWHERE = ("max_pool/*", "max_unpool/*", "network/*")
 
 MECHANISMS = {
-    "hand-over in compiled code": Mechanism("threads take their parts in Python", _EVERYWHERE, _plainly),
+    "hand-over in compiled code": Mechanism("threads take their parts in Python", _EVERYWHERE, _share_in_python),
     "memory of outputs used again": Mechanism(
         "every output is fresh memory",
         _EVERYWHERE,
@@ -73,10 +85,12 @@ MECHANISMS = {
     "stores past the cache": Mechanism(
         "large outputs displace inputs",
         ("max_pool/*", "max_unpool/*"),
-        _without_stores_past_the_cache,
+        _without_non_temporal_stores,
     ),
     "tiles ask for memory ahead": Mechanism(
-        "memory comes when it is read", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:_ahead", by=lambda *_: 0)
+        "memory comes when it is read",
+        ("max_pool/*",),
+        _replaced(f"{_CPU}.max_pool.tiles:_prefetch_distance", by=lambda *_: 0),
     ),
     "pooling by tiles": Mechanism(
         "direct, rolling or separable", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:tiling", by=_nothing)
@@ -87,7 +101,7 @@ MECHANISMS = {
     "pooling axis by axis": Mechanism(
         "direct",
         ("max_pool/*", "max_pool_windows/*"),
-        _replaced(f"{_CPU}.max_pool:is_separable_possible", by=_never),
+        _replaced(f"{_CPU}.max_pool.separable:is_possible", by=_never),
     ),
     "unpooling by windows": Mechanism(
         "indices are checked, then scattered",
@@ -95,17 +109,19 @@ MECHANISMS = {
         _replaced(f"{_CPU}.max_unpool.windows:launch", by=_nothing),
     ),
     "Winograd's tiles": Mechanism(
-        "phases", ("conv_transpose/*", "network/DCGAN*"), _replaced(f"{_CPU}.conv_transpose.winograd:pays", by=_never)
+        "phases",
+        ("conv_transpose/*", "network/DCGAN*"),
+        _replaced(f"{_CPU}.conv_transpose.winograd:is_cheapest", by=_never),
     ),
     "transposed convolution directly": Mechanism(
         "phases or rows",
         ("conv_transpose/*", "network/DCGAN*"),
-        _replaced(f"{_CPU}.conv_transpose.direct:pays", by=_never),
+        _replaced(f"{_CPU}.conv_transpose.direct:is_cheapest", by=_never),
     ),
     "transposed convolution of points": Mechanism(
         "phases or rows",
         ("conv_transpose/GAN*", "network/DCGAN*"),
-        _replaced(f"{_CPU}.conv_transpose:_is_points", by=_never),
+        _replaced(f"{_CPU}.conv_transpose:_is_gemm_1x1", by=_never),
     ),
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",
@@ -120,6 +136,6 @@ MECHANISMS = {
     "workers wait awake": Mechanism(
         "threads of unpool sleep as soon as they have nothing to do",
         ("max_pool/*", "network/*"),
-        _replaced(f"{_CPU}.machine.board:SPIN", by=0.0),
+        _replaced(f"{_CPU}.machine.work_queue:SPIN", by=0.0),
     ),
 }

@@ -21,7 +21,7 @@ MOST_SECONDS = 500
 
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_pool_kernels.py", "test_leaks.py", "test_torch_alone.py",
-    "test_all_node_tests.py", "test_fuzz.py", "test_numba_seam.py", "test_cluster.py",
+    "test_all_node_tests.py", "test_fuzz.py", "test_cluster.py",
 )  # fmt: skip
 """Files that take long; they come first, so that no worker is left alone with one at the end."""
 

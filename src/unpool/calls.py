@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, suggest_name
-from unpool.execute import KEPT, Prepared, check_threads, prepare
+from unpool.execute import CACHE_SIZE, PreparedCall, check_threads, prepare
 from unpool.memory import memory_error
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
@@ -31,7 +31,7 @@ _FLAGS = ("ceil_mode", "storage_order")
 _DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 1}
 _NEW = (None, None)
 
-_known: dict[Any, Prepared] = {}
+_known: dict[Any, PreparedCall] = {}
 on_eviction.append(_known.clear)
 _signature = attrgetter("__class__", "shape", "dtype")
 
@@ -76,7 +76,7 @@ def call(
 
 def _prepare(
     how: How, values: tuple[Any, ...], inputs: tuple[Any, ...]
-) -> tuple[tuple[AnyArray | None, ...], Prepared]:
+) -> tuple[tuple[AnyArray | None, ...], PreparedCall]:
     """The inputs as NumPy arrays, and the call for their shapes and types, which is remembered.
 
     Values are compared by their bytes: unlike a tuple, those tell 1 from 1.0 and from True.
@@ -96,7 +96,7 @@ def _prepare(
     arrays = tuple(None if x is None else to_numpy(x, f"{label}: {name}") for name, x in names)
     prepared = prepare(spec, arrays, how[4])
     if key is not None:
-        if len(_known) >= KEPT:
+        if len(_known) >= CACHE_SIZE:
             _known.clear()
         _known[key] = prepared
     return arrays, prepared

@@ -34,7 +34,7 @@ class Diagnosis:
     """What was found, by topic and name; `print` shows it line by line. All values are JSON types.
 
     Attributes:
-        topics: versions, processor, numba, cache, extras and devices.
+        topics: versions, processor, cache, extras and devices.
         problems: what should be put right, in words.
     """
 
@@ -70,7 +70,6 @@ def examine() -> Diagnosis:
     topics = {
         "versions": _versions(),
         "processor": _processor(),
-        "numba": _numba(),
         "cache": cache,
         "extras": _extras(),
         "devices": _devices(),
@@ -93,7 +92,7 @@ def _version(name: str) -> str:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding
 
-    from unpool.kernels.cpu.machine import cores, host
+    from unpool.kernels.cpu.machine import affinity, host
 
     features = binding.get_host_cpu_features()
     return {
@@ -102,7 +101,7 @@ def _processor() -> dict[str, Any]:
         "features": [name for name in FEATURES if features.get(name)],
         "vector width in bytes": host.vector_bytes(),
         "cores of the machine": os.cpu_count(),
-        "cores for this process": cores.available(),
+        "cores for this process": affinity.available_cores(),
     }
 
 
@@ -113,19 +112,6 @@ def _processor_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _numba() -> dict[str, Any]:
-    from unpool.kernels.cpu.machine import numba_seam
-
-    lacking = numba_seam.lacking()
-    is_plain = bool(lacking) or os.environ.get("UNPOOL_NUMBA") == "plain"
-    return {
-        "back end": "Numba's public interface alone" if is_plain else "unpool's threads and machine code",
-        "missing Numba functions": lacking,
-        "UNPOOL_NUMBA": os.environ.get("UNPOOL_NUMBA", ""),
-        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
-    }
 
 
 def _cache() -> dict[str, Any]:
@@ -140,6 +126,7 @@ def _cache() -> dict[str, Any]:
         "place": os.path.commonpath(known) if known else None,
         "files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
+        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
     }
 
 
@@ -180,10 +167,6 @@ def _problems(topics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     found = []
     if topics["cache"]["place"] is None:
         found.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
-    if topics["numba"]["missing Numba functions"]:
-        found.append(
-            "Numba lacks names that unpool uses: calls on several threads are slower. Install another version."
-        )
     if sys.maxsize < 2**32:
         found.append("this Python has 32 bits, so arrays above 2 GiB cannot be had. Install one of 64 bits.")
     return found

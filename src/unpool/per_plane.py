@@ -14,7 +14,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
-from unpool.execute import KEPT
+from unpool.execute import CACHE_SIZE
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check
 from unpool.operators.tensors import index_type, text
 
@@ -167,7 +167,7 @@ def _is_channels_last(x: AnyArray) -> bool:
     return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
 
 
-_known = lru_cache(maxsize=KEPT)(_Call)
+_known = lru_cache(maxsize=CACHE_SIZE)(_Call)
 
 
 def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:

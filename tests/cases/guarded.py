@@ -27,10 +27,10 @@ from unpool import execute, per_plane
 from unpool.execute import arrays
 from unpool.execute import max_pool as pooling
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.conv_transpose import growth as router
-from unpool.kernels.cpu.conv_transpose import phases_blocking, phases_pack
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
-from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
+from unpool.kernels.cpu.conv_transpose import dispatch as router
+from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds, inaccurate_tiles
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis
 from unpool.kernels.cpu.max_unpool import windows
 
 Case = Callable[[], str | None]
@@ -103,10 +103,10 @@ def grown(number: int, way: str) -> str | None:
 
     @contextmanager
     def forced(_: Any) -> Iterator[None]:
-        with patch.object(router, "ways", lambda _: (way,)), eager_threads():
-            execute.forget()
+        with patch.object(router, "algorithms", lambda _: (way,)), eager_threads():
+            execute.clear_cache()
             yield
-        execute.forget()
+        execute.clear_cache()
 
     with patch.object(growth_cases, "forced", forced):
         return growth_cases.difference(case, 1 + number % 2)
@@ -121,10 +121,10 @@ def judged(number: int) -> str | None:
     x = rng.standard_normal((1 + number % 2, 16, edge, edge + 6)).astype(kind)
     x[0, :, 2, 3] *= kind(6e4)
     w = rng.standard_normal((16, 8, window.size, window.size)).astype(np.float64 if x.itemsize == 8 else np.float32)
-    bounds, depth = thresholds_of(w, axes, 1), FLAT
+    bounds, depth = accuracy_thresholds(w, axes, 1), FLAT
     if number % 3 == 0:
-        x, depth = np.stack([x] * 3, axis=2), Depth(small=3, large=4, taps=2, begin=0, step=1)
-    found = [find_uneven(each, bounds, axes, 1, 1 + number % 2, depth) for each in (kernel_cases.given(x, 0), x)]
+        x, depth = np.stack([x] * 3, axis=2), DepthAxis(small=3, large=4, taps=2, begin=0, step=1)
+    found = [inaccurate_tiles(each, bounds, axes, 1, 1 + number % 2, depth) for each in (kernel_cases.given(x, 0), x)]
     return None if found[0].size and np.array_equal(*found) else f"judged {number}: {axes} {found}"
 
 
@@ -134,7 +134,7 @@ def packed(number: int) -> str | None:
     kind, group, channels, maps = FLOATS[number % 2 * 2], 1 + number % 3, *map(int, rng.integers(1, 20, 2))
     axes = tuple(Axis(9 * 2 + size - 2, 9, Window(size, 2, 1), 0) for size in map(int, rng.integers(2, 6, 2)))
     w = rng.standard_normal((group * channels, maps, *[axis.window.size for axis in axes])).astype(kind)
-    cut = phases_blocking.blocking(axes, channels, maps, w.itemsize)
+    cut = phases_plan.blocking(axes, channels, maps, w.itemsize)
     right = phases_pack.pack(w, cut, group)
     out, _ = kernel_cases.placed(np.full_like(right, 77), 0)
     with eager_threads():
@@ -167,8 +167,8 @@ def unpooled(number: int) -> str | None:
     given = kernel_cases.given(x, 0), kernel_cases.given(whole, 0)
     out, _ = kernel_cases.placed(np.ones_like(right), 0)
     settings = {"kernel_shape": [2, 2], "strides": [2, 2], "layout": layout, "threads": 1 + number % 2}
-    with eager_threads(), patch.object(windows, "PAST_CACHE", number % 2 << 40):
-        execute.forget()
+    with eager_threads(), patch.object(windows, "NON_TEMPORAL_BYTES", number % 2 << 40):
+        execute.clear_cache()
         for target in (None, out):
             y = unpool.max_unpool(*given, np.array(shape), out=target, **settings)
             if y.tobytes() != right.tobytes():

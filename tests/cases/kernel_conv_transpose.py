@@ -13,11 +13,10 @@ from ml_dtypes import bfloat16
 from tests.cases.kernel_pools import CANARY, eager_threads, given, placed
 from unpool import execute
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose import growth as kernels
-from unpool.kernels.cpu.conv_transpose import phases_blocking, rows, winograd, winograd_even
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, depth_of
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose import dispatch as kernels
+from unpool.kernels.cpu.conv_transpose import phases_plan, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, depth_axis, find_tiling, tiling_of
 from unpool.operators import resolve
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
@@ -55,22 +54,22 @@ class GrowthCase:
     by_winograd: bool = False
     apart: float = 0
 
-    def ways(self, work: Work) -> tuple[str, ...]:
+    def ways(self, work: ConvTransposeProblem) -> tuple[str, ...]:
         """The ways that are tried; not Winograd's where it has no tiles for the axes."""
-        is_flat = self.by_winograd and depth_of(work.axes) is not None
+        is_flat = self.by_winograd and depth_axis(work.axes) is not None
         first = ("winograd",) if is_flat and find_tiling(work.axes[-2:]) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
 
     def uneven(
-        self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], __: int, ___: int, depth: Depth = FLAT
+        self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], __: int, ___: int, depth: DepthAxis = FLAT
     ) -> np.ndarray:
         """Numbers of Winograd's tiles, whatever they hold."""
         tiles = len(x) * depth.large * math.prod(tiling_of(axes).tiles)
         return np.flatnonzero(np.random.default_rng(tiles).random(tiles) < self.apart)
 
-    def cut(self, *call: Any) -> phases_blocking.Blocking:
+    def cut(self, *call: Any) -> phases_plan.Blocking:
         """As `blocking`, but with the line and the tiles of this case."""
-        found = phases_blocking.blockings(*call, cores=2)
+        found = phases_plan.blockings(*call, cores=2)
         return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
 
 
@@ -186,30 +185,32 @@ def reference(case: GrowthCase) -> np.ndarray:
     return sums.astype(np.float32).astype(case.inputs[0].dtype) if case.inputs[0].itemsize < 8 else sums
 
 
-def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> Work:
+def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> ConvTransposeProblem:
     """What x and w, channels first and of one type, ask for."""
     compute = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
-    return Work(axes, x.shape[0], group, x.shape[1], w.shape[1], compute, is_plain=x.itemsize > 2, is_kept=False)
+    return ConvTransposeProblem(
+        axes, x.shape[0], group, x.shape[1], w.shape[1], compute, is_plain=x.itemsize > 2, is_cached=False
+    )
 
 
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
     with (
-        patch.object(kernels, "ways", case.ways),
-        patch.object(phases_blocking, "PANEL_BYTES", case.panel_bytes),
-        patch.object(phases_blocking, "RESULT_BYTES", case.result_bytes),
-        patch.object(phases_blocking, "blocking", lambda *call: case.cut(*call)),
+        patch.object(kernels, "algorithms", case.ways),
+        patch.object(phases_plan, "PANEL_BYTES", case.panel_bytes),
+        patch.object(phases_plan, "RESULT_BYTES", case.result_bytes),
+        patch.object(phases_plan, "blocking", lambda *call: case.cut(*call)),
         patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
         patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
-        patch.object(winograd_even, "thresholds_of", lambda *_: np.zeros(3)),
-        patch.object(winograd_even, "find_uneven", case.uneven),
-        patch.object(kernels, "MOST_UNEVEN", 1),
+        patch.object(winograd_accuracy, "accuracy_thresholds", lambda *_: np.zeros(3)),
+        patch.object(winograd_accuracy, "inaccurate_tiles", case.uneven),
+        patch.object(kernels, "MAX_INACCURATE", 1),
         eager_threads(),
     ):
-        execute.forget()
+        execute.clear_cache()
         yield
-    execute.forget()
+    execute.clear_cache()
 
 
 def difference(case: GrowthCase, threads: int) -> str | None:

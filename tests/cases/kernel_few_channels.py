@@ -12,7 +12,7 @@ from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, growth_ca
 from tests.cases.kernel_pools import eager_threads
 from unpool import execute
 from unpool.kernels.cpu.conv_transpose import direct
-from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose import dispatch as router
 
 STRIDES = (1, 2, 4, 8)
 
@@ -41,14 +41,14 @@ def direct_case(number: int) -> GrowthCase:
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with this kernel, in small bands and pieces, and split the work over threads."""
     with (
-        patch.object(router, "ways", lambda _: ("direct",)),
+        patch.object(router, "algorithms", lambda _: ("direct",)),
         patch.object(direct, "PANEL_BYTES", case.panel_bytes),
         patch.object(direct, "MOST_STEPS", 64 if case.result_bytes == 1 else 2048),
         eager_threads(),
     ):
-        execute.forget()
+        execute.clear_cache()
         yield
-    execute.forget()
+    execute.clear_cache()
 
 
 def difference(case: GrowthCase, threads: int) -> str | None:

@@ -22,7 +22,7 @@ from tests.support.kernel_choice import is_chosen
 from unpool import execute
 from unpool.kernels.cpu import max_pool as kernels
 from unpool.kernels.cpu.machine import threads as splitter
-from unpool.kernels.cpu.max_pool import compare, direct, rolling, strips, tiles
+from unpool.kernels.cpu.max_pool import compare, direct, rolling, separable_plan, tiles
 from unpool.kernels.cpu.max_pool import pool as pools
 from unpool.operators import resolve
 
@@ -139,7 +139,7 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
     name = f"{number}: {kernel} {nan_last=} {layout} {list(shape)} {attributes}"
     x = pool_values(rng, shape, kind)
     gaps = tuple(int(gap) for gap in rng.integers(0, 64, 3))
-    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, strips.STRIP_BYTES)))
+    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, separable_plan.STRIP_BYTES)))
     return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps, nan_last)
 
 
@@ -224,9 +224,9 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def forced(kernel: Kernel, strip_bytes: int = strips.STRIP_BYTES) -> Iterator[None]:
+def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Iterator[None]:
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
-    caches, is_wide = (strips.cut, direct._rows), compare.is_wide
+    caches, is_wide = (separable_plan.plan_strips, direct._rows), compare.is_wide
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
         patch.object(rolling, "WORTH_A_KERNEL", 0 if kernel.rolled else math.inf),
@@ -234,18 +234,18 @@ def forced(kernel: Kernel, strip_bytes: int = strips.STRIP_BYTES) -> Iterator[No
         patch.object(rolling, "LEAST_ROWS", 1),
         patch.object(pools, "FAR_BYTES", strip_bytes),
         patch.object(pools, "CACHE_BYTES", strip_bytes),
-        patch.object(kernels, "is_separable_cheaper", lambda *_: kernel.is_separable),
+        patch.object(kernels.separable, "is_cheaper", lambda *_: kernel.is_separable),
         patch.object(compare, "is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
-        patch.object(strips, "STRIP_BYTES", strip_bytes),
+        patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
         eager_threads(),
     ):
-        execute.forget()
+        execute.clear_cache()
         for cached in caches:
             cached.cache_clear()
         try:
             yield
         finally:
-            execute.forget()
+            execute.clear_cache()
             for cached in caches:
                 cached.cache_clear()
 

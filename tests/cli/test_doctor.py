@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from unpool import doctor
 from unpool.cli.app import app
 from unpool.cli.compiling import compiling_told
-from unpool.kernels.cpu.machine import clock
+from unpool.kernels.cpu.machine import cache
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -27,11 +27,10 @@ def test_doctor_says_what_is_there():
     lines = CliRunner().invoke(app, ["doctor"])
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert lines.exit_code == 0
-    assert list(found) == ["versions", "processor", "numba", "cache", "extras", "devices", "problems"]
+    assert list(found) == ["versions", "processor", "cache", "extras", "devices", "problems"]
     for topic in list(found)[:-1]:
         assert set(found[topic]) <= {line.split(":")[0].strip() for line in lines.stdout.splitlines()}
     assert found["cache"]["bytes"] >= 0
-    assert found["numba"]["missing Numba functions"] == []
     assert "CPUExecutionProvider" in found["devices"]["onnxruntime"]
 
 
@@ -88,13 +87,13 @@ def test_compiling_is_told_on_a_terminal(stream, spent, said):
 
 def test_clock_counts_what_is_compiled_on_the_way_once(caplog):
     """A kernel that another one calls belongs to that; the log names the outer one."""
-    before = clock.seconds()
+    before = cache.compile_seconds()
     with caplog.at_level(logging.INFO, "unpool"):
-        clock.began("outer")
-        clock.began("inner")
+        cache.note_start("outer")
+        cache.note_start("inner")
         time.sleep(0.01)
-        clock.ended("inner")
-        clock.ended("outer")
-    assert clock.seconds() - before >= 0.01
+        cache.note_end("inner")
+        cache.note_end("outer")
+    assert cache.compile_seconds() - before >= 0.01
     assert [message.split(" is compiled")[0] for message in caplog.messages] == ["kernels: outer"]
-    assert clock.seconds() == clock.seconds()
+    assert cache.compile_seconds() == cache.compile_seconds()

@@ -61,7 +61,7 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "rows", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
+        "vector", "machine", "fold_axes", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (
         "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",

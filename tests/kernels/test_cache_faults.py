@@ -14,8 +14,8 @@ import pytest
 from numba import config
 
 import unpool
-from unpool.kernels.cpu.machine import cache, numba_seam
-from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine.jit import jit
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -32,7 +32,7 @@ def triple(x):
 
 def call(function: Callable[[int], int] = double, value: float = 21) -> tuple[float, bool]:
     """What a process that has just started computes, and whether it found it."""
-    kernel = compiled()(function)
+    kernel = jit()(function)
     result = kernel(value)
     return result, bool(kernel.stats.cache_hits)
 
@@ -42,16 +42,9 @@ def written(tmp_path_factory) -> Path:
     """A folder with what one process has left for others."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(numba_seam, "is_plain", lambda: False)
         patched.setattr(config, "CACHE_DIR", str(folder))
         assert call() == (42, False)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def own_files(monkeypatch) -> None:
-    """These tests are about unpool's own files, also where UNPOOL_NUMBA=plain leaves them to Numba."""
-    monkeypatch.setattr(numba_seam, "is_plain", lambda: False)
 
 
 @pytest.fixture
@@ -65,7 +58,7 @@ def folder(written, tmp_path, monkeypatch) -> Path:
 def empty(tmp_path, monkeypatch) -> Path:
     """A cache without anything in it."""
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-    cache._say_once.cache_clear()
+    cache._warn_once.cache_clear()
     return tmp_path
 
 

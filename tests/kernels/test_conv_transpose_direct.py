@@ -9,7 +9,7 @@ from tests.cases.kernel_few_channels import STRIDES, direct_case
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import direct
-from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.machine.host import vector_bytes
 
 CHUNKS = 4
@@ -45,8 +45,8 @@ def test_touches_its_arrays_only(stride: int, at_end: bool) -> None:
     x, w, b = (beside_guard(rng.standard_normal(shape), at_end=at_end) for shape in shapes)
     y = beside_guard(np.full((2, 6, axis.large, axis.large), np.nan), at_end=at_end)
     launch = direct.launch(work_of(x, w, (axis, axis), 3))
-    assert survives(lambda: launch.on((x, w, b, y), 1))
-    launch.on((x, w, b, y), 1)
+    assert survives(lambda: launch.run((x, w, b, y), 1))
+    launch.run((x, w, b, y), 1)
     assert np.isfinite(y).all()
 
 
@@ -60,7 +60,7 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float) -> None:
         kept = array[1, 3, 0]
         array[1, 3, 0] = value
         y, expected = np.empty((1, 2, 38, 38)), np.empty((1, 2, 38, 38))
-        router.Growth(work_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
+        router.ConvTransposeDispatcher(work_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
         by_rows(x, w, b, (axis, axis), 2, expected)
         np.testing.assert_allclose(y, expected, rtol=1e-12)
         array[1, 3, 0] = kept
@@ -69,13 +69,13 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float) -> None:
 def test_pays_for_few_products() -> None:
     """Depthwise windows are computed directly; many channels, other strides, narrow maps and huge tables are not."""
     axes = [Axis(64, 32, Window(4, 2), 1)] * 2
-    assert direct.pays(tuple(axes), 1, 1, 4)
-    assert not direct.pays(tuple(axes), 8, 8, 4)
-    assert not direct.pays((Axis(96, 32, Window(4, 3)),), 1, 1, 4)
-    assert not direct.pays((Axis(1 << 22, 1 << 22, Window(1)), axes[0]), 1, 1, 4)
+    assert direct.is_cheapest(tuple(axes), 1, 1, 4)
+    assert not direct.is_cheapest(tuple(axes), 8, 8, 4)
+    assert not direct.is_cheapest((Axis(96, 32, Window(4, 3)),), 1, 1, 4)
+    assert not direct.is_cheapest((Axis(1 << 22, 1 << 22, Window(1)), axes[0]), 1, 1, 4)
     quarter = vector_bytes() // 16
     narrow = Axis(quarter, quarter, Window(3), 1)
-    assert not direct.pays((narrow, narrow), 1, 1, 4)
+    assert not direct.is_cheapest((narrow, narrow), 1, 1, 4)
 
 
 def test_panels_are_bounded() -> None:

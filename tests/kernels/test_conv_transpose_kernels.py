@@ -11,9 +11,9 @@ from tests.cases.kernel_conv_transpose import by_rows, work_of
 from tests.cases.kernel_pools import eager_threads
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.conv_transpose import growth, phases_blocking, phases_pack
+from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
 from unpool.kernels.cpu.conv_transpose import phases as conv_transpose_phases
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
@@ -46,14 +46,14 @@ def draw(seed):
 
 def by_phases(x, w, b, axes, group, y, threads):
     """The phases kernel, whatever the routing would choose."""
-    cut = phases_blocking.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
+    cut = phases_plan.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
     packed = phases_pack.pack(w, cut, group)
-    conv_transpose_phases.launch(work_of(x, w, axes, group), x.dtype).on((x, packed, b, y), threads)
+    conv_transpose_phases.launch(work_of(x, w, axes, group), x.dtype).run((x, packed, b, y), threads)
 
 
 def by_router(x, w, b, axes, group, y, threads):
     """As the routing chooses."""
-    growth.Growth(work_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
+    dispatch.ConvTransposeDispatcher(work_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -80,9 +80,9 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     axes = operator.call(spec, x.shape, w.shape, b.shape).axes
     y, cut = (np.empty((2, 37, 38, 46), np.float32) for _ in range(2))
     by_phases(x, w, b, axes, 1, y, 1)
-    chosen = phases_blocking.blocking(axes, 13, 37, 4)
-    forced = replace(chosen, block=block * phases_blocking.TILES[chosen.tile][1], chunk=chunk)
-    monkeypatch.setattr(phases_blocking, "blocking", lambda *_: forced)
+    chosen = phases_plan.blocking(axes, 13, 37, 4)
+    forced = replace(chosen, block=block * phases_plan.TILES[chosen.tile][1], chunk=chunk)
+    monkeypatch.setattr(phases_plan, "blocking", lambda *_: forced)
     by_phases(x, w, b, axes, 1, cut, 2)
 
     np.testing.assert_array_equal(cut, y)
@@ -93,7 +93,7 @@ def test_many_weights_are_packed_as_few(monkeypatch, channels, maps, window):
     """Compiled code reads the weights alone, and gives what NumPy gives: parts of sums, unfilled tiles, groups."""
     w = np.random.default_rng(channels).standard_normal((2 * channels, maps, window, window)).astype(np.float32)
     axes = (Axis(30, 15, Window(window, 2), 1), Axis(30, 15, Window(window, 2), 0))
-    cut = replace(phases_blocking.blocking(axes, channels, maps, 4), tile=0)
+    cut = replace(phases_plan.blocking(axes, channels, maps, 4), tile=0)
     expected = phases_pack.pack(w, cut, 2)
     monkeypatch.setattr(phases_pack, "MANY_ONCE", 0)
     for at_end in (False, True):
@@ -125,7 +125,7 @@ def test_points_of_many_images(batch, channels, maps, taps, at_end):
     x, w, b, y = (random.integers(-5, 6, shape).astype(np.float32) for shape in shapes)
     expected = np.einsum("nc,cmt->nmt", x[..., 0], w) + b[:, np.newaxis]
     x, w, b, y = (beside_guard(each, at_end=at_end) for each in (x, w, b, y))
-    grow = growth.Growth(work_of(x, w, (Axis(taps, 1, Window(taps)),), 1), x.dtype)
+    grow = dispatch.ConvTransposeDispatcher(work_of(x, w, (Axis(taps, 1, Window(taps)),), 1), x.dtype)
     assert survives(lambda: grow(x, w, b, y, 1))
     with eager_threads():
         for threads in (1, 3):
@@ -182,6 +182,6 @@ EXTREMES = [
 def test_workspace_is_bounded(x, w, strides):
     """A thread needs no more than the documented memory, or the way that needs none is taken."""
     axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
-    work = Work(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_kept=False)
-    if growth.ways(work)[0] == "phases":
-        assert phases_blocking.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25
+    work = ConvTransposeProblem(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_cached=False)
+    if dispatch.algorithms(work)[0] == "phases":
+        assert phases_plan.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

@@ -93,8 +93,8 @@ def test_activations_of_sums(maps, attributes, name, params, formula, dtype):
 def test_threads_do_not_change_a_bit():
     """Output channels are split over threads; no sum is."""
     x, w, b = models.random(1, 33, 1, 1), models.random(33, 67, 5, 7), models.random(67)
-    alone, shared = (unpool.conv_transpose(x, w, b, threads=threads) for threads in (1, 2))
-    assert np.array_equal(alone, shared)
+    alone, blocking_for_threads = (unpool.conv_transpose(x, w, b, threads=threads) for threads in (1, 2))
+    assert np.array_equal(alone, blocking_for_threads)
 
 
 def test_a_channel_that_is_no_number_reaches_every_output():

@@ -15,8 +15,8 @@ import unpool
 from tests.cases.kernel_conv_transpose import work_of
 from unpool import calls, execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
-from unpool.kernels.cpu.conv_transpose import growth as kernels
-from unpool.kernels.cpu.conv_transpose.winograd_even import find_uneven, thresholds_of
+from unpool.kernels.cpu.conv_transpose import dispatch as kernels
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds, inaccurate_tiles
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
@@ -88,11 +88,11 @@ def excess(y: np.ndarray, x: np.ndarray, w: np.ndarray, b: np.ndarray, attribute
 def grown(way: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dict) -> np.ndarray:
     """The result by one way, or by those behind it where it gives up."""
     order = ("winograd", "phases", "rows") if way == "winograd" else (way, "rows") if way != "rows" else ("rows",)
-    with patch.object(kernels, "ways", lambda _: order):
-        execute.forget()
+    with patch.object(kernels, "algorithms", lambda _: order):
+        execute.clear_cache()
         calls._known.clear()
         y = unpool.prepare_conv_transpose(w, **attributes)(x, b)
-    execute.forget()
+    execute.clear_cache()
     calls._known.clear()
     return y
 
@@ -176,7 +176,7 @@ def test_winograd_is_tried() -> None:
         axes = operator.call(resolve.spec("ConvTranspose", attributes), shape, w_shape, None).axes
         work = work_of(x, w, axes, 1)
         assert find_tiling(work.axes) is not None
-        uneven = find_uneven(x, thresholds_of(w, axes, 1), axes, 1, 1)
+        uneven = inaccurate_tiles(x, accuracy_thresholds(w, axes, 1), axes, 1, 1)
         assert uneven.size < 0.1 * len(x) * np.prod(tiling_of(axes).tiles)
 
 

@@ -12,12 +12,16 @@ from tests.cases.kernel_conv_transpose import by_rows, winograd_case, work_of
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.activation import PLAIN
-from unpool.kernels.cpu.conv_transpose import growth as router
+from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import winograd
-from unpool.kernels.cpu.conv_transpose.winograd_depth import depth_of, flattened
-from unpool.kernels.cpu.conv_transpose.winograd_even import Thresholds, find_uneven, thresholds_of, thresholds_record
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
+    AccuracyThresholds,
+    accuracy_thresholds,
+    inaccurate_tiles,
+    thresholds_record,
+)
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, find_tiling, flatten_depth, tiling_of
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
@@ -77,8 +81,8 @@ def test_touches_its_arrays_only(size: int, at_end: bool) -> None:
     packed = beside_guard(winograd.pack(w, axes, 1, 1), at_end=at_end)
     y = beside_guard(empty(axes, 2, 9), at_end=at_end)
     launch = winograd.launch(work_of(x, w, axes, 1), x.dtype)
-    launch.on((x, packed, b, y), 1)
-    assert survives(lambda: launch.on((x, packed, b, y), 1))
+    launch.run((x, packed, b, y), 1)
+    assert survives(lambda: launch.run((x, packed, b, y), 1))
     assert np.isfinite(y).all()
 
 
@@ -87,7 +91,7 @@ def errors(seed: int, size: int, stride: int, channels: int) -> tuple[float, flo
     axes = square(size, 6 + seed % 5, stride=stride)
     x, w, b = drawn(seed, axes, 1, channels, 16)
     y = empty(axes, 1, 16)
-    winograd.launch(work_of(x, w, axes, 1), x.dtype).on((x, winograd.pack(w, axes, 1, 1), b, y), 1)
+    winograd.launch(work_of(x, w, axes, 1), x.dtype).run((x, winograd.pack(w, axes, 1, 1), b, y), 1)
     tensors = [torch.from_numpy(each) for each in (x, w, b)]
     theirs = torch.nn.functional.conv_transpose2d(*tensors, stride=stride, padding=1).numpy()
     wide = [each.double() for each in tensors]
@@ -114,8 +118,8 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, size: int
     x[1, 5, 6, 4] = value
     w = own_weights(w / 100)
     y, expected = empty(axes, 2, 64), empty(axes, 2, 64)
-    assert winograd.pays(axes, 2, 64, 64, 4, is_kept=True)
-    router.Growth(work_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
+    assert winograd.is_cheapest(axes, 2, 64, 64, 4, is_cached=True)
+    router.ConvTransposeDispatcher(work_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)
 
     assert np.isfinite(expected).sum() >= expected.size - 64 * size * size
@@ -132,8 +136,8 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
     b, axes = np.zeros(32, np.float32), operator.call(spec, x.shape, w.shape, None).axes
     x[1, 5, 2, 6, 4] = value
     w = own_weights(w / 100)
-    found = router.Growth(work_of(x, w, axes, 1), x.dtype)
-    assert found.ways(is_kept=True)[0] == "winograd"
+    found = router.ConvTransposeDispatcher(work_of(x, w, axes, 1), x.dtype)
+    assert found.ways(is_cached=True)[0] == "winograd"
     y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
     found(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)
@@ -144,22 +148,22 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
 def test_slices_are_taken_where_they_lie_side_by_side() -> None:
     """A first axis of stride 1 makes channels of its taps; one that grows, and a fourth axis, do not."""
     axes, step = square(3, 8, stride=1), Axis(6, 6, Window(3, 1, 2), 2)
-    work = Work((step, *axes), 2, 2, 6, 4, np.dtype(np.float32), is_plain=True, is_kept=True)
-    flat = flattened(work)
+    work = ConvTransposeProblem((step, *axes), 2, 2, 6, 4, np.dtype(np.float32), is_plain=True, is_cached=True)
+    flat = flatten_depth(work)
     assert flat == replace(work, axes=axes, batch=12, channels=18)
-    assert depth_of(work.axes) == (6, 6, 3, 2, 2)
-    assert flattened(replace(work, axes=(square(3, 8)[0], *axes))) is None
-    assert flattened(replace(work, axes=(step, step, *axes))) is None
+    assert depth_axis(work.axes) == (6, 6, 3, 2, 2)
+    assert flatten_depth(replace(work, axes=(square(3, 8)[0], *axes))) is None
+    assert flatten_depth(replace(work, axes=(step, step, *axes))) is None
 
 
 def test_pays_where_products_are_saved() -> None:
     """Many channels and positions pay; few positions, single channels and weights that change at every call do not."""
     large = square(4, 32)
-    assert winograd.pays(large, 1, 64, 64, 4, is_kept=True)
-    assert winograd.pays(square(3, 32, stride=1), 1, 64, 64, 4, is_kept=True)
-    assert not winograd.pays(square(4, 8), 1, 1024, 512, 4, is_kept=True)
-    assert not winograd.pays(large, 1, 1, 1, 4, is_kept=True)
-    assert not winograd.pays(square(4, 4), 4, 64, 64, 4, is_kept=False)
+    assert winograd.is_cheapest(large, 1, 64, 64, 4, is_cached=True)
+    assert winograd.is_cheapest(square(3, 32, stride=1), 1, 64, 64, 4, is_cached=True)
+    assert not winograd.is_cheapest(square(4, 8), 1, 1024, 512, 4, is_cached=True)
+    assert not winograd.is_cheapest(large, 1, 1, 1, 4, is_cached=True)
+    assert not winograd.is_cheapest(square(4, 4), 4, 64, 64, 4, is_cached=False)
 
 
 @pytest.mark.parametrize("axes", [square(4, 5)[:1], (*square(4, 5), square(4, 5)[0]), square(2, 5), square(9, 5),
@@ -167,7 +171,7 @@ def test_pays_where_products_are_saved() -> None:
 def test_other_windows_are_refused(axes: tuple[Axis, ...]) -> None:
     """One axis, three axes, phases of one tap or of more than three, of two sizes, or too many phases: no plan."""
     assert find_tiling(axes) is None
-    assert winograd.cost(axes, 1, 64, 64, 4, is_kept=True) == math.inf
+    assert winograd.cost(axes, 1, 64, 64, 4, is_cached=True) == math.inf
 
 
 @pytest.mark.parametrize("channels", [1, 512, winograd.MOST_CHANNELS])
@@ -177,8 +181,8 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
     axes = square(size, 300, stride=max(1, size // 2))
     plan = find_tiling(axes)
     assert plan is not None
-    work = Work(axes, 16, 1, channels, 999, np.dtype(np.float32), is_plain=True, is_kept=True)
-    cut = winograd.cut_of(work, 1)
+    work = ConvTransposeProblem(axes, 16, 1, channels, 999, np.dtype(np.float32), is_plain=True, is_cached=True)
+    cut = winograd.choose_blocks(work, 1)
     phases = plan.phases
     elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
     assert elements * cut.block * 4 < 28 << 20
@@ -188,11 +192,13 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
 @pytest.mark.parametrize("channels", [1, 64, 256, 1024])
 def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
     """Where that cache has 2 MiB a block of many positions stays in it, unless three vectors alone do not."""
-    work = Work(square(3, 64, stride=1), 1, 1, channels, 64, np.dtype(np.float32), is_plain=True, is_kept=True)
+    work = ConvTransposeProblem(
+        square(3, 64, stride=1), 1, 1, channels, 64, np.dtype(np.float32), is_plain=True, is_cached=True
+    )
     panels = []
     for size in (1 << 20, 1 << 21):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
-        panels.append(winograd.cut_of(work, 1).block * 16 * channels * 4)
+        panels.append(winograd.choose_blocks(work, 1).block * 16 * channels * 4)
 
     far, near = panels
     assert near <= max(winograd.NEAR_BYTES, winograd.VECTORS * vector_bytes() * 16 * channels)
@@ -207,8 +213,10 @@ def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> Non
     for size in (0, 1 << 21):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
         router_result = empty(square(3, 40, stride=1), 1, 16)
-        work = Work(square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_kept=True)
-        assert router._by_winograd(work, x.dtype, PLAIN)(x, own_weights(w), b, router_result, 1)
+        work = ConvTransposeProblem(
+            square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_cached=True
+        )
+        assert router._winograd(work, x.dtype, PLAIN)(x, own_weights(w), b, router_result, 1)
         made.append(router_result)
 
     np.testing.assert_array_equal(*made)
@@ -228,8 +236,8 @@ def test_looks_at_its_arrays_only() -> None:
     axes = square(4, 9)
     for at_end in (False, True):
         x = beside_guard(drawn(0, axes, 2, 3, 9)[0], at_end=at_end)
-        thresholds = thresholds_record(Thresholds(9, 0.2, 0), np.float32)
-        assert survives(lambda x=x, thresholds=thresholds: find_uneven(x, thresholds, axes, 1, 1))
+        thresholds = thresholds_record(AccuracyThresholds(9, 0.2, 0), np.float32)
+        assert survives(lambda x=x, thresholds=thresholds: inaccurate_tiles(x, thresholds, axes, 1, 1))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -238,8 +246,8 @@ def test_tiles_around_a_spike_are_not_even(value: float, threads: int) -> None:
     """One element makes the tiles that hold it uneven, in whichever image and group; none that do not touch them."""
     axes = square(4, 32)
     x, w, _ = drawn(2, axes, 3, 128, 16)
-    thresholds = thresholds_of(w, axes, 2)
-    assert find_uneven(x, thresholds, axes, 2, threads).size == 0
+    thresholds = accuracy_thresholds(w, axes, 2)
+    assert inaccurate_tiles(x, thresholds, axes, 2, threads).size == 0
     x[1, 70, 17, 9] = value
     plan = tiling_of(axes)
     rows, columns = (
@@ -249,7 +257,7 @@ def test_tiles_around_a_spike_are_not_even(value: float, threads: int) -> None:
     number = plan.tiles[0] * plan.tiles[1]
     expected = {number + row * plan.tiles[1] + column for row in rows for column in columns}
     beside = {each - 1 for each in expected}
-    found = set(find_uneven(x, thresholds, axes, 2, threads).tolist())
+    found = set(inaccurate_tiles(x, thresholds, axes, 2, threads).tolist())
     assert expected <= found <= (expected if value == 1e6 else expected | beside)
 
 
@@ -257,10 +265,10 @@ def test_zeros_are_even_only_among_zeros() -> None:
     """An image of zeros is even; one where a window is zero, and its neighbours are not, is not."""
     axes = square(4, 9)
     x, w, _ = drawn(4, axes, 1, 64, 16)
-    thresholds = thresholds_of(w, axes, 1)
-    assert find_uneven(np.zeros_like(x), thresholds, axes, 1, 1).size == 0
+    thresholds = accuracy_thresholds(w, axes, 1)
+    assert inaccurate_tiles(np.zeros_like(x), thresholds, axes, 1, 1).size == 0
     x[:, :, 4:6, 4:6] = 0
-    assert find_uneven(x, thresholds, axes, 1, 1).size > 0
+    assert inaccurate_tiles(x, thresholds, axes, 1, 1).size > 0
 
 
 @pytest.mark.parametrize("change", ["a tap", "a map", "sparse", "tiny", "huge"])
@@ -268,7 +276,7 @@ def test_uneven_weights_are_refused(change: str) -> None:
     """A tap far smaller than others, a map of few weights, and magnitudes that products may not have."""
     axes = square(4, 9)
     w = drawn(5, axes, 1, 64, 16)[1]
-    assert thresholds_of(w, axes, 1) is not None
+    assert accuracy_thresholds(w, axes, 1) is not None
     if change == "a tap":
         w[:, 3, 1, 1] *= 1e-3
     elif change == "a map":
@@ -277,13 +285,13 @@ def test_uneven_weights_are_refused(change: str) -> None:
         w *= np.random.default_rng(6).random(w.shape) < 0.05
     else:
         w *= np.float32(1e-30 if change == "tiny" else 1e30)
-    assert thresholds_of(w, axes, 1) is None
+    assert accuracy_thresholds(w, axes, 1) is None
 
 
 def test_a_map_without_weights_is_no_obstacle() -> None:
     """Its outputs are the bias, exactly, whatever the others are."""
     axes = square(4, 9)
     w = drawn(5, axes, 1, 64, 16)[1]
-    thresholds = thresholds_of(w, axes, 1)
+    thresholds = accuracy_thresholds(w, axes, 1)
     w[:, 3] = 0
-    np.testing.assert_allclose(thresholds_of(w, axes, 1).tolist(), thresholds.tolist(), rtol=0.3)
+    np.testing.assert_allclose(accuracy_thresholds(w, axes, 1).tolist(), thresholds.tolist(), rtol=0.3)

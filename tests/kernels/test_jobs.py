@@ -16,17 +16,16 @@ from benchmarks.shapes import CHANNELS, CONV_TRANSPOSE, MAX_POOL, MAX_UNPOOL, SI
 from unpool.dtypes import storage_type
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose, max_pool, max_unpool
-from unpool.kernels.cpu.conv_transpose import direct, phases, phases_blocking, points, rows, winograd, winograd_even
-from unpool.kernels.cpu.conv_transpose.winograd_depth import depth_of, flattened
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose import direct, gemm_1x1, phases, phases_plan, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, tiling_of
+from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import jobs, threads
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jobs import EVEN, Cut
+from unpool.kernels.cpu.machine.jobs import MAX_IMBALANCE, JobSplit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Pool
-from unpool.kernels.cpu.max_unpool import check, scatter
-from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
+from unpool.kernels.cpu.max_unpool import scatter
 
 MOST = 96
 WORTH = 200.0
@@ -83,20 +82,20 @@ def axes_of(case: Call) -> tuple[Axis, ...]:
     return tuple(Axis(large, small, window, case.pad) for large, small in zip(larges[2:], smalls[2:], strict=True))
 
 
-def pool_of(case: Call) -> Pool:
+def pool_of(case: Call) -> PoolProblem:
     """A pool as its route gets it."""
     (n, c, *spatial), storage = case.shape, storage_type(case.numpy_type, "")
     is_last = case.layout == "NHWC"
     lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
-    elements = Elements(np.dtype(storage.bits), storage.infinity, lowest)
+    elements = ElementType(np.dtype(storage.bits), storage.infinity, lowest)
     shape = (n, *spatial, c) if is_last else (n * c, *spatial)
-    return Pool.of(shape, axes_of(case), elements, case.indices, Mode(is_last))
+    return PoolProblem.of(shape, axes_of(case), elements, case.indices, PoolMode(is_last))
 
 
-def work_of(case: Call) -> Work:
+def work_of(case: Call) -> ConvTransposeProblem:
     """A transposed convolution as its route gets it."""
     sizes = case.shape[0], case.group, case.shape[1], case.channels // case.group
-    return Work(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_kept=True)
+    return ConvTransposeProblem(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_cached=True)
 
 
 class Jobs(NamedTuple):
@@ -125,7 +124,7 @@ def alike(count: int, total: float) -> Jobs:
     return Jobs(np.full(count, total / count))
 
 
-def dealt(cut: Cut, last: float = 1.0) -> Jobs:
+def dealt(cut: JobSplit, last: float = 1.0) -> Jobs:
     """Jobs of a cut; the last row of those that share what is prepared may be shorter, and is `last` of the others."""
     each = np.full(cut.jobs, cut.each / PRODUCTS)
     each[-cut.along :] *= last
@@ -148,40 +147,40 @@ def kernels(case: Call, count: int) -> Iterator[Jobs]:
         planes, large = case.shape[0] * case.shape[1], int(np.prod(case.shape[2:]))
         small = int(np.prod(case.x_shape[2:]))
         streams = max_unpool.route(
-            axes_of(case), planes, 4, channels_last=False, counts_in_y=True, was_written=True
+            axes_of(case), planes, 4, channels_last=False, counts_in_y=True, is_recycled=True
         )  # fmt: skip
         assert streams is not None
         yield alike(streams._jobs, planes * (12 * small + 4 * large) / BYTES)
-        yield alike(check._range_check(planes * small, planes * large, planes)._jobs, planes * 8 * small / BYTES)
+        yield alike(scatter._range_check(planes * small, planes * large, planes)._jobs, planes * 8 * small / BYTES)
         parts = scatter._parts(planes, small, large, count)
         yield alike(planes * parts, planes * (parts * 8 * small + 4 * (small + large)) / BYTES)
 
 
-def growths(work: Work, count: int) -> Iterator[Jobs]:
+def growths(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
     """The same for a transposed convolution."""
-    way, channels, products = conv_transpose.ways(work)[0], work.channels // work.group, work.split_work * 4
+    way, channels, products = conv_transpose.algorithms(work)[0], work.channels // work.group, work.split_cost * 4
     if way == "phases":
-        whole = phases_blocking.blocking(work.axes, channels, work.maps, 4)
-        found, _ = phases_blocking.shared(whole, work, count)
-        cut = phases_blocking._cut(found, found.block, work)
+        whole = phases_plan.blocking(work.axes, channels, work.maps, 4)
+        found, _ = phases_plan.blocking_for_threads(whole, work, count)
+        cut = phases_plan._cut(found, found.block, work)
         yield dealt(cut, last_part(found.plan.length, found.block, found.step))
     elif way == "winograd":
-        flat, depth = flattened(work), depth_of(work.axes)
+        flat, depth = flatten_depth(work), depth_axis(work.axes)
         assert flat is not None
         assert depth is not None
-        found = winograd.cut_of(flat, count)
+        found = winograd.choose_blocks(flat, count)
         positions = flat.batch * int(np.prod(tiling_of(flat.axes).tiles))
         yield dealt(found.jobs, last_part(positions, found.block, vector_bytes() // 4))
         shape = (work.batch, work.channels, depth.small, *(axis.small for axis in flat.axes))
-        launch = winograd_even._look(flat.axes, shape, work.dtype, work.group, count, depth)[0]
+        launch = winograd_accuracy._check(flat.axes, shape, work.dtype, work.group, count, depth)[0]
         yield alike(launch._jobs, 4 * int(np.prod(shape)) * depth.taps / BYTES)
     elif way == "direct":
-        yield alike(direct.launch(work).of(count)._jobs, 4 * products / PRODUCTS)
+        yield alike(direct.launch(work).for_threads(count)._jobs, 4 * products / PRODUCTS)
     else:
-        with patch.object(Launch, "on", lambda self, *_: made.append(self)):
+        with patch.object(Launch, "run", lambda self, *_: made.append(self)):
             made: list[Launch] = []
             arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
-            {"points": points, "rows": rows}[way].writer(work)(*arrays, count)
+            {"points": gemm_1x1, "rows": rows}[way].writer(work)(*arrays, count)
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 
@@ -190,39 +189,39 @@ def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busiest of 1 to 96 threads has at most EVEN times the mean, where that is worth 200 microseconds."""
     worst = {}
     for count in range(1, MOST + 1):
-        monkeypatch.setattr(phases_blocking, "cores", lambda: count)  # noqa: B023 - called in the same turn
+        monkeypatch.setattr(phases_plan, "max_threads", lambda: count)  # noqa: B023 - called in the same turn
         for number, each in enumerate(kernels(case, count)):
             got = each.shares(count)
             if got.mean() >= WORTH:
                 worst[number, count] = float(got.max() / got.mean())
-    allowed = COARSE.get(case.path, EVEN)
+    allowed = COARSE.get(case.path, MAX_IMBALANCE)
     assert {key: share for key, share in worst.items() if share > allowed} == {}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16, 96])
 def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs whose costs are compared are those that the kernels get."""
-    monkeypatch.setattr(threads, "available", lambda: MOST)
+    monkeypatch.setattr(threads, "available_cores", lambda: MOST)
     for case in GROWTHS:
         work = work_of(case)
-        way = conv_transpose.ways(work)[0]
+        way = conv_transpose.algorithms(work)[0]
         if way == "winograd":
-            flat, depth = flattened(work), depth_of(work.axes)
-            launch = winograd.launch(flat, work.dtype, depth=depth).of(count)
-            assert launch._jobs == winograd.cut_of(flat, count).jobs.jobs
+            flat, depth = flatten_depth(work), depth_axis(work.axes)
+            launch = winograd.launch(flat, work.dtype, depth=depth).for_threads(count)
+            assert launch._jobs == winograd.choose_blocks(flat, count).jobs.jobs
         elif way == "phases" and case.shape[-1] <= 64:
-            whole = phases_blocking.blocking(work.axes, work.channels // work.group, work.maps, 4)
-            found, pieces = phases_blocking.shared(whole, work, count)
-            launch = phases.launch(work, work.dtype).of(count)
-            assert (launch._jobs, launch._pieces) == (phases_blocking._cut(found, found.block, work).jobs, pieces)
+            whole = phases_plan.blocking(work.axes, work.channels // work.group, work.maps, 4)
+            found, pieces = phases_plan.blocking_for_threads(whole, work, count)
+            launch = phases.launch(work, work.dtype).for_threads(count)
+            assert (launch._jobs, launch._pieces) == (phases_plan._cut(found, found.block, work).jobs, pieces)
 
 
 @pytest.mark.parametrize("count", range(1, MOST + 1))
 def test_enough_is_enough(count: int) -> None:
     """From `enough` jobs on shares are even, and one less would not do for all threads."""
-    fewest = jobs.enough(count)
-    assert all(jobs.busiest(number, count) <= EVEN for number in range(fewest, fewest + 2 * count))
-    assert count < 3 or any(jobs.busiest(number, count) > EVEN for number in range(count, fewest))
+    fewest = jobs.even_job_count(count)
+    assert all(-(-number // count) * count / number <= MAX_IMBALANCE for number in range(fewest, fewest + 2 * count))
+    assert count < 3 or any(-(-number // count) * count / number > MAX_IMBALANCE for number in range(count, fewest))
 
 
 def grown(threads: int) -> list[bytes]:
@@ -253,7 +252,7 @@ def test_cuts_change_no_bit(work: Callable[[int], list[bytes]], monkeypatch: pyt
     def compute(kernel: Any, first: int, stop: int, *rest: Any) -> list[Any]:
         return [kernel(*rest[-1], part, part + 1) for part in range(first, stop)]
 
-    monkeypatch.setattr(threads, "cores", lambda: MOST)
+    monkeypatch.setattr(threads, "max_threads", lambda: MOST)
     monkeypatch.setattr(threads._workers, "compute", compute)
     alone = work(1)
     for count in (3, 16, MOST):

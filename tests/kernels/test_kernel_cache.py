@@ -16,7 +16,7 @@ import pytest
 import unpool
 
 PROBE = Path(__file__).parents[1] / "support" / "cache_probe.py"
-HELPERS = ("vector/arithmetic.py", "vector/order.py", "rows.py")
+HELPERS = ("vector/arithmetic.py", "vector/maximum.py", "fold_axes.py")
 DROP_FROM_BOUNDING_SET, DAC_OVERRIDE = 24, 1  # of Linux' prctl: what lets root write where no permission says so
 
 
@@ -34,12 +34,11 @@ class House:
     home: Path
     cache: Path | None
 
-    def probe(self, *work: str, before: Callable[[], None] | None = None, mode: str = "") -> tuple[dict[str, Any], str]:
-        """What a new process says that calls the kernels, and its log; `mode` is its UNPOOL_NUMBA."""
+    def probe(self, *work: str, before: Callable[[], None] | None = None) -> tuple[dict[str, Any], str]:
+        """What a new process says that calls the kernels, and its log."""
         hidden = ("NUMBA_", "PYTHON", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
-        chosen = {"HOME": str(self.home), "PYTHONPATH": str(self.package.parent), "PYTHONDONTWRITEBYTECODE": "1",
-                  "UNPOOL_NUMBA": mode}  # fmt: skip
+        chosen = {"HOME": str(self.home), "PYTHONPATH": str(self.package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
         if self.cache is not None:
             chosen["NUMBA_CACHE_DIR"] = str(self.cache)
         run = subprocess.run(
@@ -107,15 +106,6 @@ def test_change_of_a_helper_compiles_again(filled) -> None:
     assert borrowing <= set(third["compiled"])
 
 
-def test_the_plain_mode_has_files_of_its_own(tmp_path: Path) -> None:
-    """Numba's cache works there too, beside the usual mode's files in the same folder: neither reads the other's."""
-    house = copied(tmp_path, tmp_path / "numba")
-    for mode in ("", "plain"):
-        assert house.probe("backward", mode=mode)[0]["found"] == []
-    for mode in ("", "plain"):
-        assert house.probe("backward", mode=mode)[0]["compiled"] == []
-
-
 def test_package_folder_is_the_cache(tmp_path: Path) -> None:
     """Without any setting Numba keeps the kernels beside their sources, and finds them there."""
     house = copied(tmp_path)
@@ -160,12 +150,12 @@ def forbid_writing(house: House) -> None:
     read_only(house.home)
 
 
-@pytest.mark.parametrize(("spoil", "mode"), [(block_folders, ""), (forbid_writing, ""), (forbid_writing, "plain")])
-def test_runs_where_nothing_can_be_written(tmp_path: Path, spoil: Callable[[House], None], mode: str) -> None:
+@pytest.mark.parametrize("spoil", [block_folders, forbid_writing])
+def test_runs_where_nothing_can_be_written(tmp_path: Path, spoil: Callable[[House], None]) -> None:
     """Neither the package nor the home can be written: kernels compile without a cache, and the log says so once."""
     house = copied(tmp_path)
     spoil(house)
-    report, log = house.probe("backward", before=without_override, mode=mode)
+    report, log = house.probe("backward", before=without_override)
     assert {"max_unpool.per_plane.spread_planes"} <= set(report["compiled"])
     assert report["found"] == []
     said = [line for line in log.splitlines() if "cache" in line.lower()]

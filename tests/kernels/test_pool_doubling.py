@@ -9,8 +9,8 @@ import pytest
 import unpool
 from unpool.geometry import Axis, Window, clipped, shrinking_walk
 from unpool.kernels.cpu.max_pool import doubling
-from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Plane, Pool
-from unpool.kernels.cpu.max_pool.strips import _planes, chain
+from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem
+from unpool.kernels.cpu.max_pool.separable_plan import _planes, chain
 from unpool.kernels.cpu.max_pool.tiles import tiling
 
 TYPES = {
@@ -69,16 +69,20 @@ def test_finds_what_a_walk_finds(kind: str, channels: int) -> None:
         rng = np.random.default_rng(seed)
         axes = tuple(axis(rng) for _ in range(1 + seed % 2))
         plane = (
-            Plane(axes, Axis(channels, channels, Window(1)), channels) if channels else Plane(axes[:-1], axes[-1], 1)
+            PlaneAxes(axes, Axis(channels, channels, Window(1)), channels)
+            if channels
+            else PlaneAxes(axes[:-1], axes[-1], 1)
         )
         tail, dtype, infinity = (channels,) if channels else (), *TYPES[kind]
         x = values(kind, (2, *(each.large for each in axes), *tail), seed)
         lowest = np.array(-np.inf if infinity else np.iinfo(dtype).min, dtype)
-        mode = Mode(bool(channels), nan_last=bool(seed & 2), per_plane=bool(seed & 4))
+        mode = PoolMode(bool(channels), nan_last=bool(seed & 2), per_plane=bool(seed & 4))
         y = np.zeros((2, *(each.small for each in axes), *tail), dtype)
         places = np.zeros(y.shape, np.int64)
-        elements = Elements(bit_view(x).dtype, infinity, int(bit_view(lowest)))
-        pool = doubling.launch(Pool(2, plane, elements, has_indices=True, mode=mode), 0, y.size // plane.lanes.small)
+        elements = ElementType(bit_view(x).dtype, infinity, int(bit_view(lowest)))
+        pool = doubling.launch(
+            PoolProblem(2, plane, elements, has_indices=True, mode=mode), 0, y.size // plane.lanes.small
+        )
         pool(x, y, places, None)
         for outer in range(2):
             for channel in range(max(1, channels)):
@@ -154,4 +158,4 @@ def test_chains_are_short(window: Window) -> None:
 
 def test_lists_of_taps_are_bounded_before_they_are_made() -> None:
     """Channels last, as many different windows as positions, each as long as the axis: there is no table of them."""
-    assert tiling(Plane((Axis(4096, 4096, Window(4096), 2048),), Axis(16, 16, Window(1)), 16)) is None
+    assert tiling(PlaneAxes((Axis(4096, 4096, Window(4096), 2048),), Axis(16, 16, Window(1)), 16)) is None

@@ -18,10 +18,10 @@ from tests.support.guarded import beside_guard, survives
 from tests.support.kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import rolling, separable
-from unpool.kernels.cpu.max_pool.choice import is_separable_cheaper
-from unpool.kernels.cpu.max_pool.pool import Elements, Mode, Plane, Pool
+from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem
+from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
-from unpool.kernels.cpu.vector.order import key_of_bits
+from unpool.kernels.cpu.vector.maximum import keys_of_bits
 
 CHUNKS = 12
 PER_CHUNK = 48
@@ -118,7 +118,7 @@ def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
     }  # fmt: skip
     x = np.full((1, 2, 16, 39), -np.inf, kernel.kind)
     x[:, :, 9:, 20:] = np.random.default_rng(2).choice([-np.inf, 1], (1, 2, 7, 19))
-    with patch.object(separable, "flagged_rows", side_effect=AssertionError("pooled again")):
+    with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
         assert kernel_cases.difference(PoolCase("lowest", kernel, x, attributes, "NCHW", 1 << 10, (1, 2, 3)), 2) is None
 
 
@@ -141,7 +141,7 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
             has_indices = is_chosen(kind, stride if layout == "NCHW" else 1, has_indices=True)
             kernel = Kernel(kind, stride, has_indices, is_separable=True)
             case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
-            with patch.object(separable, "flagged_rows", side_effect=AssertionError("pooled again")):
+            with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
                 assert kernel_cases.difference(case, 1) is None
 
 
@@ -167,7 +167,7 @@ def test_keys_of_all_16_bit_floats(kind: type) -> None:
     @njit
     def keys_of(x, out, count, infinity):
         for at in range(0, 2 * count, 2 * lanes):
-            store(out + at, key_of_bits(load(x + at, types.int16, lanes), splat(infinity, lanes)))
+            store(out + at, keys_of_bits(load(x + at, types.int16, lanes), splat(infinity, lanes)))
 
     values = np.arange(1 << 16, dtype=np.uint16).view(kind)
     keys = np.empty(values.size, np.int16)
@@ -186,14 +186,14 @@ def test_keys_of_all_16_bit_floats(kind: type) -> None:
 def test_routing_knows_both_kernels() -> None:
     """Overlapping windows are separated, windows that tile the plane are not, nor those of a small call."""
 
-    def pool(outer: int, window: int, stride: int, size: int = 224, *, has_indices: bool = False) -> Pool:
+    def pool(outer: int, window: int, stride: int, size: int = 224, *, has_indices: bool = False) -> PoolProblem:
         axis, float32 = Axis(size, (size - window) // stride + 1, Window(window, stride)), np.dtype(np.int32)
-        return Pool(outer, Plane((axis,), axis, 1), Elements(float32, 0, 0), has_indices, Mode())
+        return PoolProblem(outer, PlaneAxes((axis,), axis, 1), ElementType(float32, 0, 0), has_indices, PoolMode())
 
     assert pool(64, 13, 1, has_indices=True).is_far
-    assert is_separable_cheaper(pool(64, 13, 1, has_indices=True))
-    assert not is_separable_cheaper(pool(1024, 2, 2))
-    assert not is_separable_cheaper(pool(2, 13, 1, 16))
+    assert is_cheaper(pool(64, 13, 1, has_indices=True))
+    assert not is_cheaper(pool(1024, 2, 2))
+    assert not is_cheaper(pool(2, 13, 1, 16))
 
 
 UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))

@@ -54,7 +54,7 @@ def case(kernel: Kernel, where: str, *, nan_last: bool) -> PoolCase:
 @pytest.mark.parametrize("kernels", [ROLLING_KERNELS, SEPARABLE], ids=["rolling", "separable"])
 def test_is_pooled_once(kernels: tuple[Kernel, ...], where: str) -> None:
     """The kernels that take windows apart find NaN, its bits and its place by themselves, with any threads."""
-    with patch.object(separable, "flagged_rows", side_effect=AssertionError("pooled again")):
+    with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
         for number, kernel in enumerate(kernels):
             chosen = case(kernel, where, nan_last=number % 2 == 1)
             for threads in (1, 3):

@@ -15,8 +15,8 @@ from tests.support.guarded import beside_guard, survives
 from unpool.execute import max_pool as executed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import direct, pool, rolling, separable, tiles
-from unpool.kernels.cpu.max_pool.elements import compared_lanes
-from unpool.kernels.cpu.max_pool.pool import Plane
+from unpool.kernels.cpu.max_pool.compare import compare_lanes
+from unpool.kernels.cpu.max_pool.pool import PlaneAxes
 
 CHUNKS = 6
 PER_CHUNK = 72
@@ -79,7 +79,7 @@ def check_past_the_cache(case: PoolCase, threads: int) -> None:
     with (
         patch.object(executed, "is_recycled", lambda _: True),
         patch.object(executed, "MIN_RECYCLED_BYTES", 0),
-        patch.object(tiles, "PAST_CACHE", 0),
+        patch.object(tiles, "NON_TEMPORAL_BYTES", 0),
     ):
         kernel_cases.run(case, case.x, threads, out)
     for got, right in zip(out, expected, strict=True):
@@ -126,16 +126,16 @@ def test_rolling_past_the_cache(columns: int) -> None:
         chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
         check_past_the_cache(chosen, threads)
     assert rolling.indices_fill_lines(columns, "float32") == (
-        columns % 8 == 0 and columns >= compared_lanes("float32") >= 8
+        columns % 8 == 0 and columns >= compare_lanes("float32") >= 8
     )
 
 
 def test_too_many_lists() -> None:
     """Windows of which most are cut by padding, each in another way, are left to others."""
     axis = Axis(300, 300, Window(201, 1), 100)
-    assert tiles.tiling(Plane((axis, axis), Axis(8, 8, Window(1)), 8)) is None
-    assert tiles.tiling(Plane((axis,), Axis(8, 8, Window(1)), 8)) is not None
-    assert tiles.tiling(Plane((Axis(2, 6, Window(1), 2),), Axis(8, 8, Window(1)), 8)) is None
+    assert tiles.tiling(PlaneAxes((axis, axis), Axis(8, 8, Window(1)), 8)) is None
+    assert tiles.tiling(PlaneAxes((axis,), Axis(8, 8, Window(1)), 8)) is not None
+    assert tiles.tiling(PlaneAxes((Axis(2, 6, Window(1), 2),), Axis(8, 8, Window(1)), 8)) is None
 
 
 def test_past_the_cache_is_reached() -> None:
@@ -177,5 +177,5 @@ def test_one_nan_in_a_block(place: tuple[int, int]) -> None:
 )
 def test_leaves_other_windows(axis: Axis) -> None:
     """Windows that overlap, leave gaps, are dilated or padded, or end outside are not tiles."""
-    assert tiles.tiling(Plane((), axis, 1)) is None
-    assert tiles.tiling(Plane((), Axis(7, 3, Window(2, 2)), 1)) is not None
+    assert tiles.tiling(PlaneAxes((), axis, 1)) is None
+    assert tiles.tiling(PlaneAxes((), Axis(7, 3, Window(2, 2)), 1)) is not None

@@ -16,11 +16,11 @@ import pytest
 import unpool
 from tests.kernels.test_fork import forked
 from tests.support.runners import bits
-from unpool.kernels.cpu.machine import placing
+from unpool.kernels.cpu.machine import affinity
 from unpool.kernels.cpu.machine import threads as splitter
-from unpool.kernels.cpu.machine.board import PARKED, nap, new_box, pause, read, serve
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.stop import asking
+from unpool.kernels.cpu.machine.cancellation import cancellation_scope
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, pause, read, sleep, worker_loop
 from unpool.kernels.cpu.vector import address_of
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
@@ -69,12 +69,12 @@ def deconvolve(kind: type, threads: int | None) -> list[bytes]:
 
 
 WORK = [pool, one_plane, unpool_with_duplicates, deconvolve]
-Work = Callable[[type, int | None], list[bytes]]
+ConvTransposeProblem = Callable[[type, int | None], list[bytes]]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_thread_count_changes_no_bit(work: Work, kind: type) -> None:
+def test_thread_count_changes_no_bit(work: ConvTransposeProblem, kind: type) -> None:
     """One thread, two, three and the default give the same bytes."""
     alone = work(kind, 1)
     for threads in (2, 3, None):
@@ -82,7 +82,7 @@ def test_thread_count_changes_no_bit(work: Work, kind: type) -> None:
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_concurrent_callers(work: Work) -> None:
+def test_concurrent_callers(work: ConvTransposeProblem) -> None:
     """Six Python threads that call at once each get what one gets alone."""
     alone = work(np.float32, 1)
     with ThreadPoolExecutor(CALLERS) as callers:
@@ -100,11 +100,11 @@ LONG = 1 << 40
 @pytest.fixture(autouse=True)
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever machine this is, calls get as many threads as they ask for."""
-    monkeypatch.setattr(splitter, "available", lambda: 40)
-    monkeypatch.setattr(splitter, "cores", lambda: 40)
+    monkeypatch.setattr(splitter, "available_cores", lambda: 40)
+    monkeypatch.setattr(splitter, "max_threads", lambda: 40)
 
 
-@compiled()
+@jit()
 def count(seen, first, stop):
     """Add one to the number of times that each job was computed; the first job of the part."""
     for job in range(first, stop):
@@ -112,7 +112,7 @@ def count(seen, first, stop):
     return first
 
 
-@compiled()
+@jit()
 def fail(wrong, first, stop):
     """Raise in the part that a job belongs to."""
     if first <= wrong < stop:
@@ -120,7 +120,7 @@ def fail(wrong, first, stop):
     return first
 
 
-@compiled()
+@jit()
 def wait_for(go, seen, first, stop):
     """Wait until the first word of an array is not 0."""
     while read(address_of(go)) == 0:
@@ -129,12 +129,12 @@ def wait_for(go, seen, first, stop):
         seen[job] += 1
 
 
-@compiled()
+@jit()
 def dawdle(seen, first, stop):
     """Add one to the number of times that each job was computed, after some milliseconds."""
     for job in range(first, stop):
         for _ in range(100):
-            nap()
+            sleep()
         seen[job] += 1
 
 
@@ -222,14 +222,14 @@ def test_interrupts_end_long_calls(threads: int) -> None:
 
 
 def test_long_calls_ask_whether_to_go_on() -> None:
-    """What the function raises ends a long call before all is computed; outside of `asking` nobody is asked."""
+    """An error of the function ends a long call before all is computed; without a scope nothing is called."""
     seen, asked = np.zeros(1000, np.int64), []
 
     def refuse() -> None:
         asked.append(seen.sum())
         raise InterruptedError
 
-    with asking(refuse), pytest.raises(InterruptedError):
+    with cancellation_scope(refuse), pytest.raises(InterruptedError):
         splitter.split(dawdle, 1000, LONG, 1, seen)
     assert 0 < seen.sum() < 1000
     again = np.zeros(90, np.int64)
@@ -250,12 +250,12 @@ def test_rounds_compute_every_job_once(jobs: int, pieces: int, threads: int) -> 
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_rounds_change_no_bit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_change_no_bit(work: ConvTransposeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in many short rounds gives the same bytes."""
     alone = work(np.float32, 1)
     monkeypatch.setattr(splitter, "_WORTH_A_ROUND", 1 << 12)
-    monkeypatch.setattr(splitter, "ROUND", 1e-5)
-    monkeypatch.setattr(splitter, "WHOLE", 1e-5)
+    monkeypatch.setattr(splitter, "ROUND_SECONDS", 1e-5)
+    monkeypatch.setattr(splitter, "LONG_SECONDS", 1e-5)
     assert work(np.float32, 1) == alone
     assert work(np.float32, 2) == alone
 
@@ -269,8 +269,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller who asks for more threads than there are cores gets as many as there are cores."""
     living = fresh(monkeypatch)
-    monkeypatch.setattr(splitter, "available", lambda: 3)
-    monkeypatch.setattr(splitter, "cores", lambda: 3)
+    monkeypatch.setattr(splitter, "available_cores", lambda: 3)
+    monkeypatch.setattr(splitter, "max_threads", lambda: 3)
     for threads in (64, None):
         seen = np.zeros(90, np.int64)
         splitter.split(count, 90, LARGE, threads, seen)
@@ -281,7 +281,7 @@ def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that nobody has wanted for long end, and come back for the next call."""
     living = fresh(monkeypatch)
-    monkeypatch.setattr(splitter, "IDLE", 0.02)
+    monkeypatch.setattr(splitter, "IDLE_SECONDS", 0.02)
     for _ in range(3):
         seen = np.zeros(90, np.int64)
         splitter.split(count, 90, LARGE, 3, seen)
@@ -295,7 +295,7 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_while_threads_end_and_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that ends at the moment when it is wanted: every job is computed, and none twice."""
     fresh(monkeypatch)
-    monkeypatch.setattr(splitter, "IDLE", 1e-5)
+    monkeypatch.setattr(splitter, "IDLE_SECONDS", 1e-5)
     seen = np.zeros(90, np.int64)
     for number in range(300):
         splitter.split(count, 90, LARGE, 2 + number % 3, seen)
@@ -339,12 +339,12 @@ def test_arguments_are_let_go() -> None:
 
 def test_a_thread_watches_by_the_clock() -> None:
     """It stays for as long as it is told, however slow its looks are, and says then that it has left."""
-    box = new_box()
+    slot = new_slot()
     for seconds in (0.0, 0.001, 0.05):
         start = time.monotonic()
-        serve(box, 1, seconds)
+        worker_loop(slot, 1, seconds)
         assert time.monotonic() - start >= seconds
-        assert box[0] == PARKED
+        assert slot[0] == PARKED
 
 
 def test_idle_threads_use_no_processor() -> None:
@@ -397,21 +397,21 @@ def test_wrong_threads_are_refused(threads: object) -> None:
         unpool.conv_transpose(x, x, threads=threads)
 
 
-@pytest.mark.skipif(placing._core is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
+@pytest.mark.skipif(affinity._getcpu is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
 def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is woken where its caller is not, may run anywhere afterwards, and keeps to what it has been told since."""
-    assert placing._core is not None
+    assert affinity._getcpu is not None
     every = os.sched_getaffinity(0)
     worker, done = splitter._Worker(1), threading.Semaphore(0)
     seen: list[tuple[set[int], set[int]]] = []
-    allow = placing.allow
+    allow = affinity.restore_affinity
 
     def noted(cores: set[int]) -> None:
         woken_on = os.sched_getaffinity(0)
         allow(cores)
         seen.append((woken_on, os.sched_getaffinity(0)))
 
-    monkeypatch.setattr(splitter, "allow", noted)
+    monkeypatch.setattr(splitter, "restore_affinity", noted)
     try:
         for core in (*every, *every):
             os.sched_setaffinity(0, {core})

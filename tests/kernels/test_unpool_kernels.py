@@ -17,7 +17,7 @@ from unpool import memory
 from unpool.execute import max_unpool as executed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_unpool import windows
-from unpool.kernels.cpu.max_unpool.check import is_consistent
+from unpool.kernels.cpu.max_unpool.scatter import is_consistent
 
 Rng = np.random.Generator
 BITS = (np.int16, np.int32, np.int64)
@@ -75,13 +75,13 @@ def case(number: int) -> tuple[np.ndarray, np.ndarray, tuple[Axis, ...], tuple[i
 @contextmanager
 def past_cache(*, always: bool) -> Iterator[None]:
     """Write y past the cache wherever that is possible, or nowhere; and split the smallest work over threads."""
-    with patch.object(windows, "PAST_CACHE", 0 if always else 1 << 62), kernel_cases.eager_threads():
+    with patch.object(windows, "NON_TEMPORAL_BYTES", 0 if always else 1 << 62), kernel_cases.eager_threads():
         yield
 
 
 def stream(x: np.ndarray, indices: np.ndarray, y: np.ndarray, axes: tuple[Axis, ...], threads: int) -> bool:
     """The kernel, told that the memory of y has been in use."""
-    launch = windows.launch(axes, x.shape[0], x.itemsize, was_written=True)
+    launch = windows.launch(axes, x.shape[0], x.itemsize, is_recycled=True)
     return launch is not None and all(launch(x, indices, y, threads))
 
 
@@ -117,7 +117,7 @@ def test_streams_past_the_cache(kind: type, lines: int) -> None:
     for threads in (1, 2):
         y[...] = -1
         with past_cache(always=True):
-            assert windows.is_worth_past_cache(y.nbytes, y.shape[-1] * y.itemsize)
+            assert windows.is_worth_non_temporal(y.nbytes, y.shape[-1] * y.itemsize)
             assert stream(x, indices, y, axes, threads)
         assert y.tobytes() == scattered(x, indices, y.shape).tobytes()
         assert np.all(block[y.nbytes :] == CANARY)
@@ -244,6 +244,6 @@ def test_memory_that_was_written() -> None:
 def test_large_outputs_are_streamed() -> None:
     """A genuine pool's indices never reach the check or the scatter when the memory is ours."""
     x, indices = large_case(np.random.default_rng(2), (1, 2, 8, 16))
-    with patch.object(executed, "_counted_spatial", side_effect=AssertionError):
+    with patch.object(executed, "_index_space", side_effect=AssertionError):
         y = unpool.max_unpool(x, indices, **WINDOW)
     assert y.tobytes() == scattered(x, indices, y.shape).tobytes()

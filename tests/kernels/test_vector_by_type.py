@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numba import njit, types
 
-from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 
-@by_type()
+@overload_by_type()
 def half_of(x):
     """Half of a float; an integer as it is."""
     if isinstance(x, types.Float):

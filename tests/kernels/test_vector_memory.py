@@ -23,7 +23,7 @@ from unpool.kernels.cpu.vector import (
     splat_rows,
     store,
     store_masked,
-    store_past_cache,
+    store_nontemporal,
     store_rows,
 )
 
@@ -142,7 +142,7 @@ def test_store_past_cache(name: str, count: int) -> None:
 
     @njit("void(int64, int64)")
     def run(x, out):
-        store_past_cache(out, load(x, element, lanes))
+        store_nontemporal(out, load(x, element, lanes))
         fence()
 
     x, out = values(name, lanes), np.full(64 * 5, 7, np.uint8)

@@ -9,8 +9,8 @@ from tests.support.guarded import beside_guard, survives
 from unpool.kernels.cpu.vector import (
     int64_at,
     interleave,
-    keep_terms,
     load,
+    load_terms,
     splat,
     store,
     tile_add_to,
@@ -18,9 +18,9 @@ from unpool.kernels.cpu.vector import (
     tile_combine,
     tile_load,
     tile_load_every,
+    tile_sparse_dot,
     tile_store,
     tile_store_every,
-    tile_sum_terms,
 )
 
 every_float = pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name)])
@@ -144,8 +144,8 @@ def test_sum_terms(name: str, lanes: int, count: int) -> None:
     @njit("void(int64, int64, int64, int64, int64)")
     def add(terms, bounds, a, b, out):
         start = splat(element(5), lanes)
-        kept = keep_terms(start, terms, bounds, a, 3, count)
-        tile_store(tile_sum_terms(start, kept, terms, bounds, a, b, 2), out, lanes * size, 6, 1)
+        kept = load_terms(start, terms, bounds, a, 3, count)
+        tile_store(tile_sparse_dot(start, kept, terms, bounds, a, b, 2), out, lanes * size, 6, 1)
 
     a, b = np.arange(1, 4).astype(name), np.arange(2 * lanes + 3).astype(name)
     out = np.empty((3, 2 * lanes), name)

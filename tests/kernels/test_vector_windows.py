@@ -14,12 +14,12 @@ from unpool.kernels.cpu.vector import (
     LAST,
     any_beyond,
     any_unordered,
-    first_largest,
+    argmax,
     load,
     load_parts,
     load_window,
     select,
-    slide_largest,
+    sliding_argmax,
     splat,
     store,
     tile_columns,
@@ -150,7 +150,7 @@ def test_first_of_the_largest(name: str, lanes: int, count: int, nan: int) -> No
     @njit("void(int64, int64, int64, int64)")
     def find(x, start, best, place):
         taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), element, count, 1, 1)
-        value, column = first_largest(taps, tile_columns(start, lanes, count, 1, 1), nan)
+        value, column = argmax(taps, tile_columns(start, lanes, count, 1, 1), nan)
         store(best, value)
         store(place, column)
 
@@ -174,7 +174,7 @@ def test_slide_largest(name: str, lanes: int, taps: int, nan: int) -> None:
     @njit("void(int64, int64, int64)")
     def find(x, best, place):
         parts = load_parts(x, 0, count * lanes, splat(element(0), lanes), element, count, 1)
-        value, column = slide_largest(parts, tile_columns(0, lanes, count, 1, lanes), taps, nan)
+        value, column = sliding_argmax(parts, tile_columns(0, lanes, count, 1, lanes), taps, nan)
         store(best, value)
         store(place, column)
 

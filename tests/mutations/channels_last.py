@@ -37,14 +37,14 @@ DOMAIN = (
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose/growth.py",
+        "kernels/cpu/conv_transpose/dispatch.py",
         "first = np.moveaxis(x, -1, 1)",
         "first = np.swapaxes(x, -1, 1)",
         "X is read with its first and last spatial axes exchanged",
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose/growth.py",
+        "kernels/cpu/conv_transpose/dispatch.py",
         "np.moveaxis(values, 1, -1)",
         "np.swapaxes(values, 1, -1)",
         "Y is written with its first and last spatial axes exchanged",
@@ -127,8 +127,8 @@ ACTIVATIONS = (
     Mutation(
         "6.5",
         "execute/arrays.py",
-        "wide = work.astype(storage.compute, copy=False) if storage.is_float else work",
-        "wide = work",
+        "wide = buffer.astype(storage.compute, copy=False) if storage.is_float else buffer",
+        "wide = buffer",
         "16-bit pools are activated in 16 bits",
     ),
 )

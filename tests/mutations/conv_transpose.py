@@ -199,8 +199,8 @@ REST = (
     Mutation(
         "4.13",
         "execute/conv_transpose.py",
-        "bias = self._zeros if b is None else contiguous(b, row, storage.compute)",
-        "bias = self._zeros if b is None else contiguous(b[::-1], row, storage.compute)",
+        "bias = self._zeros if b is None else contiguous(b, row, self._storage.compute)",
+        "bias = self._zeros if b is None else contiguous(b[::-1], row, self._storage.compute)",
         "the biases go to the output channels backwards",
     ),
     Mutation(
@@ -235,13 +235,13 @@ REST = (
     Mutation(
         "4.17",
         "execute/conv_transpose.py",
-        "self._grow(contiguous(x, row), contiguous(w, row), bias,",
-        "self._grow(np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
+        "self._dispatcher(contiguous(x, row), contiguous(w, row), bias,",
+        "self._dispatcher(np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
         "infinity and NaN in X become numbers",
     ),
     Mutation(
         "4.17",
-        "kernels/cpu/conv_transpose/growth.py",
+        "kernels/cpu/conv_transpose/dispatch.py",
         "if not np.isfinite(wide).all():",
         "if np.isnan(wide).any():",
         "infinite weights are multiplied with padding",

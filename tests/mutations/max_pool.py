@@ -185,7 +185,7 @@ VALUES = (
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/vector/largest.py",
+        "kernels/cpu/vector/maximum.py",
         'larger = comparison(">")',
         'larger = comparison(">=")',
         "the last of equals wins where windows roll, and where blocks reach into padding",
@@ -193,13 +193,13 @@ VALUES = (
     Mutation(
         "3.13",
         "kernels/cpu/max_pool/compare.py",
-        "_on_data(beats(key, best.key, nan), best.place, is_data)",
-        "_on_data(beats(key, best.key, nan) | (key == best.key), best.place, is_data)",
+        "_on_data(key_is_larger(key, best.key, nan), best.place, is_data)",
+        "_on_data(key_is_larger(key, best.key, nan) | (key == best.key), best.place, is_data)",
         "the last of equals wins where whole windows are walked",
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/vector/order.py",
+        "kernels/cpu/vector/maximum.py",
         "splat(smallest, lanes) - value, value)",
         "~magnitude, value)",
         "among 16-bit floats, -0 is below +0",

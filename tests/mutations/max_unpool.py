@@ -3,7 +3,7 @@
 from tests.mutations.record import Mutation
 
 RESOLVING = "operators/max_unpool.py"
-CHECK = "kernels/cpu/max_unpool/check.py"
+
 SCATTER = "kernels/cpu/max_unpool/scatter.py"
 
 OUTPUT_SHAPE = (
@@ -37,7 +37,7 @@ OUTPUT_SHAPE = (
     ),
     Mutation(
         "1.1",
-        CHECK,
+        SCATTER,
         "if not start <= np.int64(index % large) < start + axis.window:",
         "if not start <= np.int64(index % large) <= start + axis.window:",
         "a window holds one cell too many when indices are fitted",
@@ -131,7 +131,7 @@ INDICES = (
     ),
     Mutation(
         "2.1",
-        CHECK,
+        SCATTER,
         "if lowest < 0 or highest >= limit:",
         "if lowest < -1 or highest >= limit:",
         "-1 wraps around to the last cell",
@@ -188,8 +188,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute/max_unpool.py",
-        "is_ours = contiguous(x, self.row),",
-        "is_ours = contiguous(x + 0, self.row),",
+        "is_new = contiguous(x, self.row),",
+        "is_new = contiguous(x + 0, self.row),",
         "-0 becomes +0 on the way",
     ),
     Mutation(

@@ -104,9 +104,9 @@ def test_an_error_stands_alone() -> None:
 
 def test_few_are_kept() -> None:
     """What is remembered does not grow without end."""
-    for size in range(calls.KEPT + 10):
+    for size in range(calls.CACHE_SIZE + 10):
         unpool.max_pool(np.ones((1, 1, size + 1), np.float32), kernel_shape=[1])
-    assert len(calls._known) <= calls.KEPT
+    assert len(calls._known) <= calls.CACHE_SIZE
 
 
 def test_handles_lead_to_the_data() -> None:

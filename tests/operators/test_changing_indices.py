@@ -15,7 +15,7 @@ import unpool
 from tests.support.guarded import beside_guard, survives
 from unpool import indices as flat_indices
 from unpool import per_plane
-from unpool.kernels.cpu.max_unpool import check
+from unpool.kernels.cpu.max_unpool import scatter
 
 FAR = (1 << 40, -(1 << 40), -1, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 SHAPE, LARGE = (2, 3, 20, 21), (2, 3, 40, 42)
@@ -121,7 +121,7 @@ def test_under_fire(way: str) -> None:
 def test_an_index_that_changes_behind_the_check(layout: str, value: int) -> None:
     """What is written with is what is checked: an index that goes out of range after the check is refused."""
     x, indices = drawn()
-    check_range = check.check_range
+    check_range = scatter.check_range
 
     def check_then_change(*args: Any) -> tuple[int, bool]:
         found = check_range(*args)
@@ -130,7 +130,7 @@ def test_an_index_that_changes_behind_the_check(layout: str, value: int) -> None
 
     def call() -> None:
         with (
-            patch.object(check, "check_range", check_then_change),
+            patch.object(scatter, "check_range", check_then_change),
             pytest.raises(unpool.IndicesError, match="changed during the call"),
         ):
             grown(x, indices, layout)

@@ -7,7 +7,7 @@ import pytest
 
 import unpool
 from unpool import calls, shape_cache
-from unpool.execute import forget
+from unpool.execute import clear_cache
 
 MEBIBYTE = 1 << 20
 
@@ -76,7 +76,7 @@ def test_prepared_calls_of_large_shapes_are_dropped(little: int) -> None:
         unpool.max_pool(x.transpose(0, 2, 3, 1), kernel_shape=2, strides=2, layout="NHWC")
         assert shape_cache.total_bytes() <= little * 65 // 64
     assert 0 < len(calls._known) < 4 * 16
-    forget()
+    clear_cache()
 
 
 def test_threads_share_what_is_kept(little: int) -> None:

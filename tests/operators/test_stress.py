@@ -53,7 +53,7 @@ def image(*shape: int) -> np.ndarray:
 
 def test_prepared_calls_come_and_go(monkeypatch) -> None:
     """More shapes than are kept, of arrays of all kinds, from many threads."""
-    monkeypatch.setattr(calls, "KEPT", 3)
+    monkeypatch.setattr(calls, "CACHE_SIZE", 3)
     import torch
 
     given = [image(1, 2, 4, width) for width in range(4, 12)]
@@ -72,12 +72,12 @@ def test_the_first_call_of_many(monkeypatch) -> None:
     """Nothing is prepared, no thread has started, and all want a different number of threads."""
     x = image(2, 16, 96, 96)
     expected = bits(unpool.max_pool(x, kernel_shape=[2, 2], threads=1))
-    monkeypatch.setattr(splitter, "available", lambda: 8)
-    monkeypatch.setattr(splitter, "_cores", lambda: 8, raising=False)
+    monkeypatch.setattr(splitter, "available_cores", lambda: 8)
+    monkeypatch.setattr(splitter, "max_threads", lambda: 8)
     for _ in range(6):
         workers = splitter._Workers()
         monkeypatch.setattr(splitter, "_workers", workers)
-        execute.forget()
+        execute.clear_cache()
         calls._known.clear()
 
         def work(number: int) -> None:
@@ -89,7 +89,7 @@ def test_the_first_call_of_many(monkeypatch) -> None:
         workers.stop()
 
 
-def test_boards_are_looked_up_once(monkeypatch) -> None:
+def test_tasks_are_looked_up_once(monkeypatch) -> None:
     """What is known of a size of call may be gone in the line after a question whether it is there."""
 
     class Vanishing(dict):
@@ -98,7 +98,7 @@ def test_boards_are_looked_up_once(monkeypatch) -> None:
 
     x = image(2, 16, 96, 96)
     expected = bits(unpool.max_pool(x, kernel_shape=[2, 2], threads=2))
-    monkeypatch.setattr(splitter._workers, "_blank", Vanishing())
+    monkeypatch.setattr(splitter._workers, "_tasks", Vanishing())
     assert bits(unpool.max_pool(x, kernel_shape=[2, 2], threads=2)) == expected
 
 

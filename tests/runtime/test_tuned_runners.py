@@ -12,7 +12,7 @@ import unpool
 from tests import oracle
 from tests.support import models
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import kept_results
+from unpool.kernels.cpu.machine import tuning_cache
 from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.runners import openvino_loader
 from unpool.runtime.runners.openvino_piece import OpenVinoPiece
@@ -55,8 +55,8 @@ def clock(monkeypatch, tmp_path):
             asked.append(tuple(calls))
         return {name: times.get(name, 1.0) for name in calls}
 
-    monkeypatch.setattr(autotune, "timed", timed)
-    monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(autotune, "time_calls", timed)
+    monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
     return times, asked
 
 
@@ -101,7 +101,7 @@ def test_what_another_release_found_is_found_out_anew(clock):
     clock[0][WHOLE] = 0.5
     unpool.InferenceSession(network(), tune=True)
     with pytest.MonkeyPatch.context() as another:
-        another.setattr(autotune, "known", lambda key: "on the moon")
+        another.setattr(autotune, "find_result", lambda key: "on the moon")
         assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[WHOLE]
 
     assert len(clock[1]) == 2

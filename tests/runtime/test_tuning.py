@@ -10,7 +10,7 @@ from tests import oracle
 from tests.support import models
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import kept_results
+from unpool.kernels.cpu.machine import tuning_cache
 from unpool.kernels.cpu.machine.cache import _Files
 from unpool.runtime.session import fastest
 
@@ -38,9 +38,9 @@ def clock(monkeypatch, tmp_path):
             call()
         return {way: times[way] for way in calls}
 
-    monkeypatch.setattr(autotune, "timed", timed)
+    monkeypatch.setattr(autotune, "time_calls", timed)
     monkeypatch.setattr(fastest, "is_installed", lambda: False)  # only ways are to be chosen here
-    monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
     return times, asked
 
 
@@ -112,7 +112,7 @@ def test_slow_ways_get_one_turn(monkeypatch):
     seconds = {"near": iter([1.0, *[0.9] * 9]), "far": iter([2.5]), "best": iter([1.1, *[0.8] * 9])}
     monkeypatch.setattr(autotune, "_seconds", lambda call, settle: next(seconds[call()]))
 
-    found = autotune.timed({name: lambda name=name: name for name in seconds})
+    found = autotune.time_calls({name: lambda name=name: name for name in seconds})
 
     assert found == {"near": 0.9, "far": 2.5, "best": 0.8}
 
@@ -126,19 +126,19 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
         return 1.0
 
     monkeypatch.setattr(autotune, "_seconds", turn)
-    autotune.timed({name: lambda name=name: name for name in counts}, seconds=0)
+    autotune.time_calls({name: lambda name=name: name for name in counts}, seconds=0)
 
     assert counts == {"a": 1, "b": 1}
 
 
 def test_results_of_another_machine_are_not_found(monkeypatch, tmp_path):
     """What was kept is found by the same processor with as many cores, and by no other one; nor is a damaged file."""
-    monkeypatch.setattr(kept_results, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
-    kept_results.keep("key", "phases")
-    assert kept_results.find("key") == "phases"
+    monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
+    tuning_cache.store("key", "phases")
+    assert tuning_cache.find("key") == "phases"
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(kept_results, "available", lambda: 96)
-        assert kept_results.find("key") is None
+        elsewhere.setattr(tuning_cache, "available_cores", lambda: 96)
+        assert tuning_cache.find("key") is None
     for path in tmp_path.rglob("*.nbc"):
         path.write_bytes(path.read_bytes()[:-1])
-    assert kept_results.find("key") is None
+    assert tuning_cache.find("key") is None

@@ -17,8 +17,8 @@ from numba.core.dispatcher import Dispatcher
 import unpool
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu.conv_transpose import growth, phases_pack, rows
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, rows
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.max_unpool import per_plane
 from unpool.warmup import steps
 
@@ -51,10 +51,10 @@ def unpool_again() -> None:
 def deconvolve() -> None:
     """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
-    with patch.object(growth, "ways", lambda _: ("phases",)), patch.object(phases_pack, "MANY", 0):
+    with patch.object(dispatch, "algorithms", lambda _: ("phases",)), patch.object(phases_pack, "MANY", 0):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
-    with patch.object(growth, "ways", lambda _: ("winograd",)):
+    with patch.object(dispatch, "algorithms", lambda _: ("winograd",)):
         y = unpool.conv_transpose(x[:, :, 1:].copy(), w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
@@ -64,7 +64,7 @@ def deconvolve() -> None:
     y = unpool.conv_transpose(x[:, :, :1, :2].reshape(2, 32, 1, 1), w)
     assert y[1, 31, 3, 3] == 32
     axis = Axis(6, 3, Window(2, 2))
-    work = Work((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), is_plain=True, is_kept=False)
+    work = ConvTransposeProblem((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), is_plain=True, is_cached=False)
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)
     rows.writer(work)(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], y, 1)
@@ -115,7 +115,7 @@ def written() -> set[str]:
 def is_compiler(decorator: ast.expr) -> bool:
     """Whether a decorator compiles a kernel: a call of `njit`, or our own."""
     name = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(name, ast.Name) and name.id in ("njit", "compiled")
+    return isinstance(name, ast.Name) and name.id in ("njit", "jit")
 
 
 def full_name(dispatcher: Any) -> str:

@@ -24,7 +24,7 @@ from unpool.dask.chunks import (
     upsampling_chunks,
 )
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import checked_type
+from unpool.execute.arrays import check_type
 from unpool.geometry import Axis, Span, span_reaching, span_read
 from unpool.operators import conv_transpose as operator
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -79,7 +79,7 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
         activation_params,
     )  # fmt: skip
     spec = cast(ConvTransposeSpec, spec_of(("ConvTranspose", layout, compat, "auto", 1), values, (x,)))
-    checked_type(spec.row, spec.activation, x.dtype)
+    check_type(spec.row, spec.activation, x.dtype)
     for name, other in (("X and W", w), ("X and B", b)):
         if other is not None:
             same_type(spec.row, name, x.dtype, other.dtype)

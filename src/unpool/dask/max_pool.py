@@ -24,7 +24,7 @@ from unpool.dask.chunks import (
 )
 from unpool.dtypes import AnyArray
 from unpool.execute import check_outputs
-from unpool.execute.arrays import checked_type
+from unpool.execute.arrays import check_type
 from unpool.geometry import Axis, Span, span_read
 from unpool.indices import from_part, to_column_major
 from unpool.operators import max_pool as operator
@@ -75,7 +75,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     )  # fmt: skip
     spec = cast(MaxPoolSpec, spec_of(("MaxPool", layout, compat, "auto", 1), values, (x,)))
     check_outputs(spec.row, 1 + bool(return_indices))
-    checked_type(spec.row, spec.activation, x.dtype)
+    check_type(spec.row, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)
     x = channels_first(x, layout)
     plan = [*map(pointwise_chunks, x.chunks[:2]), *map(pooling_chunks, x.chunks[2:], call.axes)]

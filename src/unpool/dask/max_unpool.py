@@ -31,7 +31,7 @@ from unpool.dask.out_of_chunk_indices import (
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import shape_value
-from unpool.execute.arrays import checked_type
+from unpool.execute.arrays import check_type
 from unpool.geometry import Span, corners
 from unpool.operators import max_unpool as operator
 from unpool.operators.arguments import plain
@@ -89,7 +89,7 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     x, indices = check_array(x, "MaxUnpool: X"), check_array(indices, "MaxUnpool: I")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, None)
     spec = cast(MaxUnpoolSpec, spec_of(("MaxUnpool", layout, compat, index_space, 1), values, (x,)))
-    checked_type(spec.row, spec.activation, x.dtype)
+    check_type(spec.row, spec.activation, x.dtype)
     index_type(spec.row.label, "I", indices.dtype)
     call = operator.call(spec, x.shape, indices.shape, _sizes_of(spec, output_shape))
     x = channels_first(x, layout)

@@ -1,8 +1,8 @@
 """Where a resolved call meets a kernel: NumPy arrays in, NumPy arrays out.
 
-What follows from attributes, shapes and types alone is worked out once, by `prepare`, and kept; a prepared call only
-takes memory and starts kernels. Everything that can be wrong is found before the first write to a caller's array:
-types, ranks and shapes while preparing, destinations in `outputs`, and MaxUnpool's indices by a kernel that only reads.
+`prepare` does all that depends on attributes, shapes and types alone, and keeps the result; a prepared call only
+allocates memory and starts kernels. All errors are raised before the first write to a caller's array: types, ranks and
+shapes by `prepare`, destinations by `arrays.py`, and MaxUnpool's indices by a kernel that only reads.
 """
 
 from typing import Any, TypeAlias
@@ -11,11 +11,11 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
-from unpool.execute.arrays import Optional, checked_type, present
+from unpool.execute.arrays import OptionalArrays, check_type, require
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
-from unpool.kernels.cpu.machine.stop import asking
+from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.weights import own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import Row
@@ -27,37 +27,37 @@ from unpool.operators.tensors import Shape, index_type, text
 from unpool.shape_cache import cached
 
 __all__ = [
-    "KEPT",
-    "Prepared",
-    "asking",
+    "CACHE_SIZE",
+    "PreparedCall",
     "available_cores",
+    "cancellation_scope",
     "check_outputs",
     "check_threads",
-    "forget",
+    "clear_cache",
+    "conv_transpose_algorithm",
     "own_weights",
     "pack",
     "prepare",
     "run",
     "shape_value",
-    "way",
 ]
 
-KEPT = 1024
-"""Prepared calls that are kept per operator; the least recently used ones go."""
+CACHE_SIZE = 1024
+"""Prepared calls that are kept per operator; the least recently used are dropped."""
 
-Prepared: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
-_max_pool = cached(KEPT)(PreparedMaxPool)
-_max_unpool = cached(KEPT)(PreparedMaxUnpool)
-_conv_transpose = cached(KEPT)(PreparedConvTranspose)
+PreparedCall: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
+_max_pool = cached(CACHE_SIZE)(PreparedMaxPool)
+_max_unpool = cached(CACHE_SIZE)(PreparedMaxUnpool)
+_conv_transpose = cached(CACHE_SIZE)(PreparedConvTranspose)
 
 
 def run(
     spec: Spec,
-    inputs: Optional,
+    inputs: OptionalArrays,
     *,
     outputs: int = 1,
     threads: int | None = None,
-    out: Optional = (),
+    out: OptionalArrays = (),
     nan_last: bool = False,
     per_plane: bool = False,
 ) -> tuple[AnyArray, ...]:
@@ -66,17 +66,17 @@ def run(
     Args:
         spec: from `unpool.operators.resolve.spec`.
         inputs: in ONNX order; None for an optional input that is left out.
-        outputs: how many outputs are wanted.
-        threads: at most so many threads; None for every core that this process may use.
-        out: where to write each output; None, or missing, where one is to be allocated.
+        outputs: number of outputs.
+        threads: maximum number of threads; None for every core that this process may use.
+        out: arrays for the outputs; None, or nothing, for a new one.
         nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
         per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
 
     Returns:
-        As many arrays as `outputs`.
+        The outputs.
 
     Raises:
-        UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing has been written then.
+        UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing is written then.
     """
     row = spec.row
     check_threads(row, threads)
@@ -87,61 +87,61 @@ def run(
 
 
 def prepare(
-    spec: Spec, inputs: Optional, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
-) -> "Prepared":
+    spec: Spec, inputs: OptionalArrays, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
+) -> PreparedCall:
     """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`.
 
     Raises:
         UnpoolError: types, ranks or shapes do not fit.
     """
     row = spec.row
-    given = _inputs(row, inputs)
+    first, *others = _check_inputs(row, inputs)
     check_outputs(row, outputs)
-    x = present(given[0])
+    x = require(first)
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
-    second, third = present(given[1]), given[2]
+    second, third = require(others[0]), others[1]
     if isinstance(spec, MaxUnpoolSpec):
-        checked_type(row, spec.activation, x.dtype)
+        check_type(row, spec.activation, x.dtype)
         index_type(row.label, "I", second.dtype)
         return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(row, third))
     b = None if third is None else (third.shape, third.dtype)
     return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
 
 
-def way(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
-    """How a ConvTranspose is computed whose weights are finite and constant, such as "phases" or "points".
+def conv_transpose_algorithm(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
+    """The algorithm of a ConvTranspose with finite, constant weights, such as "phases" or "gemm_1x1".
 
     Raises:
-        UnpoolError: the shapes do not fit, or the type is none of ours.
+        UnpoolError: the shapes do not fit, or the type is not supported.
     """
-    return _conv_transpose(spec, x_shape, dtype, (w_shape, dtype), None).way
+    return _conv_transpose(spec, x_shape, dtype, (w_shape, dtype), None).algorithm
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
-    """Derive from `own_weights` what calls on inputs of this shape need, so that the first one finds it ready.
+    """Pack weights from `own_weights` for inputs of this shape, so that the first call finds them ready.
 
     Raises:
-        UnpoolError: the shapes do not fit, or the type is none of ours.
+        UnpoolError: the shapes do not fit, or the type is not supported.
     """
     _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
 
 
 def check_outputs(row: Row, outputs: int) -> None:
-    """No more outputs are wanted than this version has.
+    """Check the number of outputs.
 
     Raises:
-        UnpoolError: more are, or none.
+        UnpoolError: this version of the operator has fewer outputs, or the number is 0.
     """
     if not 1 <= outputs <= row.max_outputs:
         raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
 
 
 def check_threads(row: Row, threads: int | None) -> None:
-    """A number of threads is None or an int of 1 or more.
+    """Check that a number of threads is None or an int of 1 or more.
 
     Raises:
-        UnpoolError: it is not.
+        UnpoolError: it is anything else.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise UnpoolError(
@@ -153,7 +153,7 @@ def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | No
     """The third input of MaxUnpool as Python ints.
 
     Raises:
-        UnpoolError: it is not int64, or has more axes than one.
+        UnpoolError: its type is not int64, or its rank is not 1.
     """
     if output_shape is None:
         return None
@@ -166,21 +166,21 @@ def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | No
 
 
 def available_cores() -> int:
-    """Cores that this process may use: what `threads=None` means."""
-    from unpool.kernels.cpu.machine.cores import available
+    """Cores that this process may use, which is what `threads=None` means."""
+    from unpool.kernels.cpu.machine import affinity
 
-    return available()
-
-
-def _inputs(row: Row, inputs: Optional) -> list[AnyArray | None]:
-    given = list(inputs)
-    while given and given[-1] is None:
-        given.pop()
-    row.check_inputs(given)
-    return given + [None] * (row.max_inputs - len(given))
+    return affinity.available_cores()
 
 
-def forget() -> None:
-    """Drop all prepared calls: what they were prepared for has changed."""
-    for prepared in (_max_pool, _max_unpool, _conv_transpose):
-        prepared.cache_clear()
+def _check_inputs(row: Row, inputs: OptionalArrays) -> list[AnyArray | None]:
+    arrays = list(inputs)
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    row.check_inputs(arrays)
+    return arrays + [None] * (row.max_inputs - len(arrays))
+
+
+def clear_cache() -> None:
+    """Drop all prepared calls."""
+    for cache in (_max_pool, _max_unpool, _conv_transpose):
+        cache.cache_clear()

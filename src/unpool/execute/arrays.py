@@ -1,4 +1,7 @@
-"""What all three operators do with arrays before and after a kernel."""
+"""Arrays before and after a kernel: types and layout of inputs, and memory for outputs.
+
+An output goes to new memory, or to the caller's array if that fits and overlaps no input.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -16,22 +19,22 @@ from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, text, value_type
 
-Optional = Sequence[AnyArray | None]
+OptionalArrays = Sequence[AnyArray | None]
 
 _log = logging.getLogger("unpool")
 
 
-def present(x: AnyArray | None) -> AnyArray:
-    """An input that is known to be there."""
+def require(x: AnyArray | None) -> AnyArray:
+    """A required input, which was checked before."""
     assert x is not None, "required inputs were checked"
     return x
 
 
-def checked_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
-    """How elements of X are stored and computed.
+def check_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
+    """The storage and compute type of X.
 
     Raises:
-        UnsupportedError: this version, or the activation, does not have the type.
+        UnsupportedError: this version of the operator, or the activation, lacks the type.
     """
     storage = value_type(row, "X", dtype)
     activations.check_type(row, activation, storage.name)
@@ -39,28 +42,28 @@ def checked_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) 
 
 
 def contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> AnyArray:
-    """`x` in row-major order and in the type it is computed in; says so where that takes a copy."""
+    """`x` in row-major order, and in a type; logs a copy."""
     flags = x.flags
     if flags.c_contiguous and flags.aligned and (dtype is None or x.dtype == dtype):
         return x
     dtype = dtype or x.dtype
     check_memory(x.shape, dtype, row.label)
-    ready = np.require(x, dtype, ["C", "A"])
-    if not np.may_share_memory(ready, x):
-        _log.info("%s: copied %s %s to row-major %s", row.label, text(x.shape), x.dtype.name, ready.dtype.name)
-    return ready
+    copy = np.require(x, dtype, ["C", "A"])
+    if not np.may_share_memory(copy, x):
+        _log.info("%s: copied %s %s to row-major %s", row.label, text(x.shape), x.dtype.name, copy.dtype.name)
+    return copy
 
 
-def deliver(work: AnyArray, y: AnyArray, activation: Activation | None, storage: StorageType) -> AnyArray:
-    """Activate what a kernel wrote, round it once to the type of `y`, and put it there."""
+def finish(buffer: AnyArray, y: AnyArray, activation: Activation | None, storage: StorageType) -> AnyArray:
+    """Activate the buffer that a kernel wrote, round it once to the type of `y`, and copy it there."""
     if activation is not None:
         from unpool.kernels.cpu.activation import activate
 
-        wide = work.astype(storage.compute, copy=False) if storage.is_float else work
-        work = activate(wide, activation.name, activation.params)
-    if work is not y:
+        wide = buffer.astype(storage.compute, copy=False) if storage.is_float else buffer
+        buffer = activate(wide, activation.name, activation.params)
+    if buffer is not y:
         with np.errstate(over="ignore"):
-            y[...] = work
+            y[...] = buffer
     return y
 
 
@@ -72,11 +75,11 @@ class Output:
 
     Attributes:
         size: bytes.
-        is_small: whether its memory never comes from a block that was in use before.
-        new: makes uninitialised memory of its own, or raises ShapeError where this process cannot have as much.
+        is_small: whether its memory is never recycled.
+        new: allocates uninitialised memory, or raises ShapeError if this process may not take as much.
 
     Raises:
-        ShapeError: this process cannot have so much memory: known before anything else of the call is worked out.
+        ShapeError: this process may not take as much memory; raised before anything else is prepared.
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -90,8 +93,8 @@ class Output:
             partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
         )
 
-    def place(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
-        """Where the result ends up, and the contiguous memory that a kernel writes: mostly one and the same.
+    def allocate(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
+        """The array of the output, and the contiguous memory that a kernel writes, mostly the same array.
 
         Args:
             target: the caller's array; None for a new one.
@@ -107,7 +110,7 @@ class Output:
         return y, y if y.flags.c_contiguous and y.flags.aligned else np.empty(self._shape, self._dtype)
 
     def check(self, target: AnyArray, others: tuple[AnyArray, ...]) -> AnyArray:
-        """The caller's array, once it has the right shape and type and overlaps nothing."""
+        """The caller's array, if it has the right shape and type, and overlaps no other."""
         where = f"{self._row.label}: out for {self._name}"
         if target.shape != self._shape or target.dtype != self._dtype:
             raise UnpoolError(
@@ -129,7 +132,7 @@ class Output:
 
 
 def _overlap(target: AnyArray, other: AnyArray) -> bool:
-    """Whether two arrays share an element; also true where that is too laborious to tell."""
+    """Whether two arrays share an element; also true where the exact test takes too long."""
     try:
         return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
     except np.exceptions.TooHardError:
@@ -139,7 +142,7 @@ def _overlap(target: AnyArray, other: AnyArray) -> bool:
 def _overlaps_itself(target: AnyArray) -> bool:
     """Whether two elements of an array share a byte.
 
-    None do where every step is as long as all that shorter ones reach; where one is not, all places are compared.
+    No two do if every step is at least as long as the reach of all shorter ones; otherwise all addresses are compared.
     """
     if target.flags.c_contiguous or target.size < 2:
         return False

@@ -8,7 +8,7 @@ import numpy as np
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
-from unpool.execute.arrays import Optional, Output, checked_type, contiguous, deliver, present
+from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
 from unpool.geometry import Axis, element_count
 from unpool.memory import MIN_RECYCLED_BYTES, is_recycled
 from unpool.operators import max_unpool
@@ -20,53 +20,53 @@ class PreparedMaxUnpool:
     """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
 
     def __init__(
-        self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, asked: Shape | None
+        self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, output_shape: Shape | None
     ) -> None:
         self.row = spec.row
-        self._storage = checked_type(spec.row, spec.activation, dtype)
-        self._call = call = max_unpool.call(spec, shape, indices, asked)
+        self._storage = check_type(spec.row, spec.activation, dtype)
+        self._call = call = max_unpool.call(spec, shape, indices, output_shape)
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
         self._planes = call.small.batch * call.small.channels
-        self._stream_fresh, self._stream_used = (self._streaming(was_written) for was_written in (False, True))
-        self.nbytes = sum(getattr(each, "nbytes", 0) for each in (self._stream_fresh, self._stream_used))  # of tables
+        self._stream_new, self._stream_recycled = launches = [self._route(recycled) for recycled in (False, True)]
+        self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
 
-    def _streaming(self, was_written: bool) -> Callable[..., list[bool]] | None:
+    def _route(self, recycled: bool) -> Callable[..., list[bool]] | None:
         from unpool.kernels.cpu.max_unpool import route
 
         return route(
             self._call.axes, self._planes, self._storage.dtype.itemsize, channels_last=self.row.is_channels_last,
-            counts_in_y=self._call.index_space != "inferred", was_written=was_written,
+            counts_in_y=self._call.index_space != "inferred", is_recycled=recycled,
         )  # fmt: skip
 
-    def run(self, inputs: Optional, targets: Optional, threads: int | None) -> tuple[AnyArray, ...]:
-        """The output. Memory of our own is written at once, a caller's once every index is known to be right."""
-        x, indices = present(inputs[0]), present(inputs[1])
-        y, work = self._y.place(targets[0], (x, indices))
-        elements, positions, is_ours = contiguous(x, self.row), contiguous(indices, self.row), work is not targets[0]
-        if not (is_ours and self._stream(elements, positions, work, threads)):
-            positions, is_local = self._checked(positions, threads)
-            if is_ours or not self._stream(elements, positions, work, threads):
-                self._scatter(elements, positions, work, is_local, threads)
-        return (deliver(work, y, self._call.spec.activation, self._storage),)
+    def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
+        """The output. New memory is written at once, the caller's only after all indices were checked."""
+        x, indices = require(inputs[0]), require(inputs[1])
+        y, buffer = self._y.allocate(out[0], (x, indices))
+        elements, positions, is_new = contiguous(x, self.row), contiguous(indices, self.row), buffer is not out[0]
+        if not (is_new and self._stream(elements, positions, buffer, threads)):
+            positions, is_local = self._check_indices(positions, threads)
+            if is_new or not self._stream(elements, positions, buffer, threads):
+                self._scatter(elements, positions, buffer, is_local, threads)
+        return (finish(buffer, y, self._call.spec.activation, self._storage),)
 
     def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
-        """Whether y is written: where every index lies in the window of its element."""
-        is_used = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y)
-        stream = self._stream_used if is_used else self._stream_fresh
+        """Write y if every index lies in the window of its element; whether it did."""
+        has_recycled = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y)
+        stream = self._stream_recycled if has_recycled else self._stream_new
         return stream is not None and all(stream(x, positions, y, threads))
 
-    def _checked(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
-        """The indices counted in the output, and whether each lies in its own plane.
+    def _check_indices(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
+        """The indices as counted in the output, and whether each lies in its own plane.
 
         Raises:
-            IndicesError: one lies outside the tensor that it counts in.
+            IndicesError: an index lies outside the tensor that it counts in.
         """
-        from unpool.kernels.cpu.max_unpool import check
+        from unpool.kernels.cpu.max_unpool.scatter import check_range
 
         call, planes = self._call, self._planes
-        counted = _counted_spatial(call, positions, planes, threads)
+        counted = _index_space(call, positions, planes, threads)
         limit = element_count((planes, *counted), self.row.label)
-        wrong, is_local = check.check_range(positions, limit, planes, threads)
+        wrong, is_local = check_range(positions, limit, planes, threads)
         if wrong >= 0:
             raise flat_indices.out_of_range(positions, wrong, limit, self.row.label)
         if counted != call.large.spatial:
@@ -75,10 +75,10 @@ class PreparedMaxUnpool:
         return positions, is_local
 
     def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
-        """Write y from indices that were right when they were checked.
+        """Write y from indices that were checked.
 
         Raises:
-            IndicesError: one has been changed since, and is not.
+            IndicesError: an index was changed since, to a wrong one.
         """
         from unpool.kernels.cpu.max_unpool.scatter import scatter
 
@@ -86,17 +86,17 @@ class PreparedMaxUnpool:
         bits = self._storage.bits
         if not scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads):
             raise IndicesError(
-                f"{self.row.label}: indices that stay as they are expected, got some that were changed during the "
-                "call. Pass a copy, or leave them alone until the call returns."
+                f"{self.row.label}: indices were changed during the call. Pass a copy, or do not write to them until "
+                "the call returns."
             )
 
 
-def _counted_spatial(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
+def _index_space(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
     """The spatial shape in which the indices count.
 
-    Under "auto" it is the output's, unless they fit the inferred shape and not the output's.
+    With "auto" it is that of the output, unless they fit the inferred shape and not the output.
     """
-    from unpool.kernels.cpu.max_unpool.check import is_consistent
+    from unpool.kernels.cpu.max_unpool.scatter import is_consistent
 
     if call.index_space == "output":
         return call.large.spatial

@@ -34,8 +34,8 @@ class ConvTransposeSpec:
     activation: Activation | None
     is_exact: bool = False
     """Whether every product is formed as it is written: no sums of inputs or weights before."""
-    way: str | None = None
-    """How it is computed, where that was timed; None for the way that costs least."""
+    algorithm: str | None = None
+    """The algorithm that autotuning chose; None for the one of least cost."""
 
 
 @dataclass(frozen=True, slots=True)

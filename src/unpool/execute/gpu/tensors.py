@@ -8,7 +8,7 @@ import torch
 
 from unpool.dtypes import StorageType
 from unpool.errors import UnpoolError
-from unpool.execute.arrays import checked_type
+from unpool.execute.arrays import check_type
 from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
@@ -77,7 +77,7 @@ def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
 
 def storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
     """How elements of X are stored and computed; refuses a type that this version does not have."""
-    return checked_type(row, activation, numpy_dtype(row.label, "X", dtype))
+    return check_type(row, activation, numpy_dtype(row.label, "X", dtype))
 
 
 def activation_options(activation: Activation | None) -> dict[str, Any]:

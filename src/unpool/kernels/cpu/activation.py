@@ -9,18 +9,12 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How results leave a kernel: in which layout, and after which activation.
+class Epilogue:
+    """How results leave a kernel: in which layout, and after which activation."""
 
-    Attributes:
-        is_channels_last: whether channels are the last axis, of what is read as of what is written.
-        name: of the activation; None for none.
-        params: what it takes.
-    """
-
-    is_channels_last: bool = False
-    name: str | None = None
-    params: tuple[float, ...] = ()
+    is_channels_last: bool = False  # whether channels are the last axis, of what is read as of what is written
+    name: str | None = None  # of the activation; None for none
+    params: tuple[float, ...] = ()  # what it takes
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -42,7 +36,7 @@ class Ending:
         return is_known and not any(math.isnan(each) for each in self.params)
 
 
-PLAIN = Ending()
+PLAIN = Epilogue()
 """Channels first, no activation."""
 
 

@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.execute.conv_transpose import cost, in_whole_vectors
+from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
@@ -146,7 +146,7 @@ def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: 
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
         return products * maps
-    each, together = in_whole_vectors(maps, dtype), VECTORS * in_whole_vectors(1, dtype)
+    each, together = round_up_to_vectors(maps, dtype), VECTORS * round_up_to_vectors(1, dtype)
     is_far = terms > channels and min(each, together) * terms * dtype.itemsize > KEPT_BYTES
     return products * each + (RELOAD_COST * rows * terms * each if is_far else 0)
 

@@ -81,7 +81,7 @@ def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
     if len(x_shape) < len(known) or len(w_shape) < len(window):
         return ""
     try:
-        return f", by {execute.way(spec, x_shape, w_shape, dtype)}"
+        return f", by {execute.conv_transpose_algorithm(spec, x_shape, w_shape, dtype)}"
     except UnpoolError:
         return ""
 

@@ -133,7 +133,7 @@ class _Assembly:
         if len(shape) < len(known):
             return spec
         with suppress(UnpoolError):  # what is wrong is said when the node runs
-            return tuner.tuned(label(node), Trial(spec, shape, w, self._settings.threads))
+            return tuner.tune(label(node), Trial(spec, shape, w, self._settings.threads))
         return spec
 
     def loaded_plan(self) -> LoadedPlan:

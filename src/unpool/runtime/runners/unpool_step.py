@@ -43,7 +43,7 @@ class UnpoolStep:
         self._threads = threads
         self._outputs = max(self._wanted) + 1
         self._targets: tuple[AnyArray | None, ...] = (None,) * self._outputs
-        self._calls: dict[Hashable, execute.Prepared] = {}
+        self._calls: dict[Hashable, execute.PreparedCall] = {}
         self._depends_on_values = any(name and name not in constants for name in node.input[2:])
         self._prepare(x_shape)
         fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
@@ -77,7 +77,7 @@ class UnpoolStep:
         if run_options is None:
             return self._run(values, places)
         stop_if_told(run_options)
-        with execute.asking(partial(stop_if_told, run_options)):
+        with execute.cancellation_scope(partial(stop_if_told, run_options)):
             return self._run(values, places)
 
     def _places(self, targets: Sequence[AnyArray | None]) -> tuple[AnyArray | None, ...]:
@@ -93,7 +93,7 @@ class UnpoolStep:
             raise as_onnxruntime(named(error, self._node), ERROR_CLASSES) from error
         return [outputs[position] for position in self._wanted]
 
-    def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.Prepared:
+    def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.PreparedCall:
         """The prepared call for inputs of these shapes and types; it is not kept if it depends on a fed value."""
         key = tuple([(x.shape, x.dtype) for x in fed])
         found = None if self._depends_on_values else self._calls.get(key)

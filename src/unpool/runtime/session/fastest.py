@@ -92,7 +92,7 @@ def differing(choices: Mapping[str, Told], plan: Plan | None) -> dict[str, Told]
 def known(told: Told) -> str | None:
     """The name of the runners that were the fastest once; None where that was never found out, or is not kept."""
     key = _key(told)
-    return None if key is None else autotune.known(key)
+    return None if key is None else autotune.find_result(key)
 
 
 def fastest(told: Told, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
@@ -109,12 +109,12 @@ def fastest(told: Told, models: Mapping[str, Any], feed: Mapping[str, Any], seco
     calls = _equal({name: partial(one.run, None, feed) for name, one in models.items()}, seconds)
     if len(calls) == 1:
         return USUAL
-    times = autotune.timed(calls, seconds, SETTLE, median)  # the fastest of so few whole runs would be luck
+    times = autotune.time_calls(calls, seconds, SETTLE, median)  # the fastest of so few whole runs would be luck
     found = autotune.fastest(times, USUAL, MARGIN)
-    _log.info("tuning: the model goes by %s: %s.", found, autotune.text(times))
+    _log.info("tuning: the model goes by %s: %s.", found, autotune.format_times(times))
     key = _key(told)
     if key is not None:
-        autotune.keep(key, found)
+        autotune.store_result(key, found)
     return found
 
 

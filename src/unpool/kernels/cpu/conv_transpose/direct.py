@@ -12,16 +12,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from unpool.geometry import Axis
-from unpool.kernels.cpu.activation import PLAIN, Ending
-from unpool.kernels.cpu.conv_transpose import direct_tables as tables
-from unpool.kernels.cpu.conv_transpose.direct_kernel import KEPT_TERMS, NARROW, STRIDES, About, Tables, kernel
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose.direct_kernel import (
+    LOADED_TERMS,
+    NARROW,
+    STRIDES,
+    DirectParams,
+    DirectTables,
+    kernel,
+)
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jobs import enough
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, Launches
-from unpool.kernels.cpu.vector import Activation, activation_type
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.machine.jobs import even_job_count
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
+from unpool.kernels.cpu.vector import ActivationParams, activation_dtype
+from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 16
 """Rows of x that are laid out at once: they stay in the second cache."""
@@ -58,18 +64,18 @@ FAR = 8
 """With more products than so many times these, this way takes twice the time of the others or more."""
 
 
-def pays(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
-    return _excess(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
+    return _relative_products(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
 
 
-def may_pay(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """Whether this way may be the fastest on some machine: arguments as of `pays`."""
-    return _excess(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
+def may_be_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+    """Whether this way may be the fastest on some machine: arguments as of `is_cheapest`."""
+    return _relative_products(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
 
 
 @lru_cache(maxsize=1024)
-def _excess(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> float:
+def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> float:
     """How many times as many products there are for an output as this way is the fastest for."""
     if not channels or not all(axis.small and axis.large for axis in axes):
         return math.inf
@@ -95,51 +101,122 @@ def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
     if len(leading) == 1:
         rows = min(rows, leading[0].window.reach // leading[0].window.stride + 1)
     width = min(MOST_STEPS, last.large // last.window.stride) + last.window.reach + 8 * vector_bytes() // size
-    kinds = math.prod(len(tables.kinds_of(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
+    kinds = math.prod(len(kinds_of(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
     is_small = channels * rows * width * size <= MOST_PANEL_BYTES
     return is_small and channels * kinds * last.window.size <= MOST_TERMS
 
 
-def launch(work: Work, ending: Ending = PLAIN) -> Launches:
+def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
     """The call that writes a transposed convolution which this way `fits`.
 
     It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
     (N, M, D1..Dk).
 
     Args:
-        work: what is to be computed.
-        ending: the activation of the sums.
+        problem: what is to be computed.
+        epilogue: the activation of the sums.
     """
-    outputs = work.batch * work.group * work.maps * work.large
-    cost = (outputs + work.batch * work.channels * work.maps * work.small * work.taps) // VECTORISED
-    return Launches(cost, lambda threads: _launch(work, ending, cost, threads))
+    outputs = problem.batch * problem.group * problem.maps * problem.large
+    cost = (outputs + problem.batch * problem.channels * problem.maps * problem.small * problem.taps) // VECTOR_SPEEDUP
+    return Launches(cost, lambda threads: _launch(problem, epilogue, cost, threads))
 
 
-def _launch(work: Work, ending: Ending, cost: int, threads: int) -> Launch:
+def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, threads: int) -> Launch:
     """The same in bands for so many threads."""
-    last, channels, size = work.axes[-1], work.channels // work.group, work.dtype.itemsize
+    last, channels, size = problem.axes[-1], problem.channels // problem.group, problem.dtype.itemsize
     lanes = vector_bytes() // size
-    taps, left, beyond = tables.taps_of(last, lanes)
+    taps, left, beyond = taps_of(last, lanes)
     steps = -(-last.large // last.window.stride)
     stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
     stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
-    rows, reach, kinds = tables.rows_of(work.axes[:-1])
-    outer = work.batch * work.group * stretches
-    bands = tables.bands_of(reach, PANEL_BYTES // (channels * pitch), -(-enough(threads) // outer))
+    rows, reach, kinds = rows_of(problem.axes[:-1])
+    outer = problem.batch * problem.group * stretches
+    bands = bands_of(reach, PANEL_BYTES // (channels * pitch), -(-even_job_count(threads) // outer))
     height = int((bands[:, 3] - bands[:, 2]).max())
-    apart = [[work.maps * work.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
-    rows = tables.in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
-    lists = [tables.products_of(channels, kind, each, apart) for kind in kinds for each in taps]
+    apart = [[problem.maps * problem.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
+    rows = in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
+    lists = [products_of(channels, kind, each, apart) for kind in kinds for each in taps]
     bounds = np.cumsum([0, *(len(each) for each in lists)])
-    about = About(
-        group=work.group, channels=channels, maps=work.maps, stretches=stretches, stretch=stretch,
+    params = DirectParams(
+        group=problem.group, channels=channels, maps=problem.maps, stretches=stretches, stretch=stretch,
         pitch=pitch, height=height, small=last.small, large=last.large, stride=last.window.stride,
-        left=left, beyond=beyond, plane=work.small, window=work.taps * size,
-        activation=Activation(ending.is_active, *ending.bounds),
+        left=left, beyond=beyond, plane=problem.small, window=problem.taps * size,
+        activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
-    read = Tables(
+    read = DirectTables(
         bands, rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
-        np.concatenate([*lists, np.zeros((KEPT_TERMS[last.window.stride], 2), np.int64)]),
+        np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
-    given, count = record(about, activation=activation_type(work.dtype)), outer * len(bands)
-    return Launch(kernel(work.dtype), count, cost, given, read)
+    given, count = record(params, activation=activation_dtype(problem.dtype)), outer * len(bands)
+    return Launch(kernel(problem.dtype), count, cost, given, read)
+
+
+def products_of(channels: int, kind, taps, apart: list[list[int]]):
+    """All terms of the phase of a kind of row: (bytes in the window, bytes in the panel)."""
+    channel, row, tap = np.ix_(range(channels), range(len(kind)), range(len(taps)))
+    parts = np.stack([channel, channel], -1) * apart[0] + kind[row] * apart[1] + taps[tap] * apart[2]
+    return parts.reshape(-1, 2)
+
+
+def taps_of(axis: Axis, lanes: int):
+    """Per phase its taps, each with what it reads at step 0; padding; elements that are read beyond the steps."""
+    spans = tap_spans(axis)
+    shift, phase = np.divmod(spans[:, 3], axis.window.stride)
+    left = -(-int(shift.max(initial=0)) // lanes) * lanes
+    taps = np.stack([spans[:, 0], left - shift], 1)
+    return [taps[phase == each] for each in range(axis.window.stride)], left, left - int(shift.min(initial=0))
+
+
+def kinds_of(axis: Axis):
+    """Kinds of positions of an axis, each the taps that reach it, first tap and how many; and the kind of each."""
+    walk = growing_walk(axis)
+    return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
+
+
+def rows_of(leading: tuple[Axis, ...]):
+    """What the rows of y are tied to.
+
+    Returns:
+        rows: (rows, 2) an input row, and the number of the kind of the row.
+        reach: (rows, 2) the first and the last input row that are read.
+        kinds: per kind its terms (row of the window, input row behind the one that is given).
+    """
+    rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
+    for axis in leading:
+        walk, (found, number), back = growing_walk(axis), kinds_of(axis), np.arange(axis.window.size)
+        steps = [walk.tap_step, walk.other_step]
+        one = [[first, 0] + back[:count, None] * steps for first, count in found]
+        kinds = [(old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in one]
+        last = np.clip(walk.other, 0, axis.small - 1)
+        edges = np.stack([last + np.maximum(0, walk.count - 1) * walk.other_step, last], 1)
+        reach = (reach[:, None] * axis.small + edges).reshape(-1, 2)
+        rows = (rows[:, None] * [axis.small, len(found)] + np.stack([last, number.reshape(-1)], 1)).reshape(-1, 2)
+    return rows, reach, kinds
+
+
+def bands_of(reach, most: int, fewest: int):
+    """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
+
+    So many that they read at most `most` rows each, and that there are `fewest`; but fewer if they would read
+    everything more than twice.
+    """
+    count, bands = 1, _equal_bands(reach, 1)
+    while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count < fewest):
+        count = min(len(reach), 2 * count)
+        finer = _equal_bands(reach, count)
+        if (finer[:, 3] - finer[:, 2]).sum() > 2 * (reach[:, 1].max() + 1):
+            break
+        bands = finer
+    return bands
+
+
+def in_strips(rows, bands, strip: int):
+    """(row of y, input row, kind) in bands, and there in strips of so many rows, kind by kind."""
+    number, band = np.arange(len(rows)), np.repeat(np.arange(len(bands)), bands[:, 1] - bands[:, 0])
+    return np.column_stack([number, rows])[np.lexsort((number, rows[:, 1], number // strip, band))]
+
+
+def _equal_bands(reach, count: int):
+    edges = np.arange(count + 1) * len(reach) // count
+    low, high = np.minimum.reduceat(reach[:, 0], edges[:-1]), np.maximum.reduceat(reach[:, 1], edges[:-1]) + 1
+    return np.stack([edges[:-1], edges[1:], low, high], 1)

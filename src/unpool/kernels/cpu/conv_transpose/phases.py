@@ -8,29 +8,47 @@ summed in pieces: the input of one piece stays in the first cache, every weight 
 """
 
 import math
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from numba import types
 
-from unpool.kernels.cpu.activation import PLAIN, Ending
-from unpool.kernels.cpu.conv_transpose import phases_blocking
-from unpool.kernels.cpu.conv_transpose.grid import Grid, line_fills, line_pitch, row_targets
-from unpool.kernels.cpu.conv_transpose.phases_blocking import (
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose import phases_plan
+from unpool.kernels.cpu.conv_transpose.phase_line import BlockResults, fill_line, store_channels, store_plane
+from unpool.kernels.cpu.conv_transpose.phases_plan import (
     TILES,
     Blocking,
+    PhaseGrid,
     channels_together,
+    line_fills,
+    line_pitch,
     products_together,
+    row_targets,
 )
-from unpool.kernels.cpu.conv_transpose.phases_kernel import KIND, About, Kind, Tables, kernel_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch, Launches
-from unpool.kernels.cpu.vector import Activation, activation_type
+from unpool.kernels.cpu.vector import (
+    ActivationParams,
+    activation_dtype,
+    address_of,
+    prefetch,
+    splat_activation,
+    splat_rows,
+    tile_add_product,
+    tile_add_to,
+    tile_store,
+    tile_zero,
+)
 from unpool.kernels.cpu.vector.float16 import BITS
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 
-def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launches:
+def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
     """The call that writes a transposed convolution.
 
     It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what
@@ -38,58 +56,58 @@ def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN) -> Launch
     `storage`.
 
     Args:
-        work: what is to be computed.
+        problem: what is to be computed.
         storage: type of x and y: float32, float64, float16 or bfloat16.
-        ending: the layout of x and y, and what is done to sums before they are stored.
+        epilogue: the layout of x and y, and what is done to sums before they are stored.
     """
-    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, threads))
+    return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, threads))
 
 
-def _launch(work: Work, storage: np.dtype[Any], ending: Ending, threads: int) -> Launch:
+def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, threads: int) -> Launch:
     """The same in blocks for so many threads."""
-    channels, maps, last = work.channels // work.group, work.maps, work.axes[-1]
-    whole = phases_blocking.blocking(work.axes, channels, maps, work.dtype.itemsize)
-    cut, pieces = phases_blocking.shared(whole, work, threads)
-    plan, y_maps, lanes = cut.plan, maps * work.group, vector_bytes() // work.dtype.itemsize
+    channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
+    whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
+    cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
+    plan, y_maps, lanes = cut.plan, maps * problem.group, vector_bytes() // problem.dtype.itemsize
     line, pitch = line_pitch(plan, cut.block, lanes)
-    x_batch, x_channel, x_lane = _steps(work.channels, work.small, ending)
-    y_batch, y_map, y_lane = _steps(y_maps, work.large, ending)
-    about = About(
-        group=work.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
+    x_batch, x_channel, x_lane = _steps(problem.channels, problem.small, epilogue)
+    y_batch, y_map, y_lane = _steps(y_maps, problem.large, epilogue)
+    params = PhasesParams(
+        group=problem.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
         chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch, tile=cut.tile,
         x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
         padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
-        activation=Activation(ending.is_active, *ending.bounds),
+        activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
-    edges, fills = line_fills(work.axes, plan, cut.block, lanes)
+    edges, fills = line_fills(problem.axes, plan, cut.block, lanes)
     kinds, offsets, slots = _class_tables(plan, channels, line)
-    targets, sizes = row_targets(work.axes, plan), _chunk_sizes(cut, channels, maps)
-    read = Tables(
+    targets, sizes = row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
+    read = PhasesTables(
         edges=edges, fills=fills, targets=targets, kinds=kinds, offsets=offsets, slots=slots, sizes=sizes
     )  # fmt: skip
     return Launch(
-        kernel_of(work.dtype, BITS.get(storage.name, storage)),
-        work.batch * work.group * about.blocks * about.chunks, work.split_work,
-        record(about, activation=activation_type(work.dtype)), read, pieces=pieces,
+        kernel_of(problem.dtype, BITS.get(storage.name, storage)),
+        problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
+        record(params, activation=activation_dtype(problem.dtype)), read, parts=parts,
     )  # fmt: skip
 
 
-def _steps(channels: int, plane: int, ending: Ending) -> tuple[int, int, int]:
+def _steps(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
     """Elements between neighbours along the batch, the channels and the lanes."""
     whole = channels * plane
-    return (whole, 1, channels) if ending.is_channels_last else (whole, plane, 1)
+    return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
 
 
-def _class_tables(plan: Grid, channels: int, line: int):
-    """The kinds, the offsets of their taps, and the slots of phases, as in `Tables`."""
-    kinds: list[Kind] = []
+def _class_tables(plan: PhaseGrid, channels: int, line: int):
+    """The kinds, the offsets of their taps, and the slots of phases, as in `PhasesTables`."""
+    kinds: list[PhaseKind] = []
     offsets: list[int] = []
     slots = np.empty(math.prod(plan.phases), np.int64)
     done = 0
     for each in plan.classes:
         taps, phases = len(each.offsets), len(each.phases)
         kinds.append(
-            Kind(phases, len(offsets), taps, products_together(channels * taps), channels_together(channels, taps))
+            PhaseKind(phases, len(offsets), taps, products_together(channels * taps), channels_together(channels, taps))
         )
         offsets.extend(offset + copy * line for offset, copy in zip(each.offsets, each.copies, strict=True))
         slots[list(each.phases)] = range(done, done + phases)
@@ -105,3 +123,181 @@ def _chunk_sizes(cut: Blocking, channels: int, maps: int):
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
         sizes.append(sum(tiles) * channels * rows)
     return np.cumsum([0, *sizes])
+
+
+Table = npt.NDArray[np.int64]
+
+
+class PhasesParams(NamedTuple):
+    """What the kernel reads of a call. Sizes and distances are in elements."""
+
+    group: int  # number of groups
+    channels: int  # of x, in a group
+    maps: int  # of y, in a group
+    blocks: int  # of positions
+    chunks: int  # of output channels
+    block: int  # positions in one of them
+    chunk: int  # output channels in one of them
+    length: int  # positions that can be outputs
+    pitch: int  # between the lines of channels
+    tile: int  # number of the shape of tiles
+    x_batch: int  # between neighbours along the batch of x
+    x_channel: int  # along its channels
+    x_lane: int  # along its lanes
+    y_batch: int  # along the batch of y
+    y_map: int  # along its channels
+    y_lane: int  # along its lanes
+    padded: int  # lanes of the line
+    large: int  # lanes of y
+    stride: int  # along the lanes
+    phases: int  # along the lanes
+    activation: ActivationParams  # of the sums
+
+
+class PhaseKind(NamedTuple):
+    """What the kernel reads of a class of phases."""
+
+    phases: int  # how many they are
+    first_tap: int  # number of its first tap in `offsets`
+    taps: int  # that it has
+    taps_together: int  # so many are summed at once
+    channels_together: int  # of so many channels
+
+
+KIND = np.dtype([(name, np.int64) for name in PhaseKind._fields])
+
+
+class PhasesTables(NamedTuple):
+    """All tables that the kernel takes."""
+
+    edges: Table  # per block of positions its first fill; and their number
+    fills: Table  # how lines are laid out, see `line_fills`
+    targets: Table  # where rows go in y, see `row_targets`
+    kinds: npt.NDArray[np.void]  # a `PhaseKind` for every class
+    offsets: Table  # of all taps of all classes, elements from a position of the line
+    slots: Table  # per phase, how many phases have their results before it
+    sizes: Table  # per chunk of output channels, the weights before it; and their number
+
+
+@cache
+def kernel_of(compute: np.dtype[Any], storage: np.dtype[Any]):
+    """The compiled kernel that forms sums in one type and stores them in another; 16-bit floats as their bits."""
+    element, stored = getattr(types, compute.name), getattr(types, storage.name)
+    return _make_kernel(StaticArgs(element=element, stored=stored, lanes=vector_bytes() // compute.itemsize), TILES)
+
+
+class SumPart(NamedTuple):
+    """Some channels and taps of the sums of a class."""
+
+    panel: int  # address of the first of the channels
+    channels: int  # how many they are
+    is_more: bool  # whether their sums are added to what is there
+
+
+def _make_kernel(static, tiles):
+    element, lanes, size = static.element, static.lanes, static.element.bitwidth // 8
+    stored_size = static.stored.bitwidth // 8
+    first_tile, second_tile, third_tile, fourth_tile = (static.replace(rows=rows, vectors=wide) for rows, wide in tiles)
+    heights = tuple(rows for rows, _ in tiles)
+
+    @jit()
+    def conv_transpose_phases(x, packed, b, y, args, tables, first, stop):
+        """Write some chunks of output channels at some blocks of positions.
+
+            for every element of the batch and group, for every block of positions, for every chunk of output channels
+                for every class, for every tile of rows, for every tile of positions
+                    for every tap and channel, in registers
+
+        Results of a block are interleaved into y when all are there.
+        """
+        params, kinds, slots, sizes = args[0], tables.kinds, tables.slots, tables.sizes
+        channels, maps, blocks, chunks = params.channels, params.maps, params.blocks, params.chunks
+        block, chunk, pitch, tile = params.block, params.chunk, params.pitch, params.tile
+        activation, rows = splat_activation(params.activation, lanes), heights[tile]
+        panel = np.empty(channels * pitch + 16, element)
+        results = np.empty((slots.size * chunk + rows) * block + lanes, element)
+        stage = np.empty(min(params.large, block * params.stride) + 8 * lanes, element)
+        places = np.empty(slots.size + lanes, np.int64)
+        filled = -1
+        for job in range(first, stop):
+            part, piece = job // chunks, job % chunks
+            outer, at = part // blocks, part % blocks * block
+            batch, group, first_map = outer // params.group, outer % params.group, piece * chunk
+            count, used = min(chunk, maps - first_map), min(block, params.length - at)
+            panel_start = -(-address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
+            if part != filled:
+                vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
+                for channel in range(channels):
+                    source = batch * params.x_batch + (group * channels + channel) * params.x_channel
+                    source = address_of(x) + source * stored_size
+                    target = panel_start + channel * pitch * size
+                    fill_line(target, source, params.x_lane * stored_size, vectors, static)
+                filled = part
+            weight = address_of(packed) + (group * sizes[chunks] + sizes[piece]) * size
+            result = address_of(results)
+            for number in range(kinds.shape[0]):
+                kind = kinds[number]
+                height, most, deep = kind.phases * count, kind.taps_together, kind.channels_together
+                runs = max(1, -(-kind.taps // most))
+                for share in range(-(-channels // deep) * runs):
+                    lowest, tap = share // runs * deep, share % runs * most
+                    taps = tables.offsets[kind.first_tap + tap : kind.first_tap + min(tap + most, kind.taps)]
+                    some = SumPart(panel_start + lowest * pitch * size, min(deep, channels - lowest), share > 0)
+                    for row in range(0, height, rows):
+                        to = result + row * block * size
+                        if tile == 0:
+                            weight = sum_line(weight, some, taps, to, used, params, first_tile)
+                        elif tile == 1:
+                            weight = sum_line(weight, some, taps, to, used, params, second_tile)
+                        elif tile == 2:
+                            weight = sum_line(weight, some, taps, to, used, params, third_tile)
+                        else:
+                            weight = sum_line(weight, some, taps, to, used, params, fourth_tile)
+                result += height * block * size
+            for member in range(slots.size):
+                places[member] = slots[member] * count * block * size
+            out_map = group * maps + first_map
+            out = address_of(y) + (batch * params.y_batch + out_map * params.y_map) * stored_size
+            found = BlockResults(address_of(results), address_of(places), at, used)
+            if params.y_lane != 1:
+                bias = address_of(b) + out_map * size
+                store_channels(out, found, tables.targets, bias, count, params, activation, static)
+            else:
+                for number in range(count):
+                    bias = splat_rows(address_of(b) + (out_map + number) * size, element, lanes, 1)
+                    ready = BlockResults(address_of(results) + number * block * size, address_of(places), at, used)
+                    to = out + number * params.y_map * stored_size
+                    store_plane(to, ready, tables.targets, bias, address_of(stage), params, activation, static)
+
+    return conv_transpose_phases
+
+
+@overload_by_type()
+def sum_line(weights, part, taps, target, used, params, static):
+    """Sums of one tile of rows at all positions; where the weights of the next one are."""
+    element, lanes, rows, vectors = static.element, static.lanes, static.rows, static.vectors
+    size, wide, registers = element.bitwidth // 8, lanes * vectors, rows * vectors
+
+    def sum_up(weights, part, taps, target, used, params, static):
+        line, apart, channels = params.pitch * size, params.block * size, part.channels
+        whole = taps.size * channels * rows * size
+        each = rows * size * wide // max(used, wide) + 1
+        for position in range(0, used, wide):
+            total = tile_zero(element, lanes, registers)
+            a = weights
+            soon = weights + (used + position) * whole // used
+            for tap in range(taps.size):
+                source = part.panel + (position + taps[tap]) * size
+                for _channel in range(channels):
+                    total = tile_add_product(total, a, source, element, lanes, rows, vectors)
+                    prefetch(soon)
+                    soon += each
+                    a += rows * size
+                    source += line
+            if part.is_more:
+                tile_add_to(total, target + position * size, apart, rows, vectors)
+            else:
+                tile_store(total, target + position * size, apart, rows, vectors)
+        return weights + whole
+
+    return sum_up

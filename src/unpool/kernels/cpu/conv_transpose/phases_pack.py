@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import int64, types
 
-from unpool.kernels.cpu.conv_transpose.grid import Class
-from unpool.kernels.cpu.conv_transpose.phases_blocking import (
+from unpool.kernels.cpu.conv_transpose.phases_plan import (
     TILES,
     Blocking,
+    PhaseClass,
     channels_together,
     products_together,
 )
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
-from unpool.kernels.cpu.vector.named import Fixed, record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
 MANY = 1 << 15
 """Weights that are brought into order at every call, from which on compiled code does it."""
@@ -37,22 +36,14 @@ CHANNELS = 8
 """Of w, in a job."""
 
 
-class Weights(NamedTuple):
-    """What the kernel reads of a call.
+class PhasesPackParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        channels: of x, in a group.
-        maps: output channels of a group.
-        taps: of a window.
-        rows: of a tile.
-        whole: packed weights of a group.
-    """
-
-    channels: int
-    maps: int
-    taps: int
-    rows: int
-    whole: int
+    channels: int  # of x, in a group
+    maps: int  # output channels of a group
+    taps: int  # of a window
+    rows: int  # of a tile
+    whole: int  # packed weights of a group
 
 
 TILE = np.dtype(
@@ -63,7 +54,7 @@ chunk and their number; rows of the class; where its taps are listed, phase by p
 channels and taps of a part of the sum; rows of all tiles of the class."""
 
 
-def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_kept: bool = True) -> Any:
+def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_cached: bool = True) -> Any:
     """The packed weights, flat.
 
     Args:
@@ -71,28 +62,27 @@ def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_kept:
         cut: of the call.
         group: number of groups.
         threads: at most so many; None for all cores.
-        is_kept: whether this is done once.
+        is_cached: whether this is done once.
     """
-    if w.size < (MANY_ONCE if is_kept else MANY):
+    if w.size < (MANY_ONCE if is_cached else MANY):
         return _packed_by_numpy(w, cut, group)
-    about = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]
-    packed = np.empty(group * int(about["whole"]), w.dtype)
+    params = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]
+    packed = np.empty(group * int(params["whole"]), w.dtype)
     fill(packed, w, cut, group, threads)
     return packed
 
 
 def fill(packed: Any, w: Any, cut: Blocking, group: int, threads: int | None) -> None:
     """Write the packed weights in compiled code; the arguments are those of `pack`."""
-    given, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
-    about = given[0]
-    jobs = group * -(-int(about["channels"]) // CHANNELS)
+    params, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
+    jobs = group * -(-int(params[0]["channels"]) // CHANNELS)
     launch = _launch(w.dtype, TILES[cut.tile][0], jobs, packed.size)
-    launch.on((w, packed), threads, given, tiles, taps)
+    launch.run((w, packed), threads, params, tiles, taps)
 
 
 @lru_cache(maxsize=64)
 def _launch(dtype: np.dtype[Any], rows: int, jobs: int, work: int) -> Launch:
-    return Launch(_kernel(dtype, rows), jobs, work, pieces=1)
+    return Launch(_kernel(dtype, rows), jobs, work, parts=1)
 
 
 @lru_cache(maxsize=64)
@@ -114,29 +104,28 @@ def _tables(cut: Blocking, channels: int, maps: int, taps: int):
             ]
             begin += apart * many * channels
         tiles += [tile for _, tile in sorted(found)]
-    about = Weights(channels=channels, maps=maps, taps=taps, rows=rows, whole=begin)
-    return record(about), np.array(tiles, TILE), np.array(listed, np.int64)
+    params = PhasesPackParams(channels=channels, maps=maps, taps=taps, rows=rows, whole=begin)
+    return record(params), np.array(tiles, TILE), np.array(listed, np.int64)
 
 
 @cache
 def _kernel(dtype: np.dtype[Any], rows: int):
-    return _make(Fixed(element=getattr(types, dtype.name), rows=rows), source_digest())
+    return _make_kernel(StaticArgs(element=getattr(types, dtype.name), rows=rows))
 
 
-def _make(fixed, digest):
-    element, rows, width = fixed.element, fixed.rows, fixed.element.bitwidth // 8
+def _make_kernel(static):
+    element, rows, width = static.element, static.rows, static.element.bitwidth // 8
 
-    @compiled()
-    def pack_channels(w, packed, given, tiles, taps, first, stop):
+    @jit()
+    def pack_channels(w, packed, args, tiles, taps, first, stop):
         """Jobs are a few channels of all groups: their rows of memory are read from begin to end, and lines written.
 
         for every tile, for every part of the sum, for every tap
             say where the rows come from
             for every channel, for every row
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        channels, maps, size = about.channels, about.maps, about.taps
+        params = args[0]
+        channels, maps, size = params.channels, params.maps, params.taps
         blocks, step = -(-channels // CHANNELS), maps * size * width
         sources, zeros = np.zeros(rows, np.int64), splat(element(0), rows)
         for job in range(first, stop):
@@ -159,7 +148,7 @@ def _make(fixed, digest):
                         part = tap // most * most
                         place = (start * count + part * together) * tile.apart + (low - start) * rows
                         place += (tile.first * min(most, count - part) + (tap - part) * rows) * together
-                        target = address_of(packed) + (group * about.whole + tile.begin + place) * width
+                        target = address_of(packed) + (group * params.whole + tile.begin + place) * width
                         places, is_used = load(address_of(sources), int64, rows), first_lanes(used, zeros)
                         for channel in range(min(end, start + deep) - low):
                             line = gather_at(origin + channel * step, places, is_used, zeros)
@@ -178,7 +167,7 @@ def _packed_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
     return np.concatenate(parts, axis=1).reshape(-1)
 
 
-def _pack_class(part: Any, kind: Class, rows: int) -> Any:
+def _pack_class(part: Any, kind: PhaseClass, rows: int) -> Any:
     """(group, channels, maps, taps) as group, then part, tile, tap, channel, row; zeros fill the last tile."""
     group, channels, maps = part.shape[:3]
     taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))

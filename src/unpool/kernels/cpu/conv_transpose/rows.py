@@ -16,44 +16,31 @@ import numpy.typing as npt
 
 from unpool.geometry import Axis, growing_walk, tap_spans
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
-from unpool.kernels.cpu.conv_transpose.work import Work
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.rows import list_rows, readonly, row_plan
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 Table = npt.NDArray[np.int64]
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class RowsParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        channels: of x, in a group.
-        maps: of y, in a group.
-        plane: elements of x in one channel.
-        window: elements of w in one.
-        rows: of lanes in one channel of y.
-        large: lanes of y.
-        stride: along the lanes.
-        listed: the most rows of x that reach one of y.
-        together: so many taps bring TOGETHER products to the outputs of one phase.
-    """
-
-    channels: int
-    maps: int
-    plane: int
-    window: int
-    rows: int
-    large: int
-    stride: int
-    listed: int
-    together: int
+    channels: int  # of x, in a group
+    maps: int  # of y, in a group
+    plane: int  # elements of x in one channel
+    window: int  # elements of w in one
+    rows: int  # of lanes in one channel of y
+    large: int  # lanes of y
+    stride: int  # along the lanes
+    listed: int  # the most rows of x that reach one of y
+    together: int  # so many taps bring TOGETHER products to the outputs of one phase
 
 
-class Tables(NamedTuple):
+class RowsTables(NamedTuple):
     """All tables that the kernel takes.
 
     Attributes:
@@ -68,22 +55,26 @@ class Tables(NamedTuple):
     spans: Table
 
 
-def writer(work: Work) -> Callable[[Any, Any, Any, Any, int | None], object]:
+def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int | None], object]:
     """What writes y of (x, w, b, y, threads).
 
     The arrays are C-contiguous, all float32 or all float64: (N, C, d1..dk); (C, M/group, k1..kk); (M,); (N, M, D1..Dk).
     """
-    *leading, lanes = work.axes
-    read, listed, together = _tables(work.axes)
-    rows, channels, taps = math.prod(axis.large for axis in leading), work.channels // work.group, lanes.window.size
-    about = About(
-        channels=channels, maps=work.maps, plane=work.small, window=work.taps, rows=rows, large=lanes.large,
+    *leading, lanes = problem.axes
+    read, listed, together = _tables(problem.axes)
+    rows, channels, taps = (
+        math.prod(axis.large for axis in leading),
+        problem.channels // problem.group,
+        lanes.window.size,
+    )
+    params = RowsParams(
+        channels=channels, maps=problem.maps, plane=problem.small, window=problem.taps, rows=rows, large=lanes.large,
         stride=lanes.window.stride, listed=listed, together=together,
     )  # fmt: skip
-    jobs = work.batch * work.group * work.maps * rows
+    jobs = problem.batch * problem.group * problem.maps * rows
     cost = jobs * lanes.large * max(1, channels * listed * taps // lanes.window.stride)
-    launch = Launch(_kernel(), jobs, cost, record(about), read)
-    return lambda x, w, b, y, threads: launch.on((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
+    launch = Launch(_kernel(), jobs, cost, record(params), read)
+    return lambda x, w, b, y, threads: launch.run((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
 
 
 @cached(64)
@@ -97,30 +88,29 @@ def _tables(axes: tuple[Axis, ...]):
     spans = tap_spans(lanes)
     shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
     most = int(np.bincount(phase).max(initial=1))
-    read = Tables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
+    read = RowsTables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
     return read, listed, TOGETHER * max(1, len(spans) // most)
 
 
 @cache
 def _kernel():
-    return _make(source_digest())
+    return _make_kernel()
 
 
-def _make(digest):
-    @compiled(fastmath={"contract"})
-    def grow_rows(x, w, b, y, given, tables, first, stop):
+def _make_kernel():
+    @jit(fastmath={"contract"})
+    def conv_transpose_rows(x, w, b, y, args, tables, first, stop):
         """Write some rows, in the memory order of y.
 
         for every image, for every output channel, for every row of it
             for every channel of the group, for every row of x that reaches it, for every tap along the lanes
                 for every lane: the innermost loop is a vector's
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about, steps, reaching, spans = given[0], tables.steps, tables.reaching, tables.spans
-        channels, maps, rows, large, stride = about.channels, about.maps, about.rows, about.large, about.stride
-        together = about.together
-        others = np.empty(about.listed, np.int64)
-        taps = np.empty(about.listed, np.int64)
+        params, steps, reaching, spans = args[0], tables.steps, tables.reaching, tables.spans
+        channels, maps, rows, large, stride = params.channels, params.maps, params.rows, params.large, params.stride
+        together = params.together
+        others = np.empty(params.listed, np.int64)
+        taps = np.empty(params.listed, np.int64)
         phase_size = large // stride + 1
         phases = np.empty((min(stride, large), phase_size), x.dtype)
         part, lost = np.empty_like(phases), np.empty_like(phases)
@@ -135,8 +125,8 @@ def _make(digest):
             count = list_rows(steps, reaching, row, others, taps)
             for number in range(channels):
                 channel = group * channels + number
-                plane = (batch * (b.size // maps) * channels + channel) * about.plane
-                window = (channel * maps + out_map % maps) * about.window
+                plane = (batch * (b.size // maps) * channels + channel) * params.plane
+                window = (channel * maps + out_map % maps) * params.window
                 for place in range(count):
                     for span in range(spans.shape[0]):
                         low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
@@ -150,17 +140,17 @@ def _make(digest):
             _add_part(phases, part, lost)
             _interleave(y[job * large : (job + 1) * large], phases, stride, b[out_map])
 
-    return grow_rows
+    return conv_transpose_rows
 
 
-@compiled(fastmath={"contract"})
+@jit(fastmath={"contract"})
 def _add_tap(line, x, weight):
     """One tap of one channel."""
     for lane in range(line.size):
         line[lane] += x[lane] * weight
 
 
-@compiled()
+@jit()
 def _add_part(totals, part, lost):
     """Add a part of the sums, and what rounding lost when that was done before, and begin a new part.
 
@@ -176,7 +166,7 @@ def _add_part(totals, part, lost):
             part[phase, place] = 0
 
 
-@compiled(fastmath={"contract"})
+@jit(fastmath={"contract"})
 def _interleave(y, phases, stride, bias):
     """Write a row from its phases, adding the bias once."""
     for phase in range(phases.shape[0]):

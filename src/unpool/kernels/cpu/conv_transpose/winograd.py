@@ -28,24 +28,39 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import float64, types
 
 from unpool.geometry import Axis, tap_spans
-from unpool.kernels.cpu.activation import PLAIN, Ending
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
-from unpool.kernels.cpu.conv_transpose.winograd_kernel import VECTORS, About, Entry, kernel, record_of, tile_rows
-from unpool.kernels.cpu.conv_transpose.winograd_pack import Weights, list_summands, packing_kernel
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES, find_tiling, tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_kernel import (
+    VECTORS,
+    WinogradEntry,
+    WinogradParams,
+    kernel,
+    params_record,
+    tile_rows,
+)
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
+    FLAT,
+    MOST_PHASES,
+    DepthAxis,
+    WinogradTiling,
+    find_tiling,
+    tiling_of,
+    transform_of,
+)
 from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
-from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, Launches
-from unpool.kernels.cpu.vector import Activation
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
+from unpool.kernels.cpu.vector import ActivationParams, address_of, convert, first_lanes, gather, load, splat, store
 from unpool.kernels.cpu.vector.float16 import BITS
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
 PANEL_BYTES = 1 << 22
 """Transformed inputs of one block of positions, all channels, stay in the third cache."""
@@ -82,30 +97,24 @@ _STORE_COST = 10  # and one output of the direct way
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """How the work is cut.
+class WinogradBlocks:
+    """How the work is cut."""
 
-    Attributes:
-        block: positions of a block, whole vectors.
-        chunk: output channels of a chunk, whole tiles.
-        jobs: what that costs, in multiply-adds of full tiles.
-    """
-
-    block: int
-    chunk: int
-    jobs: Cut
+    block: int  # positions of a block, whole vectors
+    chunk: int  # output channels of a chunk, whole tiles
+    jobs: JobSplit  # what that costs, in multiply-adds of full tiles
 
 
-def cut_of(work: Work, threads: int) -> Blocks:
+def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks:
     """The blocks and chunks that so many threads finish first: at most as large as the caches take."""
-    tiling, size, rows = tiling_of(work.axes), work.dtype.itemsize, tile_rows()
+    tiling, size, rows = tiling_of(problem.axes), problem.dtype.itemsize, tile_rows()
     lanes, found = vector_bytes() // size, []
-    vectors, tiles = -(-work.batch * math.prod(tiling.tiles) // lanes), -(-work.maps // rows)
-    for wide in even_parts(vectors, _fitting_vectors(work.channels // work.group)):
+    vectors, tiles = -(-problem.batch * math.prod(tiling.tiles) // lanes), -(-problem.maps // rows)
+    for wide in even_sizes(vectors, _fitting_vectors(problem.channels // problem.group)):
         block = max(2, wide) * lanes
         highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
-        found += [_blocks(work, block, high * rows) for high in even_parts(tiles, highest)]
-    chosen = choose((each.jobs for each in found), threads)
+        found += [_blocks(problem, block, high * rows) for high in even_sizes(tiles, highest)]
+    chosen = choose_split((each.jobs for each in found), threads)
     return next(each for each in found if each.jobs is chosen)
 
 
@@ -122,19 +131,19 @@ def _most_vectors(channels: int) -> int:
     return max(VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
 
 
-def _blocks(work: Work, block: int, chunk: int) -> Blocks:
+def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBlocks:
     """Blocks of so many positions and chunks of so many output channels, and what they cost."""
-    tiling, channels, rows = tiling_of(work.axes), work.channels // work.group, tile_rows()
-    lanes = vector_bytes() // work.dtype.itemsize
-    positions = -(-work.batch * math.prod(tiling.tiles) // lanes) * lanes
-    blocks, chunks = -(-positions // block), -(-work.maps // chunk)
+    tiling, channels, rows = tiling_of(problem.axes), problem.channels // problem.group, tile_rows()
+    lanes = vector_bytes() // problem.dtype.itemsize
+    positions = -(-problem.batch * math.prod(tiling.tiles) // lanes) * lanes
+    blocks, chunks = -(-positions // block), -(-problem.maps // chunk)
     weights = len(tiling.entries) * channels
-    outputs = tiling.phases * (_OUTPUT_COST + _scattered(work.axes) * tiling.outputs**2)
+    outputs = tiling.phases * (_OUTPUT_COST + _scattered(problem.axes) * tiling.outputs**2)
     each = chunk * (weights * (block + _WEIGHT_COST) + outputs * block) + _PANEL_COST * 16 * channels * block
-    whole = -(-work.maps // rows) * rows * (weights * (positions + blocks * _WEIGHT_COST) + outputs * positions)
-    total = work.group * (whole + _PANEL_COST * 16 * channels * positions * chunks)
+    whole = -(-problem.maps // rows) * rows * (weights * (positions + blocks * _WEIGHT_COST) + outputs * positions)
+    total = problem.group * (whole + _PANEL_COST * 16 * channels * positions * chunks)
     before = channels * block * _INPUT_COST
-    return Blocks(block, chunk, Cut(work.group * blocks * chunks, each, total, chunks, before))
+    return WinogradBlocks(block, chunk, JobSplit(problem.group * blocks * chunks, each, total, chunks, before))
 
 
 def _scattered(axes: tuple[Axis, ...]) -> int:
@@ -142,7 +151,7 @@ def _scattered(axes: tuple[Axis, ...]) -> int:
     return _SCATTER_COST if axes[1].window.stride > 2 else 0
 
 
-def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
+def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
     """What one group costs, in multiply-adds of full tiles; infinity where the method does not fit.
 
     Args:
@@ -151,7 +160,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
         channels: of the input, in one group.
         maps: channels of the output, in one group.
         size: bytes of an element.
-        is_kept: whether the transformed weights are there already.
+        is_cached: whether the transformed weights are there already.
     """
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
@@ -166,7 +175,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
     moved = positions * (channels * _INPUT_COST + maps * phases * _OUTPUT_COST)
     if axes[1].window.stride > 2:
         moved += batch * maps * math.prod(axis.large for axis in axes) * _SCATTER_COST
-    return weights * (positions + blocks * _WEIGHT_COST + (0 if is_kept else _PACK_COST)) + moved
+    return weights * (positions + blocks * _WEIGHT_COST + (0 if is_cached else _PACK_COST)) + moved
 
 
 def _fewest_met(axis: Axis) -> int:
@@ -178,17 +187,17 @@ def _fewest_met(axis: Axis) -> int:
 
 
 @lru_cache(maxsize=1024)
-def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> float:
+def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
     """What a call costs this way, over a product for every tap; arguments as for `cost`."""
     taps = math.prod(axis.small * axis.window.size for axis in axes)
     outputs = math.prod(axis.large for axis in axes)
     dense = batch * maps * (channels * taps + outputs * _STORE_COST)
-    return cost(axes, batch, channels, maps, size, is_kept=is_kept) / dense if dense else math.inf
+    return cost(axes, batch, channels, maps, size, is_cached=is_cached) / dense if dense else math.inf
 
 
-def pays(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_kept: bool) -> bool:
+def is_cheapest(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> bool:
     """Whether a call costs less this way."""
-    return share(axes, batch, channels, maps, size, is_kept=is_kept) < 1
+    return share(axes, batch, channels, maps, size, is_cached=is_cached) < 1
 
 
 def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
@@ -212,50 +221,145 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     tiles, taps = -(-maps // rows), w[0, 0].size
     starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
     packed = np.empty((group * tiles, len(tiling.entries), channels, rows), w.dtype)
-    work = packed.size * len(summands) // (len(tiling.entries) * VECTORISED)
-    given = record(Weights(channels, maps, tiles, taps))
-    _packing(w.dtype, group * tiles, work).on((w, packed), threads, given, starts, summands)
+    work = packed.size * len(summands) // (len(tiling.entries) * VECTOR_SPEEDUP)
+    params = record(WinogradPackParams(channels, maps, tiles, taps))
+    _packing(w.dtype, group * tiles, work).run((w, packed), threads, params, starts, summands)
     return packed.reshape(-1)
 
 
 @lru_cache(maxsize=64)
 def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
-    return Launch(packing_kernel(dtype, tile_rows()), jobs, work, pieces=1)
+    return Launch(packing_kernel(dtype, tile_rows()), jobs, work, parts=1)
 
 
-def launch(work: Work, storage: np.dtype[Any], ending: Ending = PLAIN, depth: Depth = FLAT) -> Launches:
+def launch(
+    problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN, depth: DepthAxis = FLAT
+) -> Launches:
     """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
 
     It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; what `pack` gives; (M,),
     of the type that sums are formed in; (N, M, [slices,] D1, D2), of type `storage`.
 
     Args:
-        work: what is to be computed, flattened, over axes that have a tiling.
+        problem: what is to be computed, flattened, over axes that have a tiling.
         storage: type of x and y: float32, float64, float16 or bfloat16.
-        ending: the activation of the sums.
+        epilogue: the activation of the sums.
         depth: the axis before the two of the work.
     """
-    return Launches(work.split_work, lambda threads: _launch(work, storage, ending, depth, threads))
+    return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, depth, threads))
 
 
-def _launch(work: Work, storage: np.dtype[Any], ending: Ending, depth: Depth, threads: int) -> Launch:
+def _launch(
+    problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, depth: DepthAxis, threads: int
+) -> Launch:
     """The same in blocks and chunks for so many threads."""
-    tiling, channels, cut = tiling_of(work.axes), work.channels // work.group, cut_of(work, threads)
-    positions = work.batch * math.prod(tiling.tiles)
-    (rows, columns), (down, across) = work.axes, tiling.sides
+    tiling, channels, cut = tiling_of(problem.axes), problem.channels // problem.group, choose_blocks(problem, threads)
+    positions = problem.batch * math.prod(tiling.tiles)
+    (rows, columns), (down, across) = problem.axes, tiling.sides
     origins = np.zeros((2, MOST_PHASES), np.int64)
     for line, side in zip(origins, tiling.sides, strict=True):
         line[: len(side.origins)] = side.origins
-    about = About(
-        depth=depth, groups=work.group, channels=channels, maps=work.maps, positions=positions,
-        blocks=-(-positions // cut.block), block=cut.block, chunks=-(-work.maps // cut.chunk), chunk=cut.chunk,
+    params = WinogradParams(
+        depth=depth, groups=problem.group, channels=channels, maps=problem.maps, positions=positions,
+        blocks=-(-positions // cut.block), block=cut.block, chunks=-(-problem.maps // cut.chunk), chunk=cut.chunk,
         tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
         height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
         stride_down=rows.window.stride, stride_across=columns.window.stride,
         phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
-        activation=Activation(ending.is_active, *ending.bounds),
+        activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
     return Launch(
-        kernel(work.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, work.split_work,
-        record_of(about, work.dtype), np.array(list(tiling.entries), record(Entry(0, 0)).dtype), pieces=1,
+        kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, problem.split_cost,
+        params_record(params, problem.dtype), np.array(list(tiling.entries), record(WinogradEntry(0, 0)).dtype),
+        parts=1,
     )  # fmt: skip
+
+
+CHANNELS = 8
+"""That are transformed together, so that whole lines of memory are written."""
+
+
+class WinogradPackParams(NamedTuple):
+    """What the kernel reads of weights."""
+
+    channels: int  # of x, in a group
+    maps: int  # output channels of a group
+    tiles: int  # of these, the last one perhaps with fewer rows
+    taps: int  # of a window
+
+
+class WinogradSummand(NamedTuple):
+    """A factor that is not zero."""
+
+    tap: int  # that it multiplies
+    factor: float  # float64
+
+
+@lru_cache(maxsize=64)
+def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
+    """How transformed weights are summed from the taps of windows of these sizes.
+
+    Returns:
+        starts: for every entry the number of its first summand, and that of all.
+        summands: of all entries.
+    """
+    points, phases = np.array(tiling.entries).T
+    transform = transform_of(tiling.sides, sizes)[points, phases]
+    entries, taps = np.nonzero(transform)
+    starts = np.searchsorted(entries, np.arange(len(transform) + 1))
+    summands = np.empty(len(taps), record(WinogradSummand(0, 0), factor=np.float64).dtype)
+    summands["tap"], summands["factor"] = taps, transform[entries, taps]
+    return starts, summands
+
+
+@cache
+def packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
+    """The compiled kernel that packs weights of a type for tiles of so many rows."""
+    return _make_kernel(StaticArgs(element=getattr(types, dtype.name), rows=rows))
+
+
+def _make_kernel(static: Any) -> Any:
+    element, rows, width = static.element, static.rows, static.element.bitwidth // 8
+    wide = rows * np.dtype(np.float64).itemsize
+
+    @jit()
+    def pack_tiles(w, packed, args, starts, summands, first, stop):
+        """Jobs are tiles of all groups; sums are formed in float64 and rounded once.
+
+        for every tile, for a few channels
+            for every channel, for every tap: lay the rows out
+            for every entry, for every channel: sum, all rows at once
+
+        Args:
+            w: (C, M / group, taps).
+            packed: (group * tiles, entries, C / group, rows).
+            args: what is read of the weights, a record.
+            starts: from `list_summands`.
+            summands: likewise.
+            first: job to start with.
+            stop: job to stop before.
+        """
+        params = args[0]
+        channels, maps, tiles, taps, entries = params.channels, params.maps, params.tiles, params.taps, starts.size - 1
+        lines, zeros = np.empty((CHANNELS, taps, rows)), splat(element(0), rows)
+        for job in range(first, stop):
+            group, begin = job // tiles, job % tiles * rows
+            is_used = first_lanes(min(rows, maps - begin), zeros)
+            for start in range(0, channels, CHANNELS):
+                together = min(CHANNELS, channels - start)
+                for channel in range(together):
+                    source = ((group * channels + start + channel) * maps + begin) * taps
+                    for tap in range(taps):
+                        line = gather(address_of(w) + (source + tap) * width, taps * width, is_used, zeros)
+                        store(address_of(lines) + (channel * taps + tap) * wide, convert(line, float64))
+                for entry in range(entries):
+                    target = address_of(packed) + ((job * entries + entry) * channels + start) * rows * width
+                    for channel in range(together):
+                        total = splat(0.0, rows)
+                        for number in range(starts[entry], starts[entry + 1]):
+                            summand = summands[number]
+                            line = load(address_of(lines) + (channel * taps + summand.tap) * wide, float64, rows)
+                            total = total + line * splat(summand.factor, rows)
+                        store(target + channel * rows * width, convert(total, element))
+
+    return pack_tiles

@@ -15,22 +15,21 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth
-from unpool.kernels.cpu.conv_transpose.winograd_tiles import (
-    Lines,
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, MOST_PHASES, DepthAxis
+from unpool.kernels.cpu.conv_transpose.winograd_transform import (
+    LineBuffer,
     Panel,
     Products,
-    Run,
+    TileRun,
     transform_back,
     transform_inputs,
     write_run,
 )
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import MOST_PHASES
-from unpool.kernels.cpu.machine.compiled import compiled, inlined
-from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit, jit_inline
 from unpool.kernels.cpu.vector import (
-    Activation,
-    activation_type,
+    ActivationParams,
+    activation_dtype,
     address_of,
     prefetch,
     tile_add_product,
@@ -38,8 +37,7 @@ from unpool.kernels.cpu.vector import (
     tile_store,
     tile_zero,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
-from unpool.kernels.cpu.vector.named import Fixed, record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 VECTORS = 3
 """Vectors of positions in a tile of the product; two where three do not divide them."""
@@ -47,80 +45,49 @@ VECTORS = 3
 CHANNELS_AT_ONCE = 64
 """Channels that are summed before they are added to others: errors grow with the length of a sum."""
 
-RUN = record(Run(0, 0, 0, 0, 0, 0)).dtype
+RUN = record(TileRun(0, 0, 0, 0, 0, 0)).dtype
 DEPTH = record(FLAT).dtype
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class WinogradParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        depth: the axis before the others.
-        groups: of channels.
-        channels: of x, in one group, of all slices that an output meets.
-        maps: channels of y, in one group.
-        positions: tiles of all slices of all images.
-        blocks: of positions.
-        block: positions in a block; the last one may have fewer.
-        chunks: of maps.
-        chunk: maps in a chunk; the last one may have fewer.
-        tiles_down: of a slice, along the first axis.
-        tiles_across: along the last axis.
-        top: row of x where the first tile begins; it may be above.
-        left: column likewise.
-        height: rows of a slice of x.
-        width: its columns.
-        large_height: rows of a slice of y.
-        large_width: its columns.
-        stride_down: of windows, along the first axis.
-        stride_across: along the last axis.
-        phases_down: of y, along the first axis.
-        phases_across: along the last axis.
-        origins: (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins.
-        activation: of the sums.
-    """
-
-    depth: Depth
-    groups: int
-    channels: int
-    maps: int
-    positions: int
-    blocks: int
-    block: int
-    chunks: int
-    chunk: int
-    tiles_down: int
-    tiles_across: int
-    top: int
-    left: int
-    height: int
-    width: int
-    large_height: int
-    large_width: int
-    stride_down: int
-    stride_across: int
-    phases_down: int
-    phases_across: int
-    origins: Any
-    activation: Activation
+    depth: DepthAxis  # the axis before the others
+    groups: int  # of channels
+    channels: int  # of x, in one group, of all slices that an output meets
+    maps: int  # channels of y, in one group
+    positions: int  # tiles of all slices of all images
+    blocks: int  # of positions
+    block: int  # positions in a block; the last one may have fewer
+    chunks: int  # of maps
+    chunk: int  # maps in a chunk; the last one may have fewer
+    tiles_down: int  # of a slice, along the first axis
+    tiles_across: int  # along the last axis
+    top: int  # row of x where the first tile begins; it may be above
+    left: int  # column likewise
+    height: int  # rows of a slice of x
+    width: int  # its columns
+    large_height: int  # rows of a slice of y
+    large_width: int  # its columns
+    stride_down: int  # of windows, along the first axis
+    stride_across: int  # along the last axis
+    phases_down: int  # of y, along the first axis
+    phases_across: int  # along the last axis
+    origins: Any  # (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins
+    activation: ActivationParams  # of the sums
 
 
-class Entry(NamedTuple):
-    """A product that is not left out.
+class WinogradEntry(NamedTuple):
+    """A product that is not left out."""
 
-    Attributes:
-        point: of the inputs.
-        phase: of the outputs.
-    """
-
-    point: int
-    phase: int
+    point: int  # of the inputs
+    phase: int  # of the outputs
 
 
-def record_of(about: About, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
+def params_record(params: WinogradParams, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
     """A call as the kernel takes it, for elements of a type."""
-    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), activation_type(dtype)
-    return record(about, depth=DEPTH, origins=origins, activation=activation)
+    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), activation_dtype(dtype)
+    return record(params, depth=DEPTH, origins=origins, activation=activation)
 
 
 def tile_rows() -> int:
@@ -138,31 +105,30 @@ def kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
         outputs: 2 or 3.
     """
     size, element, stored = compute.itemsize, getattr(types, compute.name), getattr(types, storage.name)
-    fixed = Fixed(
+    static = StaticArgs(
         element=element, stored=stored, lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
     )  # fmt: skip
-    return _make(fixed, source_digest())
+    return _make_kernel(static)
 
 
-def _make(fixed, digest):
-    element, lanes, size, rows, outputs = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.outputs
-    of_any, of_sums, step = fixed.without("outputs", "stored"), fixed.without("stored"), fixed.stored.bitwidth // 8
+def _make_kernel(static):
+    element, lanes, size, rows, outputs = static.element, static.lanes, static.size, static.rows, static.outputs
+    of_any, of_sums, step = static.drop("outputs", "stored"), static.drop("stored"), static.stored.bitwidth // 8
 
-    @compiled(fastmath={"contract"})
-    def grow_tiles(x, packed, b, y, given, entries, first, stop):
+    @jit(fastmath={"contract"})
+    def conv_transpose_winograd(x, packed, b, y, args, entries, first, stop):
         """Write the maps of some chunks, for some blocks.
 
         for every group, for every block of positions, for every chunk of maps
             for every point and phase, tile of maps, tile of positions: sum over the channels
             for every map, for every run of neighbouring tiles: rows of y
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        channels, maps, phases = about.channels, about.maps, about.phases_down * about.phases_across
-        blocks, block, chunks, chunk = about.blocks, about.block, about.chunks, about.chunk
+        params = args[0]
+        channels, maps, phases = params.channels, params.maps, params.phases_down * params.phases_across
+        blocks, block, chunks, chunk = params.blocks, params.block, params.chunks, params.chunk
         point = odd_vectors(channels * block, lanes)
         panel_memory = np.empty(16 * point + lanes, element)
-        reach = outputs * (min(block, about.tiles_across) + 2 * lanes) + 2 * lanes
+        reach = outputs * (min(block, params.tiles_across) + 2 * lanes) + 2 * lanes
         strip_memory = np.zeros(4 * reach, element)
         jump = odd_vectors(phases * chunk * block, lanes)
         product_memory = np.empty(16 * jump + lanes, element)
@@ -176,48 +142,51 @@ def _make(fixed, digest):
         for job in range(first, stop):
             part, first_map = job // chunks, job % chunks * chunk
             group, at = part // blocks, part % blocks * block
-            used, count = min(block, about.positions - at), min(chunk, maps - first_map)
+            used, count = min(block, params.positions - at), min(chunk, maps - first_map)
             panel = Panel(address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
-                count_runs = list_runs(runs, at, used, about)
-                source = group * (channels // about.depth.taps) * about.depth.small * about.height * about.width
-                strip = Lines(address_of(strip_memory), reach * size)
+                count_runs = list_runs(runs, at, used, params)
+                source = group * (channels // params.depth.taps) * params.depth.small * params.height * params.width
+                strip = LineBuffer(address_of(strip_memory), reach * size)
                 clear_last(panel, used, of_any)
-                transform_inputs(address_of(x) + source * step, runs[:count_runs], panel, strip, about, fixed)
+                transform_inputs(address_of(x) + source * step, runs[:count_runs], panel, strip, params, static)
                 filled = part
             weights = address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
             products = Products(address_of(product_memory), jump * size, chunk * block * size, block * size)
             multiply_block(weights, panel, products, entries, used, count, of_any)
-            lines = Lines(address_of(line_memory), pitch * size)
+            lines = LineBuffer(address_of(line_memory), pitch * size)
             for number in range(count):
                 out_map = group * maps + first_map + number
-                bias, plane = address_of(b) + out_map * size, about.depth.large * about.large_height * about.large_width
+                bias, plane = (
+                    address_of(b) + out_map * size,
+                    params.depth.large * params.large_height * params.large_width,
+                )
                 transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
-                    write_run(runs[run], lines, address_of(y) + out_map * plane * step, bias, about, fixed)
+                    write_run(runs[run], lines, address_of(y) + out_map * plane * step, bias, params, static)
                 products = next_map(products)
 
-    return grow_tiles
+    return conv_transpose_winograd
 
 
-@inlined
+@jit_inline
 def odd_vectors(count, lanes):
     """An odd number of vectors, at least one more than `count` elements: no power of two apart."""
     return (count // lanes // 2 * 2 + 3) * lanes
 
 
-@inlined
+@jit_inline
 def vectors_of(used, lanes):
     """Vectors that are computed for so many positions: a tile of the product has two at least."""
     return max(2, -(-used // lanes))
 
 
-@by_type()
-def clear_last(panel, used, fixed):
+@overload_by_type()
+def clear_last(panel, used, static):
     """Zeros in the vectors that positions do not fill: other contents of memory can be slow to multiply."""
-    element, lanes, size = fixed.element, fixed.lanes, fixed.size
+    element, lanes, size = static.element, static.lanes, static.size
 
-    def clear(panel, used, fixed):
+    def clear(panel, used, static):
         for vector in range(used // lanes, vectors_of(used, lanes)):
             for channel in range(panel.channels):
                 target = panel.address + channel * panel.channel_bytes + vector * lanes * size
@@ -226,10 +195,10 @@ def clear_last(panel, used, fixed):
     return clear
 
 
-@inlined
-def list_runs(runs, at, used, about):
+@jit_inline
+def list_runs(runs, at, used, params):
     """Fill `runs` with those of a block of `used` positions from `at` on; how many there are."""
-    high, wide, slices = about.tiles_down, about.tiles_across, about.depth.large
+    high, wide, slices = params.tiles_down, params.tiles_across, params.depth.large
     done, count = 0, 0
     while done < used:
         position = at + done
@@ -243,7 +212,7 @@ def list_runs(runs, at, used, about):
     return count
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def next_map(products):
     """The products of the next map."""
     return lambda products: Products(
@@ -251,8 +220,8 @@ def next_map(products):
     )
 
 
-@by_type()
-def multiply_block(weights, panel, products, entries, used, count, fixed):
+@overload_by_type()
+def multiply_block(weights, panel, products, entries, used, count, static):
     """Products of a block and a chunk of maps.
 
     for every point and phase
@@ -268,12 +237,12 @@ def multiply_block(weights, panel, products, entries, used, count, fixed):
         entries: points and phases.
         used: positions.
         count: maps.
-        fixed: the kernel.
+        static: the kernel.
     """
-    lanes, size, rows, wide, half = fixed.lanes, fixed.size, fixed.rows, VECTORS, fixed.lanes // 2
-    three, two, one = fixed.but(vectors=wide), fixed.but(vectors=2), fixed.but(vectors=1, lanes=half)
+    lanes, size, rows, wide, half = static.lanes, static.size, static.rows, VECTORS, static.lanes // 2
+    three, two, one = static.replace(vectors=wide), static.replace(vectors=2), static.replace(vectors=1, lanes=half)
 
-    def multiply(weights, panel, products, entries, used, count, fixed):
+    def multiply(weights, panel, products, entries, used, count, static):
         vectors = vectors_of(used, lanes)
         is_half = vectors > 2 and used <= vectors * lanes - half
         vectors -= is_half
@@ -299,8 +268,8 @@ def multiply_block(weights, panel, products, entries, used, count, fixed):
     return multiply
 
 
-@by_type()
-def sum_tiles(weight, source, target, panel, products, tiles, apart, fixed):
+@overload_by_type()
+def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
     """Products of `fixed.vectors` of positions with all maps: every tile of `fixed.rows` maps is summed in registers.
 
     Args:
@@ -311,12 +280,12 @@ def sum_tiles(weight, source, target, panel, products, tiles, apart, fixed):
         products: where maps lie.
         tiles: of maps, how many.
         apart: bytes between the weights of tiles.
-        fixed: the kernel, with the number of vectors.
+        static: the kernel, with the number of vectors.
     """
-    element, lanes, size, rows, vectors = fixed.element, fixed.lanes, fixed.size, fixed.rows, fixed.vectors
+    element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE
 
-    def sum_all(weight, source, target, panel, products, tiles, apart, fixed):
+    def sum_all(weight, source, target, panel, products, tiles, apart, static):
         channels, channel_bytes = panel.channels, panel.channel_bytes
         for first in range(0, channels, piece):
             some = min(piece, channels - first)

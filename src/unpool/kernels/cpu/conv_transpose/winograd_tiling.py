@@ -9,12 +9,14 @@ Tile t holds the four inputs from first + outputs * t on: windows of at most 5 -
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 
 MOST_PHASES = 16
 
@@ -26,39 +28,24 @@ WEIGHTS = {
 
 
 @dataclass(frozen=True)
-class Side:
-    """One axis.
+class WinogradAxis:
+    """One axis."""
 
-    Attributes:
-        span: taps of the longest phase, those between its first and its last that it lacks counted.
-        first: input position where the first tile begins.
-        windows: steps from the first window that some phase needs to the last one.
-        origins: per phase the input position where the window of its first output begins.
-        taps: per phase its taps, each with its place in the window.
-    """
-
-    span: int
-    first: int
-    windows: int
-    origins: tuple[int, ...]
-    taps: tuple[tuple[tuple[int, int], ...], ...]
+    span: int  # taps of the longest phase, those between its first and its last that it lacks counted
+    first: int  # input position where the first tile begins
+    windows: int  # steps from the first window that some phase needs to the last one
+    origins: tuple[int, ...]  # per phase the input position where the window of its first output begins
+    taps: tuple[tuple[tuple[int, int], ...], ...]  # per phase its taps, each with its place in the window
 
 
 @dataclass(frozen=True)
 class WinogradTiling:
-    """How a call is cut into tiles.
+    """How a call is cut into tiles."""
 
-    Attributes:
-        sides: one per axis.
-        outputs: of a phase in a tile, along each axis.
-        tiles: of an image, along each axis.
-        entries: (point, phase) pairs whose transformed weights are not all zero.
-    """
-
-    sides: tuple[Side, Side]
-    outputs: int
-    tiles: tuple[int, int]
-    entries: tuple[tuple[int, int], ...]
+    sides: tuple[WinogradAxis, WinogradAxis]  # one per axis
+    outputs: int  # of a phase in a tile, along each axis
+    tiles: tuple[int, int]  # of an image, along each axis
+    entries: tuple[tuple[int, int], ...]  # (point, phase) pairs whose transformed weights are not all zero
 
     @property
     def phases(self) -> int:
@@ -91,7 +78,7 @@ def tiling_of(axes: tuple[Axis, ...]) -> WinogradTiling:
     return found
 
 
-def _side(axis: Axis) -> Side:
+def _side(axis: Axis) -> WinogradAxis:
     window, found = axis.window, []
     for phase in range(min(window.stride, axis.large)):
         places = [phase + axis.begin - tap * window.dilation for tap in range(window.size)]
@@ -108,10 +95,10 @@ def _side(axis: Axis) -> Side:
     taps = tuple(
         tuple((tap, shift - origin) for tap, shift in each) for each, origin in zip(found, origins, strict=True)
     )
-    return Side(span, min(origins), last - min(origins), tuple(origins), taps)
+    return WinogradAxis(span, min(origins), last - min(origins), tuple(origins), taps)
 
 
-def transform_of(sides: tuple[Side, Side], sizes: Sequence[int]):
+def transform_of(sides: tuple[WinogradAxis, WinogradAxis], sizes: Sequence[int]):
     """What turns the taps of a window, of so many per axis, into its values at the points: (16, phases, taps)."""
     lines = []
     for side, size in zip(sides, sizes, strict=True):
@@ -122,3 +109,50 @@ def transform_of(sides: tuple[Side, Side], sizes: Sequence[int]):
         lines.append(line)
     both = np.einsum("aik,bjl->ijabkl", *lines)
     return both.reshape(16, len(lines[0]) * len(lines[1]), -1)
+
+
+class DepthAxis(NamedTuple):
+    """The first of three axes."""
+
+    small: int  # slices of x
+    large: int  # slices of y
+    taps: int  # of the window
+    begin: int  # slice of x that the first tap of the first slice of y meets
+    step: int  # slices of x from one tap to the one before
+
+
+FLAT = DepthAxis(small=1, large=1, taps=1, begin=0, step=1)
+"""Of two axes."""
+
+
+def depth_axis(axes: tuple[Axis, ...]) -> DepthAxis | None:
+    """The first of three axes, or what stands for it where there are two; None for all others."""
+    if len(axes) == 2:
+        return FLAT
+    if len(axes) != 3 or axes[0].window.stride != 1:
+        return None
+    first = axes[0]
+    return DepthAxis(first.small, first.large, first.window.size, first.begin, first.window.dilation)
+
+
+def flatten_depth(problem: ConvTransposeProblem) -> ConvTransposeProblem | None:
+    """The call over the last two axes; None if it has no such form."""
+    depth = depth_axis(problem.axes)
+    if depth is None:
+        return None
+    return replace(
+        problem, axes=problem.axes[-2:], batch=problem.batch * depth.large, channels=problem.channels * depth.taps
+    )
+
+
+def flatten_weights(w: Any) -> Any:
+    """Weights (C, M/group, [k1,] k2, k3) for the flat call."""
+    if w.ndim == 4:
+        return w
+    channels, maps, taps, *window = w.shape
+    return np.ascontiguousarray(np.moveaxis(w, 2, 1)).reshape(channels * taps, maps, *window)
+
+
+def add_depth(array: Any) -> Any:
+    """X or y, of two or three axes, as an array that has slices: (N, C, slices, d1, d2)."""
+    return array.reshape(*array.shape[:2], -1, *array.shape[-2:])

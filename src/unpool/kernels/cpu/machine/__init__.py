@@ -1,1 +1,1 @@
-"""The machine below the kernels: what it is, how they are compiled and kept, and how threads share their jobs."""
+"""The machine below the kernels: the processor, the compiler and its cache, and threads that share jobs."""

@@ -1,114 +1,91 @@
-"""Into how many jobs the work of a call is cut: one rule for all kernels.
+"""The number of jobs that the work of a call is split into: one rule for all kernels.
 
-Jobs are dealt out in order, to each thread the same number: the busiest has ⌈jobs / threads⌉ of them. Small jobs give
+Jobs are dealt out in order, the same number to each thread: the busiest has ⌈jobs / threads⌉ of them. Small jobs give
 equal shares. But some kernels prepare something before the first of several jobs, such as the input of a block, which
-then serves fewer of them. Such a kernel lists its cuts, and `choose` takes one. Which it is shows in no result: a job
-computes each output by the same operations in the same order, whatever else it computes.
+then serves fewer of them. Such a kernel lists its splits, and `choose_split` takes one. Results do not depend on the
+choice: a job computes each output by the same operations in the same order, whatever else it computes.
 
-Where jobs are short whatever the call is, nothing is chosen: a thread with 200 microseconds of work that comes in jobs
-of 30 has seven of them, and EVEN holds for any number of threads. So are rows of outputs, bands of 16 KiB, and small
-planes that are put together up to 32 KiB.
+Where jobs are always short, nothing is chosen: a thread with 200 microseconds of work in jobs of 30 has seven of them,
+and MAX_IMBALANCE holds for any number of threads. This holds for rows of outputs, bands of 16 KiB, and small planes
+that are put together up to 32 KiB.
 """
 
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-EVEN = 1.15
-"""Of the busiest thread and the mean: up to here shares count as equal."""
+MAX_IMBALANCE = 1.15
+"""The busiest thread's share over the mean, up to which shares count as equal."""
 
-PIECES = 4
-"""Parts of each thread, unless much is prepared for each: a thread that is done early takes over what others have not
-begun."""
+PARTS_PER_THREAD = 4
+"""Parts of each thread, unless much is prepared for each: a thread that ends early takes parts of others."""
 
-_WORTH_ANOTHER_CUT = 1.04  # times as long as with the cut that is over first: costs are no more precise
-_WORTH_EVEN_SHARES = 1.1  # times as long as with the cut that is over first
-_WORTH_A_PIECE = 0.05  # of a thread's time, which it may spend on what it prepares for its parts
+_WORTH_ANOTHER_SPLIT = 1.04  # times the shortest time: costs are no more precise
+_WORTH_EVEN_SHARES = 1.1  # times the shortest time
+_WORTH_A_PART = 0.05  # of a thread's time, which it may spend on what it prepares for its parts
 
 
-class Cut(NamedTuple):
-    """Work in jobs. Costs are in any one unit.
-
-    Attributes:
-        jobs: how many.
-        each: cost of a whole job.
-        total: cost of all jobs, of which some may be shorter.
-        along: jobs in a row that share what is prepared before the first of them.
-        before: cost of that.
-    """
+class JobSplit(NamedTuple):
+    """Work as jobs. Costs are in any one unit."""
 
     jobs: int
-    each: float
-    total: float
-    along: int = 1
-    before: float = 0.0
+    each: float  # cost of a full job
+    total: float  # cost of all jobs, of which some may be shorter
+    along: int = 1  # jobs in a row that share what is prepared before the first of them
+    before: float = 0.0  # cost of preparing it
 
 
-def busiest(jobs: int, threads: int) -> float:
-    """Jobs of the busiest thread over the mean, for jobs that are alike.
+def even_job_count(threads: int) -> int:
+    """The least number of equal jobs from which on any number gives even shares.
 
-    >>> busiest(8, 4), busiest(9, 4)
-    (1.0, 1.3333333333333333)
-    """
-    return -(-jobs // threads) * threads / jobs
-
-
-def enough(threads: int) -> int:
-    """So many jobs that are alike, or any larger number, give even shares.
-
-    >>> enough(1), enough(2), enough(16)
+    >>> even_job_count(1), even_job_count(2), even_job_count(16)
     (1, 7, 100)
     """
-    return max(1, -(-100 * (threads - 1) // round(100 * EVEN - 100)))
+    return max(1, -(-100 * (threads - 1) // round(100 * MAX_IMBALANCE - 100)))
 
 
-def even_parts(units: int, most: int) -> list[int]:
-    """Sizes of parts, at most so many units each, that cut all units as evenly as can be; the largest first.
+def even_sizes(units: int, most: int) -> list[int]:
+    """Sizes of parts that split all units as evenly as possible, `most` units at most; the largest first.
 
-    >>> even_parts(10, 6)
+    >>> even_sizes(10, 6)
     [5, 4, 3, 2, 1]
     """
-    return sorted({-(-units // -(-units // part)) for part in range(1, min(most, units) + 1)}, reverse=True)
+    return sorted({-(-units // -(-units // size)) for size in range(1, min(most, units) + 1)}, reverse=True)
 
 
-def choose(cuts: Iterable[Cut], threads: int) -> Cut:
-    """The cut that so many threads finish first, of those with even shares if that takes little longer.
+def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
+    """The split that the threads finish first, but one with even shares if that takes little longer.
 
-    Of cuts with even shares that take nearly as long it is the first.
+    Among splits with even shares that take nearly as long it is the first.
     """
-    found = list(cuts)
-    soonest = min(finish(cut, threads) for cut in found)
-    even = [cut for cut in found if _share(cut, threads) <= EVEN]
-    soon = min((finish(cut, threads) for cut in even), default=math.inf)
-    if soon > soonest * _WORTH_EVEN_SHARES:
-        return min(found, key=lambda cut: finish(cut, threads))
-    return next(cut for cut in even if finish(cut, threads) <= soon * _WORTH_ANOTHER_CUT)
+    splits = list(splits)
+    shortest = min(finish_time(split, threads) for split in splits)
+    even = [split for split in splits if _imbalance(split, threads) <= MAX_IMBALANCE]
+    shortest_even = min((finish_time(split, threads) for split in even), default=math.inf)
+    if shortest_even > shortest * _WORTH_EVEN_SHARES:
+        return min(splits, key=lambda split: finish_time(split, threads))
+    return next(split for split in even if finish_time(split, threads) <= shortest_even * _WORTH_ANOTHER_SPLIT)
 
 
-def finish(cut: Cut, threads: int) -> float:
-    """When the busiest thread is done: the cost of its jobs, and of what it prepares for them.
+def finish_time(split: JobSplit, threads: int) -> float:
+    """Cost of the busiest thread's jobs, and of what it prepares for them.
 
-    >>> finish(Cut(jobs=8, each=5, total=40, along=4, before=1), 2), finish(Cut(8, 5, 40, 4, 1), 3)
+    >>> finish_time(JobSplit(jobs=8, each=5, total=40, along=4, before=1), 2), finish_time(JobSplit(8, 5, 40, 4, 1), 3)
     (21, 17)
     """
-    most = -(-cut.jobs // threads)
-    return min(most * cut.each, cut.total) + _rows_met(most, cut.along) * cut.before
+    most = -(-split.jobs // threads)
+    is_whole_rows = most % split.along == 0 or split.along % most == 0
+    rows = -(-most // split.along) if is_whole_rows else -(-(most - 1) // split.along) + 1  # the most that it touches
+    return min(most * split.each, split.total) + rows * split.before
 
 
-def _share(cut: Cut, threads: int) -> float:
-    """What the busiest thread has to compute, over the mean."""
-    return min(-(-cut.jobs // threads) * cut.each, cut.total) * threads / cut.total
+def _imbalance(split: JobSplit, threads: int) -> float:
+    """Cost of the busiest thread over the mean."""
+    return min(-(-split.jobs // threads) * split.each, split.total) * threads / split.total
 
 
-def pieces(cut: Cut, threads: int) -> int:
-    """Into how many parts each thread's jobs are cut."""
-    most = -(-cut.jobs // threads)
-    fitting = int(_WORTH_A_PIECE * most * cut.each / cut.before) if cut.before else PIECES
-    return max(1, min(PIECES, fitting))
-
-
-def _rows_met(jobs: int, along: int) -> int:
-    """Rows of jobs that a thread with so many neighbours among them meets at the most."""
-    if jobs % along == 0 or along % jobs == 0:
-        return -(-jobs // along)
-    return -(-(jobs - 1) // along) + 1
+def parts_per_thread(split: JobSplit, threads: int) -> int:
+    """The number of parts that each thread's jobs are split into."""
+    most = -(-split.jobs // threads)
+    fitting = int(_WORTH_A_PART * most * split.each / split.before) if split.before else PARTS_PER_THREAD
+    return max(1, min(PARTS_PER_THREAD, fitting))

@@ -1,14 +1,13 @@
 """Splits a kernel's independent jobs over threads.
 
-Kernels are compiled serial and release the interpreter lock, so concurrent callers, forked children and other
-users of Numba never meet a shared threading layer. Parts are contiguous, and every job is computed by the same
-code whoever runs it: results do not depend on the number of threads.
+Kernels are compiled serial and release the interpreter lock, so concurrent callers, forked children and other users of
+Numba never meet in a shared threading layer. Parts are contiguous, and the same code computes a job in every thread:
+results do not depend on the number of threads.
 
-A caller offers its parts to workers and works through them itself: what nobody took it does alone, so that no call ever
-waits for a thread that has not begun. Workers are Python threads that watch for work in compiled code, without the
-interpreter lock, and compute it there (`board.py`): a hand-over takes about a microsecond. After SPIN seconds without
-work they park, in Python; waking a parked thread takes about 50. After IDLE seconds they end. In the plain mode of
-`numba_seam.py` they compute in Python (`parts.py`), and are woken for every call.
+A caller offers its parts to workers and computes parts itself, those too that no worker takes, so no call waits for a
+thread that has not begun. Workers are Python threads that poll for work in compiled code, without the interpreter lock,
+and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN seconds without work they
+park, in Python; waking a parked thread takes about 50 microseconds. After IDLE_SECONDS they end.
 """
 
 import atexit
@@ -20,144 +19,133 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from unpool.kernels.cpu.machine import board
-from unpool.kernels.cpu.machine.cores import available
-from unpool.kernels.cpu.machine.entry import SHARED
-from unpool.kernels.cpu.machine.jobs import PIECES
-from unpool.kernels.cpu.machine.numba_seam import entry_point, is_plain
-from unpool.kernels.cpu.machine.parts import Parts
-from unpool.kernels.cpu.machine.placing import allow, keep_off_this_core
-from unpool.kernels.cpu.machine.stop import go_on
+from unpool.kernels.cpu.machine import work_queue
+from unpool.kernels.cpu.machine.affinity import available_cores, restore_affinity, wake_on_other_core
+from unpool.kernels.cpu.machine.cancellation import check_cancelled
+from unpool.kernels.cpu.machine.cfunc import SHARED
+from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
+from unpool.kernels.cpu.machine.numba_internals import entry_point
 from unpool.shape_cache import count_bytes, nbytes_of
 
-VECTORISED = 4
-"""So many elements of a pool that moves whole vectors, or products of sums in registers, take the time of one element,
-as `split` counts work."""
+VECTOR_SPEEDUP = 4
+"""Elements of a pool that moves whole vectors, or products of sums in registers, that take the time of one element as
+`split` counts work."""
 
-IDLE = 60.0
-"""Seconds without work after which a thread ends; the next call that wants it starts it again."""
+IDLE_SECONDS = 60.0
+"""Seconds without work after which a thread ends; the next call that needs it starts it again."""
 
-ROUND = 0.1
-"""Seconds for which a long call stays in compiled code, about: in between, Python handles signals, such as Ctrl-C, and
-`stop.py` asks whether to go on."""
+ROUND_SECONDS = 0.1
+"""Seconds, about, for which a long call stays in compiled code: in between, Python handles signals, such as Ctrl-C, and
+the call may be cancelled."""
 
-WHOLE = 0.15
-"""Seconds that a call takes, by what it took before, up to which it is no long one."""
+LONG_SECONDS = 0.15
+"""Seconds that a call takes, judged by earlier calls, from which on it is long."""
 
-_PLAIN = is_plain()
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
-_WAKING = 5000  # of a caller, for each thread that sleeps, in the same unit: an estimate
-_FORGET = 0.7  # of the longest time, with every call
+_WAKE_COST = 5000  # of a caller, for each parked thread, in the same unit: an estimate
+_DECAY = 0.7  # of the longest time, with every call
 
 
 class Pace:
-    """How long a kernel takes, as far as is known: in long calls it is asked for some jobs after others."""
+    """The time that a kernel takes for a unit of work; long calls run it in rounds of some jobs."""
 
     def __init__(self) -> None:
         self._is_known = False
-        self._seconds = ROUND / _WORTH_A_ROUND  # for a unit of work: more than any kernel takes, until it has run
+        self._seconds = ROUND_SECONDS / _WORTH_A_ROUND  # until it has run: more than any kernel takes
 
     def run(
-        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
+        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]
     ) -> list[Any]:
-        """As `split`; nobody is at work when a signal's handler runs, or `go_on`, which may raise."""
-        if work * self._seconds <= WHOLE:
-            results, seconds = _timed(kernel, 0, jobs, work, threads, pieces, args)
+        """As `split`; no thread computes while a signal's handler or `check_cancelled` runs, which may raise."""
+        if work * self._seconds <= LONG_SECONDS:
+            results, seconds = _timed(kernel, 0, jobs, work, threads, parts, args)
         else:
-            results, seconds = self._in_rounds(kernel, jobs, work, threads, pieces, args)
-        self._seconds = max(seconds, self._seconds * _FORGET) if self._is_known else seconds
+            results, seconds = self._in_rounds(kernel, jobs, work, threads, parts, args)
+        self._seconds = max(seconds, self._seconds * _DECAY) if self._is_known else seconds
         self._is_known = True
         return results
 
     def _in_rounds(
-        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, pieces: int, args: tuple[Any, ...]
+        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]
     ) -> tuple[list[Any], float]:
-        """Some jobs after others: what they give, and the seconds for a unit of work in the last of these rounds."""
+        """The results, and the seconds for a unit of work in the last round."""
         results: list[Any] = []
         seconds, first, count = self._seconds, 0, jobs
         while first < jobs:
             if first:
-                go_on()
+                check_cancelled()
             left = work * (jobs - first) / jobs * seconds
-            count = min(8 * count, jobs - first if left <= WHOLE else int((jobs - first) * ROUND / left))
+            count = min(8 * count, jobs - first if left <= LONG_SECONDS else int((jobs - first) * ROUND_SECONDS / left))
             count = max(count - count % threads, threads) if count < jobs - first else count
             stop = min(first + count, jobs)
-            some, seconds = _timed(kernel, first, stop, work * (stop - first) / jobs, threads, pieces, args)
+            some, seconds = _timed(kernel, first, stop, work * (stop - first) / jobs, threads, parts, args)
             results += some
             first = stop
         return results, seconds
 
 
 def _timed(
-    kernel: Callable[..., Any], first: int, stop: int, work: float, threads: int, pieces: int, args: tuple[Any, ...]
+    kernel: Callable[..., Any], first: int, stop: int, work: float, threads: int, parts: int, args: tuple[Any, ...]
 ) -> tuple[list[Any], float]:
-    """What some jobs give, and the seconds that they take for a unit of work."""
+    """The results of some jobs, and their seconds for a unit of work."""
     start = time.perf_counter()
     if threads <= 1 or stop - first < threads:
         results = [kernel(*args, first, stop)]
     else:
-        results = _workers.compute(kernel, first, stop, threads, pieces, work, args)
+        results = _workers.compute(kernel, first, stop, threads, parts, work, args)
     return results, (time.perf_counter() - start) / work
 
 
 class _Worker:
-    """A helper with the parts of any caller: a box, and a thread where one has been wanted lately."""
+    """A helper of any caller: a slot, and a thread unless it has been idle for long."""
 
     def __init__(self, number: int) -> None:
-        self.box = board.new_box()
+        self.slot = work_queue.new_slot()
         self._number = number
         self._bell: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._cores: set[int] = set()  # that it may use once it is awake; none where it may use them now
-        self._lock = threading.Lock()  # whether there is a thread, and on which cores
+        self._cores: set[int] = set()  # to be restored once it is awake
+        self._lock = threading.Lock()  # of the thread, and of its cores
 
     def wake(self, work: Callable[[], None]) -> None:
-        """Have its thread do some work, unless other work waits for it."""
+        """Let its thread do some work, unless other work waits for it."""
         if self._bell.empty() and self._lock.acquire(blocking=False):
             try:
                 if self._thread is None:
-                    self._thread = self._started()
+                    self._thread = threading.Thread(target=self._run, name="unpool", daemon=True)
+                    self._thread.start()
                 elif not self._cores:
-                    self._cores = keep_off_this_core(self._thread)
+                    self._cores = wake_on_other_core(self._thread)
                 self._bell.put(work)
-            except RuntimeError:  # no more threads, or the interpreter is ending: the caller does it all
+            except RuntimeError:  # no more threads, or the interpreter is ending: the caller does all work
                 pass
             finally:
                 self._lock.release()
 
-    def watch(self) -> None:
-        """Work of a thread: to help those who ask for it in the box, until nobody has for SPIN seconds."""
-        board.serve(self.box, self._number, board.SPIN)
+    def help_callers(self) -> None:
+        """Work of a thread: to help with the tasks in its slot, until none has come for SPIN seconds."""
+        work_queue.worker_loop(self.slot, self._number, work_queue.SPIN)
 
     def stop(self) -> None:
-        """End it, once it has finished what it has begun."""
-        self.box[1] = 1
+        """End its thread, once that has finished its task."""
+        self.slot[1] = 1
         self._bell.put(None)
         thread = self._thread
         if thread is not None:
             thread.join()
 
-    def _started(self) -> threading.Thread:
-        thread = threading.Thread(target=self._serve, name="unpool", daemon=True)
-        thread.start()
-        return thread
-
-    def _serve(self) -> None:
-        for work in iter(self._wanted, None):
-            self._roam()
+    def _run(self) -> None:
+        for work in iter(self._next_work, None):
+            with self._lock:
+                restore_affinity(self._cores)
+                self._cores = set()
             work()
 
-    def _roam(self) -> None:
-        """Let the system move it again, now that it is awake."""
-        with self._lock:
-            allow(self._cores)
-            self._cores = set()
-
-    def _wanted(self) -> Callable[[], None] | None:
-        """Wait for the bell, but not for ever: what there is to do, None to end."""
+    def _next_work(self) -> Callable[[], None] | None:
+        """Wait for work, IDLE_SECONDS at most; None to end."""
         try:
-            return self._bell.get(timeout=IDLE)
+            return self._bell.get(timeout=IDLE_SECONDS)
         except Empty:
             with self._lock:
                 if self._bell.empty():
@@ -167,56 +155,54 @@ class _Worker:
 
 
 class _Workers:
-    """As many as were ever wanted at once. No call waits for a lock: it does without whom another call is adding."""
+    """As many workers as were ever needed at once. No call waits for a lock, or for workers that another call adds."""
 
     def __init__(self) -> None:
         self._all: list[_Worker] = []
-        self._blank: dict[tuple[int, int], tuple[Any, int]] = {}
+        self._tasks: dict[tuple[int, int], tuple[Any, int]] = {}
         self._is_open = True
         self._lock = threading.Lock()  # the list
 
     def compute(
-        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, pieces: int, work: float,
+        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, parts: int, work: float,
         args: tuple[Any, ...],
     ) -> list[Any]:  # fmt: skip
-        """Have the jobs computed; what each part gives, in order.
+        """Compute the jobs; the result of each part, in order.
 
-        The caller wakes threads one by one. With n of them the work is done in work / n, and waking another one saves
-        less than it takes where n * n * _WAKING is more than the work.
+        The caller wakes threads one by one. With n of them the work takes work / n, and waking another one saves less
+        than it costs where n * n * _WAKE_COST is more than the work.
         """
         if len(self._all) < threads - 1:
-            self._grow(threads - 1)
+            self._add_workers(threads - 1)
         helpers = self._all[: threads - 1]
-        pieces = min(pieces, (stop - first) // threads)
-        if _PLAIN:
-            parts = Parts(kernel, args, first, stop, (len(helpers) + 1) * pieces)
-            return parts.compute([worker.wake for worker in helpers])
+        parts = min(parts, (stop - first) // threads)
         woken = 0
         for worker in helpers:
-            if worker.box[0] == board.PARKED:
-                if woken and woken * woken * _WAKING > work:
+            if worker.slot[0] == work_queue.PARKED:
+                if woken and woken * woken * _WAKE_COST > work:
                     break
-                worker.wake(worker.watch)
+                worker.wake(worker.help_callers)
                 woken += 1
-        blank, start = self._blank.get((len(helpers), pieces)) or self._new_blank(helpers, pieces)
-        record = blank.copy()
-        record[board.FIRST], record[board.STOP] = first, stop
-        kernel(*args, SHARED, id(record))
-        results: list[Any] = record[start:].tolist()
+        template, start = self._tasks.get((len(helpers), parts)) or self._new_task(helpers, parts)
+        task = template.copy()
+        task[work_queue.FIRST], task[work_queue.STOP] = first, stop
+        kernel(*args, SHARED, id(task))
+        results: list[Any] = task[start:].tolist()
         return results
 
     def stop(self) -> None:
-        """End all threads, once they have finished what they have begun."""
+        """End all threads, once they have finished their tasks."""
         self._is_open = False
         for worker in self._all:
             worker.stop()
 
-    def _new_blank(self, helpers: list[_Worker], pieces: int) -> tuple[Any, int]:
-        found: tuple[Any, int] = board.blank(len(helpers) + 1, pieces, [each.box for each in helpers], board.SPIN)
-        self._blank[len(helpers), pieces] = found
-        return found
+    def _new_task(self, helpers: list[_Worker], parts: int) -> tuple[Any, int]:
+        slots = [worker.slot for worker in helpers]
+        task: tuple[Any, int] = work_queue.new_task(len(helpers) + 1, parts, slots, work_queue.SPIN)
+        self._tasks[len(helpers), parts] = task
+        return task
 
-    def _grow(self, size: int) -> None:
+    def _add_workers(self, size: int) -> None:
         if self._lock.acquire(blocking=False):
             try:
                 while self._is_open and len(self._all) < size:
@@ -234,69 +220,73 @@ def split(
     work: int,
     threads: int | None,
     *args: Any,
-    pieces: int = 1,
+    parts: int = 1,
     pace: Pace | None = None,
 ) -> list[Any]:
     """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs): what a `Launch` is made of.
 
     Args:
-        kernel: from `compiled`; returns a bool, an int or nothing.
-        jobs: how many independent jobs there are.
+        kernel: from `jit`; returns a bool, an int or nothing.
+        jobs: number of independent jobs.
         work: elements that all jobs visit together; decides whether threads are worth their hand-over.
-        threads: at most so many threads, and never more than cores that are available; None for all of these.
-        args: what the kernel takes before `first` and `stop`.
-        pieces: at most so many parts for each thread; more than one where little is done once for a part.
-        pace: what is known of such calls; without it, what is known of the kernel.
+        threads: maximum number of threads, never more than available cores; None for all of these.
+        args: arguments of the kernel before `first` and `stop`.
+        parts: maximum number of parts for each thread; more than one where little is done once for a part.
+        pace: times of such calls; without it, times of the kernel.
 
     Returns:
-        What the kernel returned for each part, in order, as numbers where there are several.
+        The kernel's result for each part, in order, as numbers where there are several.
     """
-    return _spread(kernel, jobs, work, useful(work, threads), pieces, pace or _paces.setdefault(kernel, Pace()), args)
+    return _spread(
+        kernel, jobs, work, thread_count(work, threads), parts, pace or _paces.setdefault(kernel, Pace()), args
+    )
 
 
 def _spread(
-    kernel: Callable[..., Any], jobs: int, work: int, most: int, pieces: int, pace: Pace, args: tuple[Any, ...]
+    kernel: Callable[..., Any], jobs: int, work: int, most: int, parts: int, pace: Pace, args: tuple[Any, ...]
 ) -> list[Any]:
-    """As `split`, over so many threads where there are as many jobs."""
+    """As `split`, over `most` threads where there are as many jobs."""
     threads = min(jobs, most)
     if work > _WORTH_A_ROUND:
-        return pace.run(kernel, jobs, work, threads, pieces, args)
-    return [kernel(*args, 0, jobs)] if threads <= 1 else _workers.compute(kernel, 0, jobs, threads, pieces, work, args)
+        return pace.run(kernel, jobs, work, threads, parts, args)
+    return [kernel(*args, 0, jobs)] if threads <= 1 else _workers.compute(kernel, 0, jobs, threads, parts, work, args)
 
 
-def useful(work: int, threads: int | None) -> int:
-    """How many threads, 1 or more, so much work is worth; the other arguments and the unit are those of `split`."""
+def thread_count(work: int, threads: int | None) -> int:
+    """The number of threads, 1 or more, that some work is worth; arguments are those of `split`."""
     most = work // _WORTH_A_THREAD
-    return max(1, most if most <= 1 else min(most, available() if threads is None else min(threads, cores())))
+    return max(
+        1, most if most <= 1 else min(most, available_cores() if threads is None else min(threads, max_threads()))
+    )
 
 
 @cache
-def cores() -> int:
-    """Cores that were available when this was first asked: no call gets more threads."""
-    return available()
+def max_threads() -> int:
+    """The maximum number of threads of a call: the cores that were available at the first call."""
+    return available_cores()
 
 
 _paces: dict[Any, Pace] = {}
 
 
 class Launch:
-    """A kernel with all its arguments but the arrays: what every caller in the kernels prepares, and runs again.
+    """A kernel with all its arguments but the arrays: prepared once for a shape, and called again and again.
 
     The kernel takes the handles of its arrays, `id(x)`, which `address_of` turns into addresses: an int passes the
-    dispatcher faster than an array, and no rank, flag or view of an array is worth a compilation of its own. Loops that
-    LLVM is to turn into vectors need arrays that are typed; a kernel with such loops takes them behind the handles.
+    dispatcher faster than an array, and no rank, flag or view of an array needs a compilation of its own. Loops that
+    LLVM turns into vectors need typed arrays; a kernel with such loops takes them after the handles.
     """
 
-    def __init__(self, kernel: Any, jobs: int, work: int, *args: Any, pieces: int = PIECES) -> None:
-        """As `split`; `args` are what the kernel takes between the arrays and `first`; without jobs it may be None."""
+    def __init__(self, kernel: Any, jobs: int, work: int, *args: Any, parts: int = PARTS_PER_THREAD) -> None:
+        """As `split`; `args` stand between the arrays and `first`; a kernel without jobs may be None."""
         self._kernel = kernel
-        self._enter: Callable[..., Any] = self._begin
+        self._enter: Callable[..., Any] = self._first_call
         self._jobs = jobs
         self._work = work
         self._args = args
-        self._pieces = pieces
-        self._alone = (*args, 0, jobs)
-        self.nbytes = nbytes_of(args)  # of its tables
+        self._parts = parts
+        self._serial_args = (*args, 0, jobs)
+        self.nbytes = nbytes_of(args)  # of tables
         self._pace = Pace()
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
@@ -306,63 +296,63 @@ class Launch:
             x: passed as a handle, as the next two.
             y: likewise.
             z: likewise.
-            threads: at most so many; None for all cores that are available.
-            more: what follows the handles, typed arrays among it; of the same types in every call.
+            threads: maximum number of threads; None for all available cores.
+            more: arguments after the handles, such as typed arrays; of the same types in every call.
 
         Returns:
             As `split`.
         """
         if self._work < 2 * _WORTH_A_THREAD and self._kernel is not None:
-            return [self._enter(id(x), id(y), id(z), *more, *self._alone)]
-        return self.on((x, y, z), threads, *more)
+            return [self._enter(id(x), id(y), id(z), *more, *self._serial_args)]
+        return self.run((x, y, z), threads, *more)
 
-    def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
+    def run(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
         """As a call, for any number of arrays."""
         if self._kernel is None:
             return []
         handles = (*map(id, arrays), *more)
         if self._work < 2 * _WORTH_A_THREAD:
-            return [self._enter(*handles, *self._alone)]
+            return [self._enter(*handles, *self._serial_args)]
         return split(
-            self._enter, self._jobs, self._work, threads, *handles, *self._args, pieces=self._pieces, pace=self._pace
+            self._enter, self._jobs, self._work, threads, *handles, *self._args, parts=self._parts, pace=self._pace
         )
 
-    def over(self, threads: int, arrays: tuple[Any, ...], *more: Any) -> list[Any]:
-        """The same, once `useful` has said how many threads the work is worth."""
+    def run_on(self, threads: int, arrays: tuple[Any, ...], *more: Any) -> list[Any]:
+        """As `run`, on a number of threads from `thread_count`."""
         args = (*map(id, arrays), *more, *self._args)
-        return _spread(self._enter, self._jobs, self._work, threads, self._pieces, self._pace, args)
+        return _spread(self._enter, self._jobs, self._work, threads, self._parts, self._pace, args)
 
-    def _begin(self, *args: Any) -> Any:
-        """The first call finds the machine code for its types; later ones enter that without asking again."""
+    def _first_call(self, *args: Any) -> Any:
+        """Find the machine code for the types of the arguments; later calls enter it directly."""
         self._enter = entry_point(self._kernel, args)
         return self._enter(*args)
 
 
 class Launches:
-    """A `Launch` for every number of threads that calls get: what is cut for more threads is cut into more jobs."""
+    """A `Launch` for every number of threads that calls get: for more threads work is split into more jobs."""
 
     def __init__(self, work: int, make: Callable[[int], Launch]) -> None:
-        """`make` gives the launch for a number of threads; `work` is that of each."""
+        """`make` builds the launch for a number of threads; `work` is that of each."""
         self._work = work
         self._make = make
-        self._made: dict[int, Launch] = {}
+        self._launches: dict[int, Launch] = {}
 
     @property
     def nbytes(self) -> int:
-        """Of the tables of all."""
-        return sum(launch.nbytes for launch in self._made.copy().values())
+        """Bytes of the tables of all."""
+        return sum(launch.nbytes for launch in self._launches.copy().values())
 
-    def on(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
-        """As `Launch.on`."""
-        count = useful(self._work, threads)
-        return (self._made.get(count) or self.of(count)).over(count, arrays, *more)
+    def run(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
+        """As `Launch.run`."""
+        count = thread_count(self._work, threads)
+        return (self._launches.get(count) or self.for_threads(count)).run_on(count, arrays, *more)
 
-    def of(self, threads: int) -> Launch:
-        """The launch for so many threads."""
-        if threads not in self._made:
-            self._made[threads] = made = self._make(threads)
-            count_bytes(made.nbytes)
-        return self._made[threads]
+    def for_threads(self, threads: int) -> Launch:
+        """The launch for a number of threads."""
+        if threads not in self._launches:
+            self._launches[threads] = launch = self._make(threads)
+            count_bytes(launch.nbytes)
+        return self._launches[threads]
 
 
 def _forget_workers() -> None:

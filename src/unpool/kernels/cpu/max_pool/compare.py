@@ -5,27 +5,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.kernels.cpu.vector import select, splat
-from unpool.kernels.cpu.vector.by_type import by_type
-from unpool.kernels.cpu.vector.order import beats, follow, order
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.vector import convert, mark_nan, reinterpret, select, splat, unordered
+from unpool.kernels.cpu.vector.maximum import key_is_larger, select_value, to_keys
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 
-class Best(NamedTuple):
-    """The largest elements so far, a vector of each.
+class RunningMax(NamedTuple):
+    """The largest elements so far, a vector of each."""
 
-    Attributes:
-        value: elements as they are stored.
-        key: what they are compared by, see `order`.
-        place: where they were found, counted from the first tap of their window on.
-    """
-
-    value: Any
-    key: Any
-    place: Any
+    value: Any  # elements as they are stored
+    key: Any  # what they are compared by, see `to_keys`
+    place: Any  # where they were found, counted from the first tap of their window on
 
 
-@by_type(inline=True)
-def take(best, value, place, limit, nan, is_data):
+@overload_by_type(inline=True)
+def update_best(best, value, place, limit, nan, is_data):
     """The maximum after one more tap.
 
     Args:
@@ -39,15 +34,17 @@ def take(best, value, place, limit, nan, is_data):
     kind, lanes = best.types[best.fields.index("place")].element, value.lanes
 
     def compare(best, value, place, limit, nan, is_data):
-        key = order(value, limit)
-        wins = _on_data(beats(key, best.key, nan), best.place, is_data)
+        key = to_keys(value, limit)
+        wins = _on_data(key_is_larger(key, best.key, nan), best.place, is_data)
         key = select(wins, key, best.key)
-        return Best(follow(wins, value, best.value, key), key, select(wins, splat(kind(place), lanes), best.place))
+        return RunningMax(
+            select_value(wins, value, best.value, key), key, select(wins, splat(kind(place), lanes), best.place)
+        )
 
     return compare
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def _on_data(wins, place, is_data):
     """Lanes that win, if only data may; a lane without a place has met none yet."""
     if isinstance(is_data, types.NoneType):
@@ -69,3 +66,86 @@ def is_wide(count: int, size: int) -> bool:
 def _place_bits(size: int) -> int:
     """As many of 16 bits fit a register as 16-bit elements do."""
     return 16 if size == 2 else 32
+
+
+COMPARE_TYPES = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
+"""By the kernels' name of an element type, what elements are compared as; int16 holds the bits of 16-bit floats."""
+
+
+def compare_size(element: str) -> int:
+    """Bytes of an element while it is compared."""
+    return np.dtype(COMPARE_TYPES[element]).itemsize
+
+
+def compare_lanes(element: str) -> int:
+    """Elements in one register while they are compared."""
+    return vector_bytes() // compare_size(element)
+
+
+@overload_by_type(inline=True)
+def widen_element(value, compare_type):
+    """Elements as they are compared."""
+    if value.element == types.int16:
+        sixteen, lanes = np.int32(16), value.lanes
+        return lambda value, compare_type: convert(convert(value, types.int32) << splat(sixteen, lanes), types.float32)
+    if isinstance(value.element, types.Float):
+        return lambda value, compare_type: value
+    return lambda value, compare_type: convert(value, types.int32)
+
+
+@overload_by_type(inline=True)
+def widen_marking_nan(value, compare_type, infinity):
+    """As `widen_element`, but a NaN of 16 bits becomes a NaN of float32, whose bits `narrow_marked_nan` restores."""
+    if value.element != types.int16:
+        return lambda value, compare_type, infinity: widen_element(value, compare_type)
+    lanes = value.lanes
+
+    def mark(value, compare_type, infinity):
+        return mark_nan(
+            widen_element(value, compare_type), widen_element(splat(types.int16(infinity), lanes), compare_type)
+        )
+
+    return mark
+
+
+@overload_by_type(inline=True)
+def narrow_element(value, element):
+    """Elements as they are stored."""
+    kind = element.dtype
+    if kind == types.int16:
+        sixteen, lanes = np.int32(16), value.lanes
+        return lambda value, element: convert(convert(value, types.int32) >> splat(sixteen, lanes), kind)
+    if isinstance(kind, types.Float):
+        return lambda value, element: value
+    return lambda value, element: convert(value, kind)
+
+
+@overload_by_type(inline=True)
+def narrow_marked_nan(value, element):
+    """Elements as they are stored, where 16-bit floats that are NaN were marked by `mark_nan`."""
+    kind, lanes = element.dtype, value.lanes
+    if kind != types.int16:
+        return lambda value, element: narrow_element(value, element)
+
+    def restore(value, element):
+        bits = reinterpret(value, types.int32)
+        return convert(select(unordered(value, value), bits, bits >> splat(np.int32(16), lanes)), kind)
+
+    return restore
+
+
+@overload_by_type(inline=True)
+def has_nan(x, y, infinity):
+    """Whether two registers of elements as stored hold a NaN, as a mask."""
+    lanes, kind = x.lanes, x.element
+    if isinstance(kind, types.Float):
+        return lambda x, y, infinity: unordered(x, y)
+    if kind == types.int16:
+        magnitude = np.int16(0x7FFF)
+
+        def is_beyond(x, y, infinity):
+            limit, bits = splat(types.int16(infinity), lanes), splat(magnitude, lanes)
+            return ((x & bits) > limit) | ((y & bits) > limit)
+
+        return is_beyond
+    return lambda x, y, infinity: x != x

@@ -1,6 +1,6 @@
 """Max pooling in registers: each block of neighbouring outputs walks its windows once.
 
-    best[lane], at[lane] = largest of x[row + (lane * stride + tap * dilation)], and the index it has
+    best[lane], at[lane] = largest of x[row + (lane * stride + tap * dilation)], and its index
 
 Any rank, stride, dilation and padding; lanes are positions of the last axis, or channels.
 """
@@ -13,13 +13,13 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Window, shrinking_walk
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.fold_axes import list_rows, row_plan
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import Best, place_type, take
-from unpool.kernels.cpu.max_pool.pool import Plane, Pool
-from unpool.kernels.cpu.rows import list_rows, row_plan
+from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
+from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import (
     IGNORED,
     address_of,
@@ -35,80 +35,63 @@ from unpool.kernels.cpu.vector import (
     store_masked,
     total_of,
 )
-from unpool.kernels.cpu.vector.named import record
-from unpool.kernels.cpu.vector.order import is_amiss, order
+from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
+from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
-AHEAD = 4096
-"""Bytes between what is read and what is asked for."""
+PREFETCH_DISTANCE = 4096
+"""Bytes from a load to the memory that is prefetched with it."""
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call. Places are those that indices count, see `Pool`.
+class DirectPoolParams(NamedTuple):
+    """Arguments of a call. Places are those that indices count, see `PoolProblem`."""
 
-    Attributes:
-        elements: of x.
-        plane: elements of x in one outer.
-        rows: of lanes in one outer of y.
-        outer_places: from one outer to the next.
-        lane_places: from one lane to the next.
-        small: lanes of y.
-        large: lanes of x.
-        begin: padding before the first lane.
-        window: taps along the lanes.
-        stride: of the window, in lanes.
-        dilation: from tap to tap, in lanes.
-        listed: the most rows of x in one window.
-        ahead: bytes between what is read and what is asked for; 0 where nothing is asked for.
-        first_row: of all rows of y, the one that job 0 is.
-        nan: FIRST or LAST, which NaN is found.
-        lowest: what a window without data gives.
-        infinity: bits of +infinity, of 16-bit floats.
-    """
-
-    elements: int
-    plane: int
-    rows: int
-    outer_places: int
-    lane_places: int
-    small: int
-    large: int
-    begin: int
-    window: int
-    stride: int
-    dilation: int
-    listed: int
-    ahead: int
-    first_row: int
-    nan: int
-    lowest: Any
-    infinity: Any
+    elements: int  # of x
+    plane: int  # elements of x in one outer
+    rows: int  # rows of lanes in one outer of y
+    outer_places: int  # from one outer to the next
+    lane_places: int  # from one lane to the next
+    small: int  # lanes of y
+    large: int  # lanes of x
+    begin: int  # padding before the first lane
+    window: int  # taps along the lanes
+    stride: int  # of the window, in lanes
+    dilation: int  # from tap to tap, in lanes
+    listed: int  # maximum number of rows of x in one window
+    prefetch_distance: int  # bytes; 0 for no prefetch
+    first_row: int  # of all rows of y, the row of job 0
+    nan: int  # FIRST or LAST, the NaN whose index is found
+    lowest: Any  # output of a window without data
+    infinity: Any  # bits of +infinity, of 16-bit floats
 
 
-def launch(pool: Pool, first: int, stop: int) -> Launch:
-    """The call that pools the rows of outputs from `first` up to `stop`, of those of all planes."""
+def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
+    """The call that pools rows `first` up to `stop` of the outputs of all planes."""
     plane, element, lanes, window = pool.plane, pool.elements, pool.plane.lanes, pool.plane.lanes.window
     steps, table, listed = _rows(plane)
     reach = lanes.large + lanes.begin + _register_lanes(element.size) * window.stride + window.reach
     is_wide = compare.is_wide(reach + _window_places(plane), element.size)
-    about = About(
+    params = DirectPoolParams(
         elements=pool.size, plane=plane.large, rows=plane.rows,
         outer_places=pool.outer_places, lane_places=pool.lane_places,
         small=lanes.small, large=lanes.large, begin=lanes.begin,
         window=window.size, stride=window.stride, dilation=window.dilation,
-        listed=listed, ahead=AHEAD if pool.is_asked_for else 0, first_row=first, nan=pool.mode.nan,
+        listed=listed, prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, first_row=first,
+        nan=pool.mode.nan,
         lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     return Launch(
-        _kernel(element.name, _known_step(window), pool.has_indices, is_wide, _registers(element.size, lanes.small)),
+        _make_kernel(
+            element.name, _known_step(window), pool.has_indices, is_wide, _registers(element.size, lanes.small)
+        ),
         stop - first, (stop - first) * lanes.small * listed * window.size,
-        record(about, lowest=element.name, infinity=element.name), steps, table,
+        record(params, lowest=element.name, infinity=element.name), steps, table,
     )  # fmt: skip
 
 
 @cached(64)
-def _rows(plane: Plane):
-    """The rows of x that each row of y walks, as `list_rows` takes them; with each goes its place in the plane."""
+def _rows(plane: PlaneAxes):
+    """The rows of x that each row of y walks, and their places in the plane, for `list_rows`."""
     sizes = [axis.large for axis in plane.axes]
     weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
     walks = [shrinking_walk(axis) for axis in plane.leading]
@@ -116,68 +99,58 @@ def _rows(plane: Plane):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _window_places(plane: Plane) -> int:
+def _window_places(plane: PlaneAxes) -> int:
     """Places between the first and the last tap of a window."""
     sizes = [axis.large for axis in plane.spatial]
     return sum((axis.window.reach - 1) * math.prod(sizes[number + 1 :]) for number, axis in enumerate(plane.spatial))
 
 
 def _known_step(window: Window) -> int:
-    """The stride that the kernel is compiled for; 0 for any."""
+    """The stride for which the kernel is compiled; 0 for any."""
     return window.stride if window.stride in (1, 2) else 0
 
 
 def _register_lanes(size: int) -> int:
-    """Elements of so many bytes in one register."""
+    """Elements of `size` bytes in one register."""
     return vector_bytes() // size
 
 
 def _registers(size: int, small: int) -> int:
-    """Registers in one block: two independent ones of 32-bit elements hide each other's waiting."""
+    """Registers in one block: two independent ones of 32-bit elements hide each other's latency."""
     return 2 if size == 4 and small >= 2 * _register_lanes(size) else 1
 
 
 @cache
-def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
+def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
     """The compiled kernel for one element type.
 
     Args:
-        element: as `Elements` names it.
+        element: name of an `ElementType`.
         step: stride of the lanes: 1 or 2; 0 for any.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
-        registers: how many hold the outputs of one block.
+        registers: number of registers for the outputs of one block.
     """
-    size = np.dtype(element).itemsize
-    return _make(
-        getattr(types, element), place_type(element, is_wide=is_wide), _register_lanes(size) * registers, size, step,
-        int(has_indices), source_digest(),
-    )  # fmt: skip
-
-
-def _make(element, place_type, lanes, size, step, has_indices, digest):
+    size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
+    lanes, number, stores_indices = _register_lanes(size) * registers, getattr(types, element), int(has_indices)
     offset_type = getattr(types, f"u{place_type}")
 
-    @compiled()
-    def pool_rows(x, y, indices, given, steps, table, first, stop):
-        """Write some rows, in the order of memory.
+    @jit()
+    def pool_rows(x, y, indices, args, steps, table, first, stop):
+        """Write rows of y in memory order: for every outer, row of outputs, block of lanes, row of its windows, tap.
 
-            for every outer, for every row of its outputs, for every block of lanes
-                for every row of the block's windows, for every tap
-
-        A block whose taps all fall on data loads whole vectors and compares without regard to NaN; where NaN is
-        noticed, this block and the next one compare in full. The other blocks also mask what is padding. A last block
-        moves back over its neighbour rather than ending short.
+        A block whose taps all fall on data loads whole vectors and compares without regard to NaN; after a NaN this
+        block and the next one compare in full. Other blocks also mask padding. A last block overlaps its neighbour.
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        plane, rows, small, large, begin = about.plane, about.rows, about.small, about.large, about.begin
-        window, stride, dilation, lane_places = about.window, about.stride, about.dilation, about.lane_places
-        outer_places, ahead, first_row, nan = about.outer_places, about.ahead, about.first_row, about.nan
-        starts, places = np.empty(about.listed, np.int64), np.empty(about.listed, np.int64)
-        source, end = address_of(x), address_of(x) + about.elements * size
-        nothing, limit = splat(about.lowest, lanes), splat(about.infinity, lanes)
-        lowest_key, nowhere = order(nothing, limit), splat(place_type(-1), lanes)
+        params = args[0]
+        plane, rows, small, large, begin = params.plane, params.rows, params.small, params.large, params.begin
+        window, stride, dilation, lane_places = params.window, params.stride, params.dilation, params.lane_places
+        outer_places, prefetch_distance = params.outer_places, params.prefetch_distance
+        first_row, nan = params.first_row, params.nan
+        starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)
+        source, end = address_of(x), address_of(x) + params.elements * size
+        nothing, limit = splat(params.lowest, lanes), splat(params.infinity, lanes)
+        lowest_key, nowhere = to_keys(nothing, limit), splat(place_type(-1), lanes)
         ramp = count_up(types.int64, lanes, 1)
         weights = ramp * splat(np.int64(stride * lane_places), lanes)
         lane_starts = convert(ramp * splat(stride, lanes), place_type)
@@ -196,37 +169,37 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                 is_safe = step > 0 and count > 0 and base + starts[0] * size >= source and last <= end
                 is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
                 is_whole = is_whole and last <= end
-                best = Best(nothing, lowest_key, splat(place_type(0), lanes))
+                best = RunningMax(nothing, lowest_key, splat(place_type(0), lanes))
                 if is_whole and not has_nan:
-                    total = splat(element(0), lanes)
+                    total = splat(number(0), lanes)
                     for listed in range(count):
                         address, place = base + starts[listed] * size, places[listed] - places[0]
-                        if ahead:
+                        if prefetch_distance:
                             for line in range(0, lanes * max(step, 1) * size, 64):
-                                prefetch(address + ahead + line)
+                                prefetch(address + prefetch_distance + line)
                         for _tap in range(window):
-                            value = load_every(address, element, lanes, step, stride * size)
+                            value = load_every(address, number, lanes, step, stride * size)
                             total = total_of(total, value)
-                            best = take(best, value, place, limit, IGNORED, None)
+                            best = update_best(best, value, place, limit, IGNORED, None)
                             address += dilation * size
                             place += dilation * lane_places
-                    has_nan = count_set(is_amiss(total, best.key, nan)) > 0
+                    has_nan = count_set(may_have_nan(total, best.key, nan)) > 0
                 if has_nan or not is_whole:
-                    best = Best(nothing, lowest_key, nowhere)
+                    best = RunningMax(nothing, lowest_key, nowhere)
                     for listed in range(count):
                         address, place = base + starts[listed] * size, places[listed] - places[0]
                         position = lane_starts + splat(place_type(start), lanes)
                         for _tap in range(window):
                             is_data = convert(position, offset_type) < row_end
                             if is_safe:
-                                value = load_every(address, element, lanes, step, stride * size)
+                                value = load_every(address, number, lanes, step, stride * size)
                             else:
                                 value = gather(address, stride * size, is_data, nothing)
-                            best = take(best, value, place, limit, nan, is_data)
+                            best = update_best(best, value, place, limit, nan, is_data)
                             address += dilation * size
                             place += dilation * lane_places
                             position = position + splat(place_type(dilation), lanes)
-                    has_nan = is_whole and count_set(is_amiss(best.key, best.key, nan)) > 0
+                    has_nan = is_whole and count_set(may_have_nan(best.key, best.key, nan)) > 0
                 target = job * small + block
                 first_index = splat(np.int64(outer * outer_places + places[0] + start * lane_places), lanes)
                 index = convert(best.place, types.int64) + first_index + weights
@@ -234,12 +207,12 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                     index = select(best.place == nowhere, splat(np.int64(-1), lanes), index)
                 if small >= lanes:
                     store(address_of(y) + target * size, best.value)
-                    if has_indices:
+                    if stores_indices:
                         store(address_of(indices) + target * 8, index)
                 else:
                     is_output = ramp < splat(small, lanes)
                     store_masked(address_of(y) + target * size, best.value, is_output)
-                    if has_indices:
+                    if stores_indices:
                         store_masked(address_of(indices) + target * 8, index, is_output)
 
     return pool_rows

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, shrinking_walk
-from unpool.kernels.cpu.max_pool.pool import Pool
+from unpool.kernels.cpu.max_pool.pool import PoolProblem
 
 MOST_VISITS = 1 << 10
 """Of an element on average, up to which windows are walked one by one."""
@@ -34,7 +34,7 @@ _FLOAT16 = 0x7C00  # infinity of float16; that of bfloat16 is another
 Keys = npt.NDArray[np.uint64]
 
 
-def is_worthwhile(pool: Pool) -> bool:
+def is_worthwhile(pool: PoolProblem) -> bool:
     """Whether a walk of every window visits elements too often."""
     plane = pool.plane
     leading = math.prod(min(axis.window.size, -(-axis.large // axis.window.dilation)) for axis in plane.leading)
@@ -42,7 +42,7 @@ def is_worthwhile(pool: Pool) -> bool:
     return visits > MOST_VISITS * (plane.large + plane.small) and plane.large < MOST_PLACES
 
 
-def launch(pool: Pool, first: int, stop: int) -> Callable[..., None]:
+def launch(pool: PoolProblem, first: int, stop: int) -> Callable[..., None]:
     """The call that writes the rows of outputs from `first` up to `stop`, and the rest of their planes.
 
     It takes (x, y, indices, threads), C-contiguous.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis, Window, clipped
-from unpool.kernels.cpu.machine.threads import VECTORISED
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 from unpool.kernels.cpu.vector import FIRST, LAST
 
 CACHE_BYTES = 1 << 20
@@ -30,18 +30,12 @@ _ELEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
-    """The axes of one plane as kernels walk them: leading axes as rows, then lanes.
+class PlaneAxes:
+    """The axes of one plane as kernels walk them: leading axes as rows, then lanes."""
 
-    Attributes:
-        leading: the axes before the lanes.
-        lanes: the last spatial axis, or the channels.
-        unit: elements between neighbours of the last leading axis that are one place of an index: C, or 1.
-    """
-
-    leading: tuple[Axis, ...]
-    lanes: Axis
-    unit: int
+    leading: tuple[Axis, ...]  # the axes before the lanes
+    lanes: Axis  # the last spatial axis, or the channels
+    unit: int  # elements between neighbours of the last leading axis that are one place of an index: C, or 1
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -70,20 +64,13 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """What a pool does the same for all its planes.
+class PoolMode:
+    """What a pool does the same for all its planes."""
 
-    Attributes:
-        channels_last: whether the lanes of x are channels.
-        nan_last: whether the index of the last NaN of a window is found, rather than of the first.
-        per_plane: whether indices count inside their own plane, rather than in the whole tensor.
-        was_written: whether the memory of the outputs has been in use before.
-    """
-
-    channels_last: bool = False
-    nan_last: bool = False
-    per_plane: bool = False
-    was_written: bool = False
+    channels_last: bool = False  # whether the lanes of x are channels
+    nan_last: bool = False  # whether the index of the last NaN of a window is found, rather than of the first
+    per_plane: bool = False  # whether indices count inside their own plane, rather than in the whole tensor
+    is_recycled: bool = False  # whether the memory of the outputs has been in use before
 
     @property
     def nan(self) -> int:
@@ -92,18 +79,12 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
-    """The type of x and y.
+class ElementType:
+    """The type of x and y."""
 
-    Attributes:
-        bits: the integers that arrays are viewed as.
-        infinity: bits of +infinity; 0 for integers.
-        lowest: bits of what a window without data gives.
-    """
-
-    bits: np.dtype[Any]
-    infinity: int
-    lowest: int
+    bits: np.dtype[Any]  # the integers that arrays are viewed as
+    infinity: int  # bits of +infinity; 0 for integers
+    lowest: int  # bits of what a window without data gives
 
     @property
     def name(self) -> str:
@@ -121,33 +102,25 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """One call.
+class PoolProblem:
+    """One call."""
 
-    Attributes:
-        outer: planes: N * C, or N where the lanes are channels.
-        plane: the axes of each.
-        elements: the type of x and y.
-        has_indices: whether indices are wanted.
-        mode: layout, NaN, and what indices count in.
-    """
-
-    outer: int
-    plane: Plane
-    elements: Elements
-    has_indices: bool
-    mode: Mode
+    outer: int  # planes: N * C, or N where the lanes are channels
+    plane: PlaneAxes  # the axes of each
+    elements: ElementType  # the type of x and y
+    has_indices: bool  # whether indices are wanted
+    mode: PoolMode  # layout, NaN, and what indices count in
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], axes: Sequence[Axis], elements: Elements, has_indices: bool, mode: Mode
-    ) -> "Pool":
+        cls, shape: Sequence[int], axes: Sequence[Axis], elements: ElementType, has_indices: bool, mode: PoolMode
+    ) -> "PoolProblem":
         """The call for an x of (outer, D1..Dk), or (outer, D1..Dk, C), and one axis per spatial axis."""
         axes, channels = tuple(map(clipped, axes)), shape[-1]
         if mode.channels_last:
-            plane = Plane(axes, Axis(channels, channels, Window(1)), channels)
+            plane = PlaneAxes(axes, Axis(channels, channels, Window(1)), channels)
         else:
-            plane = Plane(axes[:-1], axes[-1], 1)
+            plane = PlaneAxes(axes[:-1], axes[-1], 1)
         return cls(shape[0], plane, elements, has_indices, mode)
 
     @property
@@ -163,7 +136,7 @@ class Pool:
     @property
     def work(self) -> int:
         """As `split` counts it, of a kernel that moves whole vectors."""
-        return (self.size + self.results) // VECTORISED
+        return (self.size + self.results) // VECTOR_SPEEDUP
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +149,7 @@ class Pool:
         return self.nbytes > FAR_BYTES
 
     @property
-    def is_asked_for(self) -> bool:
+    def has_prefetch(self) -> bool:
         """Whether x is worth asking for ahead of time."""
         return self.size * self.elements.size > CACHE_BYTES
 

@@ -14,19 +14,43 @@ block is pooled again, with one comparison more, which knows NaN. What goes down
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from numba import types
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest, vector_registers
+from unpool.kernels.cpu.machine.host import vector_registers
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool.elements import compared_lanes
-from unpool.kernels.cpu.max_pool.pool import Pool
-from unpool.kernels.cpu.max_pool.rolling_parts import LINE, LOADED_TAPS, Band, Columns, bounds, roll, roll_again
-from unpool.kernels.cpu.vector import IGNORED, address_of, any_of, fence, first_lanes, lasting
-from unpool.kernels.cpu.vector.named import Fixed, record
+from unpool.kernels.cpu.max_pool.compare import compare_lanes, narrow_element, narrow_marked_nan, widen_element
+from unpool.kernels.cpu.max_pool.pool import PoolProblem
+from unpool.kernels.cpu.vector import (
+    IGNORED,
+    address_of,
+    any_beyond,
+    any_of,
+    any_unordered,
+    argmax,
+    convert,
+    fence,
+    first_lanes,
+    load_parts,
+    load_window,
+    prefetch,
+    sliding_argmax,
+    splat,
+    store,
+    store_masked,
+    store_nontemporal,
+    tile_columns,
+    tile_mark_nan,
+    tile_repeat,
+    tile_roll,
+    unordered,
+    widen_mask,
+)
+from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 MOST_TAPS = {1: 13, 2: 5}
 """By stride: windows so wide and high are pooled faster than in another way."""
@@ -41,45 +65,27 @@ WORTH_A_KERNEL = 1 << 16
 """Elements of x below which no kernel is compiled for one window."""
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class RollingPoolParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        elements: of x.
-        height: rows of a plane of x.
-        width: its columns.
-        small_height: rows of a plane of y.
-        small_width: its columns.
-        top: padding before the first row.
-        left: padding before the first column.
-        bands: of a plane.
-        band_height: rows of y in a band.
-        outer_places: from one plane to the next, as indices count; 0 where they count inside their own plane.
-        asked_bytes: of x that one row of results of a block asks for ahead of time.
-        is_asked_for: whether that is done at all.
-        indices_past_cache: whether indices are written past the cache if they begin a line of memory.
-        infinity: its bits.
-        nan: FIRST or LAST, which NaN of a window is found.
-    """
-
-    elements: int
-    height: int
-    width: int
-    small_height: int
-    small_width: int
-    top: int
-    left: int
-    bands: int
-    band_height: int
-    outer_places: int
-    asked_bytes: int
-    is_asked_for: bool
-    indices_past_cache: bool
-    infinity: int
-    nan: int
+    elements: int  # of x
+    height: int  # rows of a plane of x
+    width: int  # its columns
+    small_height: int  # rows of a plane of y
+    small_width: int  # its columns
+    top: int  # padding before the first row
+    left: int  # padding before the first column
+    bands: int  # of a plane
+    band_height: int  # rows of y in a band
+    outer_places: int  # from one plane to the next, as indices count; 0 where they count inside their own plane
+    prefetch_bytes: int  # of x that one row of results of a block asks for ahead of time
+    has_prefetch: bool  # whether that is done at all
+    indices_non_temporal: bool  # whether indices are written past the cache if they begin a line of memory
+    infinity: int  # its bits
+    nan: int  # FIRST or LAST, which NaN of a window is found
 
 
-def is_possible(pool: Pool) -> bool:
+def is_possible(pool: PoolProblem) -> bool:
     """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each.
 
     The maxima of the rows above, and their places, are to fit into registers: where they do not, each row loads and
@@ -103,26 +109,26 @@ def is_possible(pool: Pool) -> bool:
     )
 
 
-def launch(pool: Pool) -> Launch:
+def launch(pool: PoolProblem) -> Launch:
     """The call that pools all planes."""
     (rows, columns), element = pool.plane.axes, pool.elements
     count, height = _bands(rows, columns, element.size)
-    blocks = -(-columns.small // compared_lanes(element.name))
-    is_past = pool.is_far and pool.mode.was_written and indices_fill_lines(columns.small, element.name)
-    about = About(
+    blocks = -(-columns.small // compare_lanes(element.name))
+    is_non_temporal = pool.is_far and pool.mode.is_recycled and indices_fill_lines(columns.small, element.name)
+    params = RollingPoolParams(
         elements=pool.size, height=rows.large, width=columns.large,
         small_height=rows.small, small_width=columns.small, top=rows.begin, left=columns.begin,
         bands=count, band_height=height, outer_places=pool.outer_places,
-        asked_bytes=rows.window.stride * columns.large * element.size // blocks, is_asked_for=_is_asked_for(pool),
-        indices_past_cache=is_past, infinity=element.infinity, nan=pool.mode.nan,
+        prefetch_bytes=rows.window.stride * columns.large * element.size // blocks, has_prefetch=_has_prefetch(pool),
+        indices_non_temporal=is_non_temporal, infinity=element.infinity, nan=pool.mode.nan,
     )  # fmt: skip
     kernel = _kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
-    return Launch(kernel, pool.outer * count, pool.work, record(about))
+    return Launch(kernel, pool.outer * count, pool.work, record(params))
 
 
-def _is_asked_for(pool: Pool) -> bool:
+def _has_prefetch(pool: PoolProblem) -> bool:
     """Whether x is asked for ahead of time: with indices, of which many bytes are written, a near x comes in time."""
-    return pool.is_far or (pool.is_asked_for and not pool.has_indices)
+    return pool.is_far or (pool.has_prefetch and not pool.has_indices)
 
 
 def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
@@ -135,7 +141,7 @@ def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
 
 def indices_fill_lines(small: int, element: str) -> bool:
     """Whether blocks of indices are whole lines of memory, in rows of `small` outputs."""
-    in_line, lanes = LINE // 8, compared_lanes(element)
+    in_line, lanes = LINE // 8, compare_lanes(element)
     return small % in_line == 0 and lanes % in_line == 0 and small >= lanes
 
 
@@ -150,20 +156,20 @@ def _kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
         step: rows, and columns, between windows: 1 or 2.
         has_indices: whether indices are stored.
     """
-    fixed = Fixed(
-        element=getattr(types, element), lanes=compared_lanes(element), depth=depth, taps=taps, step=step,
+    static = StaticArgs(
+        element=getattr(types, element), lanes=compare_lanes(element), depth=depth, taps=taps, step=step,
         has_indices=int(has_indices),
     )  # fmt: skip
-    return _make(fixed.but(is_inside=1), fixed.but(is_inside=0), source_digest())
+    return _make_kernel(static.replace(is_inside=1), static.replace(is_inside=0))
 
 
-def _make(inside, beside, digest):
+def _make_kernel(inside, beside):
     element, lanes, depth, step, taps = inside.element, inside.lanes, inside.depth, inside.step, inside.taps
     size, span = element.bitwidth // 8, (lanes - 1) * step + taps
     read = span if step == 1 and taps <= LOADED_TAPS else -(-span // lanes) * lanes
 
-    @compiled()
-    def roll_planes(x, y, indices, given, first, stop):
+    @jit()
+    def roll_planes(x, y, indices, args, first, stop):
         """Write some bands, in the order of memory.
 
             for every plane, for every band of its rows
@@ -172,21 +178,20 @@ def _make(inside, beside, digest):
         A last block moves back over its neighbour. A block in which NaN is noticed is pooled again in full; where NaN
         was, the next block begins in full.
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        height, width, small_height, small = about.height, about.width, about.small_height, about.small_width
-        top, left, bands, band_height = about.top, about.left, about.bands, about.band_height
-        elements, outer_places, nan = about.elements, about.outer_places, about.nan
-        asked_bytes, is_asked_for = about.asked_bytes, about.is_asked_for
-        indices_past_cache = about.indices_past_cache and address_of(indices) % LINE == 0
-        ends, has_nan = bounds(about.infinity, inside), False
-        is_output, none = first_lanes(small, ends[0]), lasting(first_lanes(0, ends[0]), ends[0])
+        params = args[0]
+        height, width, small_height, small = params.height, params.width, params.small_height, params.small_width
+        top, left, bands, band_height = params.top, params.left, params.bands, params.band_height
+        elements, outer_places, nan = params.elements, params.outer_places, params.nan
+        prefetch_bytes, has_prefetch = params.prefetch_bytes, params.has_prefetch
+        indices_non_temporal = params.indices_non_temporal and address_of(indices) % LINE == 0
+        ends, has_nan = bounds(params.infinity, inside), False
+        is_output, none = first_lanes(small, ends[0]), widen_mask(first_lanes(0, ends[0]), ends[0])
         end = (stop // bands * small_height + min(stop % bands * band_height, small_height)) * small
         outer, low = first // bands, first % bands * band_height
         for _job in range(first, stop):
             high = min(low + band_height, small_height)
             plane, last_row = outer * height * width, min((high - 1) * step - top + depth, height) - 1
-            ask = address_of(x) + (plane + (last_row + 1) * width) * size
+            prefetch_address = address_of(x) + (plane + (last_row + 1) * width) * size
             for start in range(0, small, lanes):
                 column = max(0, min(start, small - lanes))
                 first_column = column * step - left
@@ -197,8 +202,8 @@ def _make(inside, beside, digest):
                 band = Band(
                     y=address_of(y), indices=address_of(indices), first_row=(low * step - top) * width,
                     target=(outer * small_height + low) * small + column, small=small, rows=high - low, end=end,
-                    ask=ask, asked_bytes=asked_bytes, is_asked_for=is_asked_for,
-                    indices_past_cache=indices_past_cache,
+                    prefetch_address=prefetch_address, prefetch_bytes=prefetch_bytes, has_prefetch=has_prefetch,
+                    indices_non_temporal=indices_non_temporal,
                 )  # fmt: skip
                 is_inside = first_column >= 0 and first_column + span <= width
                 is_inside = is_inside and plane + last_row * width + first_column + read <= elements
@@ -210,11 +215,210 @@ def _make(inside, beside, digest):
                     has_nan = roll_again(block, band, ends, none, is_output, nan, inside)
                 elif has_nan:
                     has_nan = roll_again(block, band, ends, none, is_output, nan, beside)
-                ask += asked_bytes * (high - low)
+                prefetch_address += prefetch_bytes * (high - low)
             low += band_height
             if low >= small_height:
                 outer, low = outer + 1, 0
-        if indices_past_cache:
+        if indices_non_temporal:
             fence()
 
     return roll_planes
+
+
+LINE = 64
+"""Bytes of a line of the caches."""
+
+LOADED_TAPS = 7
+"""Windows so wide are loaded tap by tap; wider ones slide over whole vectors."""
+
+
+class Columns(NamedTuple):
+    """A block of columns of a plane. Rows of x are named by the element of the plane that they begin with."""
+
+    plane: int  # its address
+    last_row: int  # of the plane
+    width: int  # columns of the plane
+    first: int  # column of the block, below 0 where that is beside the plane
+    place: int  # of the plane, as indices count
+
+
+class Band(NamedTuple):
+    """The way of a block of columns down a band of rows."""
+
+    y: int  # address of all results
+    indices: int  # address of all indices
+    first_row: int  # of x in the band; it may be beside the plane
+    target: int  # number of the first result
+    small: int  # results of a row of y
+    rows: int  # of results
+    end: int  # number behind the last result of this call
+    prefetch_address: int  # address to ask for ahead of time
+    prefetch_bytes: int  # from there to the next one
+    has_prefetch: bool  # whether that is done at all
+    indices_non_temporal: bool  # whether indices are written past the cache
+
+
+class Queues(NamedTuple):
+    """The maxima of the last rows, vectors of each, the oldest first."""
+
+    values: Any  # tuple of maxima
+    places: Any  # tuple of their places in the tensor, or in the plane
+
+
+@overload_by_type(inline=True)
+def bounds(infinity, static):
+    """Minus and plus infinity as elements are compared, in every lane, from the bits of the second."""
+    element, lanes = static.element, static.lanes
+    if element == types.int16:
+
+        def of_bits(infinity, static):
+            low, high = splat(element(infinity - 0x8000), lanes), splat(element(infinity), lanes)
+            return widen_element(low, types.float32), widen_element(high, types.float32)
+
+        return of_bits
+    return lambda infinity, static: (splat(element(-np.inf), lanes), splat(element(np.inf), lanes))
+
+
+@overload_by_type(inline=True)
+def roll(block, band, ends, nan_lanes, is_output, nan, static):
+    """Pool a block of columns, row by row.
+
+    Args:
+        block: its columns.
+        band: its way.
+        ends: minus infinity, and infinity, in every lane.
+        nan_lanes: lanes in which a NaN was met, as a lasting mask; of results, where NaN is known.
+        is_output: lanes that are results, of a row that is shorter than a register.
+        nan: which NaN is a maximum.
+        static: what the kernel is compiled for.
+
+    Returns:
+        `nan_lanes`.
+    """
+    element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
+    size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
+    kept, before, (parts, apart) = max(1, static.depth - 1), static.depth - step, _parts(static.taps, lanes)
+    of_rows = static.drop("has_indices")
+
+    def down(block, band, ends, nan_lanes, is_output, nan, static):
+        row, target, prefetch_address = band.first_row, band.target, band.prefetch_address
+        columns = tile_columns(block.first, lanes, parts, step, apart)
+        queues = Queues(tile_repeat(ends[0], kept), tile_repeat(columns[0], kept))
+        for _ in range(before):
+            queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
+            row += block.width
+        for _ in range(band.rows):
+            if band.has_prefetch:
+                for line in range(step * step):
+                    prefetch(prefetch_address + line * LINE)
+                prefetch_address += band.prefetch_bytes
+            for _ in range(step):
+                queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
+                row += block.width
+            if target + lanes <= band.end:
+                store(band.y + target * size, stored(best, element))
+                if has_indices and band.indices_non_temporal:
+                    store_nontemporal(band.indices + target * 8, convert(place, types.int64))
+                elif has_indices:
+                    store(band.indices + target * 8, convert(place, types.int64))
+            else:
+                store_masked(band.y + target * size, stored(best, element), is_output)
+                if has_indices:
+                    store_masked(band.indices + target * 8, convert(place, types.int64), is_output)
+            target += band.small
+        return nan_lanes
+
+    return down
+
+
+@overload_by_type()
+def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
+    """As `roll`, with regard to NaN; whether there was one. Not inlined, so that its caller keeps its registers."""
+    return lambda block, band, ends, nan_lanes, is_output, nan, static: any_of(
+        roll(block, band, ends, nan_lanes, is_output, nan, static)
+    )
+
+
+def _parts(taps, lanes):
+    """How many vectors are loaded for a register of windows, and how far apart."""
+    return (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)
+
+
+@overload_by_type(inline=True)
+def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
+    """Put the maxima of a row of x, and their places, at the ends of the queues.
+
+    Args:
+        queues: of the rows before.
+        nan_lanes: lanes in which a NaN was met, as a lasting mask; of results, where NaN is known.
+        row: of x; for one beside the plane the nearest one is taken.
+        block: its columns.
+        columns: of what is loaded, not below 0, so that padding of -inf has the place of the first element on data.
+        ends: minus infinity, and infinity, in every lane.
+        nan: which NaN is a maximum.
+        static: what the kernel is compiled for.
+
+    Returns:
+        The queues, the results of the windows that end here and their places, and `nan_lanes`.
+    """
+    size, lanes, depth, step = static.element.bitwidth // 8, static.lanes, static.depth, static.step
+
+    def push(queues, nan_lanes, row, block, columns, ends, nan, static):
+        nearest = min(max(row, 0), block.last_row)
+        address = block.plane + (nearest + block.first) * size
+        best, column, met = row_largest(address, block, columns, ends, nan, static)
+        place = column + splat(types.int32(nearest + block.place), lanes)
+        values, places, best, place = tile_roll(queues.values, queues.places, best, place, depth, step, nan)
+        return Queues(values, places), best, place, nan_lanes | widen_mask(met, best)
+
+    return push
+
+
+@overload_by_type(inline=True)
+def row_largest(address, block, columns, ends, nan, static):
+    """The maxima of neighbouring windows of a row, their columns, and a mask with some lane set if there is a NaN.
+
+    Args:
+        address: of the first window.
+        block: its columns.
+        columns: of the vectors that are loaded.
+        ends: minus infinity, and infinity, in every lane.
+        nan: which NaN is a maximum.
+        static: what the kernel is compiled for.
+    """
+    element, taps, step, is_inside, count = static.element, static.taps, static.step, static.is_inside, columns.count
+    if taps <= LOADED_TAPS:
+
+        def load_taps(address, block, columns, ends, nan, static):
+            values = load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
+            values = known(values, ends[1], element, nan)
+            best, column = argmax(values, columns, nan)
+            return best, column, met_nan(values, best, step, ends[1], element, nan)
+
+        return load_taps
+
+    def slide(address, block, columns, ends, nan, static):
+        values = load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
+        values = known(values, ends[1], element, nan)
+        best, column = sliding_argmax(values, columns, taps, nan)
+        return best, column, met_nan(values, best, 0, ends[1], element, nan)
+
+    return slide
+
+
+@overload_by_type(inline=True)
+def known(values, limit, element, nan):
+    """Vectors in which a NaN is one of float32 too, unless it is ignored."""
+    if element.dtype == types.int16 and not isinstance(nan, types.IntegerLiteral):
+        return lambda values, limit, element, nan: tile_mark_nan(values, limit)
+    return lambda values, limit, element, nan: values
+
+
+@overload_by_type(inline=True)
+def met_nan(values, best, step, limit, element, nan):
+    """A mask with some lane set if vectors hold a NaN, or their largest is one."""
+    if not isinstance(nan, types.IntegerLiteral):
+        return lambda values, best, step, limit, element, nan: unordered(best, best)
+    if element.dtype == types.int16:
+        return lambda values, best, step, limit, element, nan: any_beyond(values, step, limit)
+    return lambda values, best, step, limit, element, nan: any_unordered(values, step)

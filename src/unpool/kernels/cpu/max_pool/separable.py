@@ -11,6 +11,7 @@ laid out (`lines.py`), and only what comes from these is compared in full (`move
 padding: then the job's flag is set, and its outputs are pooled again by a kernel that walks whole windows.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,73 +19,83 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool.direct import AHEAD
-from unpool.kernels.cpu.max_pool.elements import COMPARED, compared_lanes
-from unpool.kernels.cpu.max_pool.lines import lay_out
-from unpool.kernels.cpu.max_pool.moves import (
+from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
+from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
+from unpool.kernels.cpu.max_pool.pad_rows import lay_out
+from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
+from unpool.kernels.cpu.max_pool.separable_combine import (
     CARRIED,
     FROM_TAPS,
     NOWHERE,
-    Outputs,
+    BufferRef,
     RowPlaces,
-    Taps,
-    Where,
+    StripOutputs,
+    TapTable,
     aligned,
     combine,
-    deliver,
+    store_outputs,
 )
-from unpool.kernels.cpu.max_pool.pool import Elements, Pool
-from unpool.kernels.cpu.max_pool.strips import About, cut, known_stride
+from unpool.kernels.cpu.max_pool.separable_plan import (
+    SeparablePoolParams,
+    chain,
+    known_stride,
+    padded_size,
+    plan_strips,
+)
 from unpool.kernels.cpu.vector import IGNORED, address_of
-from unpool.kernels.cpu.vector.named import Fixed, record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
 
-def launch(pool: Pool, again: Callable[[int, int], Callable[..., object]]) -> "Watched":
+def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
     """The call that pools all planes.
 
     Args:
         pool: what is asked for.
-        again: the call that pools the rows of outputs from one up to another, by walking whole windows.
+        fallback: the call that pools the rows of outputs from one up to another, by walking whole windows.
     """
     element, plane = pool.elements, pool.plane
-    found = cut(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
-    about = found.about._replace(
-        ahead=AHEAD if pool.is_asked_for else 0, nan=pool.mode.nan, infinity=element.infinity,
+    found = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
+    params = found.params._replace(
+        prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, nan=pool.mode.nan, infinity=element.infinity,
         fill=_fill(element, pool.has_indices),
     )  # fmt: skip
-    jobs = pool.size // about.plane * about.strips
+    jobs = pool.size // params.plane * params.strips
     call = Launch(
         _kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
-        record(about, fill=COMPARED[element.name]), found.tables,
+        record(params, fill=COMPARE_TYPES[element.name]), found.tables,
     )  # fmt: skip
-    return Watched(call, jobs, about, plane.lanes.small, again)
+    return PaddingGuard(call, jobs, params, plane.lanes.small, fallback)
 
 
-class Watched:
+class PaddingGuard:
     """Pools bands of planes, and again those that may have padding as a maximum."""
 
     def __init__(
-        self, call: Launch, jobs: int, about: About, lanes: int, again: Callable[[int, int], Callable[..., object]]
+        self,
+        call: Launch,
+        jobs: int,
+        params: SeparablePoolParams,
+        lanes: int,
+        fallback: Callable[[int, int], Callable[..., object]],
     ) -> None:
         """As for `launch`; rows of outputs have so many lanes."""
         self._call = call
         self._jobs = jobs
-        self._bands = about.strips, about.strip_outputs // lanes, about.outputs // lanes
-        self._again = again
+        self._bands = params.strips, params.strip_outputs // lanes, params.outputs // lanes
+        self._fallback = fallback
         self.nbytes = call.nbytes
 
     def __call__(self, x: Any, y: Any, indices: Any, threads: int | None) -> None:
         """As `Launch`."""
         flags = np.empty(self._jobs, np.bool_)
         if any(self._call(x, y, indices, threads, flags)):
-            for first, stop in flagged_rows(flags, *self._bands):
-                self._again(first, stop)(x, y, indices, threads)
+            for first, stop in flag_ranges(flags, *self._bands):
+                self._fallback(first, stop)(x, y, indices, threads)
 
 
-def flagged_rows(flags, bands: int, height: int, rows: int) -> list[tuple[int, int]]:
+def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, int]]:
     """The rows of outputs of all flagged bands, as ranges.
 
     Args:
@@ -100,12 +111,12 @@ def flagged_rows(flags, bands: int, height: int, rows: int) -> list[tuple[int, i
     return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
 
 
-def _fill(element: Elements, has_indices: bool):
+def _fill(element: ElementType, has_indices: bool):
     """What padding holds, as elements are compared: less than every element, or `lowest` if indices are not wanted.
 
     Of the bits of 16-bit floats, minus infinity is `lowest` as the kernel sees it.
     """
-    kind = np.dtype(COMPARED[element.name]).type
+    kind = np.dtype(COMPARE_TYPES[element.name]).type
     if kind == np.int32:
         return kind(element.lowest - has_indices)
     if element.name == "int16" and not has_indices:
@@ -118,89 +129,152 @@ def _kernel(element: str, stride: int, has_indices: bool):
     """The compiled kernel for one element type.
 
     Args:
-        element: as `Elements` names it.
+        element: as `ElementType` names it.
         stride: of the last axis: 1; 2 if its windows are pooled in one move; 0 for any.
         has_indices: whether indices are stored.
     """
-    compared = getattr(types, COMPARED[element])
-    moves = Fixed(
-        compared=compared, place=types.int64 if compared.bitwidth == 64 else types.int32, lanes=compared_lanes(element),
-        step=min(stride, 1), origin=CARRIED if has_indices else NOWHERE,
+    compare_type = getattr(types, COMPARE_TYPES[element])
+    reductions = StaticArgs(
+        compare_type=compare_type, place=types.int64 if compare_type.bitwidth == 64 else types.int32,
+        lanes=compare_lanes(element), step=min(stride, 1), origin=CARRIED if has_indices else NOWHERE,
     )  # fmt: skip
-    rows = Fixed(element=getattr(types, element), compared=compared, lanes=moves.lanes, phases=max(stride, 1))
-    return _make(rows, moves, int(has_indices), source_digest())
+    rows = StaticArgs(
+        element=getattr(types, element), compare_type=compare_type, lanes=reductions.lanes, phases=max(stride, 1)
+    )
+    return _make_kernel(rows, reductions, int(has_indices))
 
 
-def _make(rows_fixed, final, has_indices, digest):
+def _make_kernel(rows_fixed, final, has_indices):
     """The kernel, for what is fixed about laying out rows, and about the last move along a row.
 
     That one alone may have another step than 1.
     """
     from_taps = FROM_TAPS if has_indices else NOWHERE
-    only, first_of_many, carried = final.but(origin=from_taps), final.but(origin=from_taps, step=1), final.but(step=1)
-    element, compared, place = rows_fixed.element, final.compared, final.place
-    last, size, width = carried.but(element=element), element.bitwidth // 8, compared.bitwidth // 8
+    only, first_of_many, carried = (
+        final.replace(origin=from_taps),
+        final.replace(origin=from_taps, step=1),
+        final.replace(step=1),
+    )
+    element, compare_type, place = rows_fixed.element, final.compare_type, final.place
+    last, size, width = carried.replace(element=element), element.bitwidth // 8, compare_type.bitwidth // 8
 
-    @compiled()
-    def pool_strips(x, y, indices, flags, given, tables, first, stop):
+    @jit()
+    def pool_strips(x, y, indices, flags, args, tables, first, stop):
         """Write some strips, in the order of memory; whether a flag was set.
 
         for every plane, for every strip of it
             for a few padded rows at a time: as lines in the first cache, then pooled along the row
             for every other axis, from last to first: pooled in the second cache; the first one goes to y
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about, starts, row_places, lane_places = given[0], tables.starts, tables.row_places, tables.lane_places
+        params, starts, row_places, lane_places = args[0], tables.starts, tables.row_places, tables.lane_places
         tap_bytes, tap_places = tables.tap_bytes, tables.tap_places
-        line_moves, plane_moves = tables.line_moves, tables.plane_moves
-        strips, line_rows, line_size, pooled_size = about.strips, about.line_rows, about.line_size, about.pooled_size
-        lines, line_places = np.empty(2 * line_size, compared), np.empty(line_size * has_indices, place)
-        pooled, places = np.empty(2 * pooled_size, compared), np.empty(2 * pooled_size * has_indices, place)
-        lines[:] = about.fill
-        found, last_line, last_plane, zero = False, line_moves.size - 1, plane_moves.shape[1] - 1, np.int64(0)
-        out, nowhere = line_moves[last_line], RowPlaces(zero, zero)
+        line_reductions, plane_reductions = tables.line_reductions, tables.plane_reductions
+        strips, line_rows, line_size, pooled_size = (
+            params.strips,
+            params.line_rows,
+            params.line_size,
+            params.pooled_size,
+        )
+        lines, line_places = np.empty(2 * line_size, compare_type), np.empty(line_size * has_indices, place)
+        pooled, places = np.empty(2 * pooled_size, compare_type), np.empty(2 * pooled_size * has_indices, place)
+        lines[:] = params.fill
+        found, last_line, last_plane, zero = False, line_reductions.size - 1, plane_reductions.shape[1] - 1, np.int64(0)
+        out, nowhere = line_reductions[last_line], RowPlaces(zero, zero)
         for job in range(first, stop):
             outer, strip = job // strips, job % strips
             part = 1 if strip == strips - 1 else 0
-            used = about.last_used_rows if part else about.used_rows
-            begin = outer * about.plane + strip * about.strip_elements
+            used = params.last_used_rows if part else params.used_rows
+            begin = outer * params.plane + strip * params.strip_elements
             # Addresses are taken here, for every job: Numba frees an array behind the last line that names it.
-            laid, to_places = aligned(lines) + about.shift * width, aligned(places) - aligned(pooled)
-            line = Where(laid, zero)
-            chained = Where(laid + line_size * width, aligned(line_places) - laid - line_size * width)
+            laid, to_places = aligned(lines) + params.shift * width, aligned(places) - aligned(pooled)
+            line = BufferRef(laid, zero)
+            chained = BufferRef(laid + line_size * width, aligned(line_places) - laid - line_size * width)
             near, far, met = aligned(pooled), aligned(pooled) + pooled_size * width, False
             for done in range(0, used, line_rows):
-                rows, now = min(line_rows, used - done), strip * about.strip_rows + done
-                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, about, rows_fixed)
+                rows, now = min(line_rows, used - done), strip * params.strip_rows + done
+                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, rows_fixed)
                 met |= has_nan
-                taps = Taps(tap_bytes, tap_places, about.nan if has_nan else IGNORED)
-                to = Where(near + done * about.pooled_pitch * width, to_places)
-                named = RowPlaces(address_of(row_places) + now * width, zero)
-                if about.has_channels:
-                    named, rows = RowPlaces(address_of(lane_places), np.int64(row_places[now])), out.rows
+                taps = TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
+                to = BufferRef(near + done * params.pooled_pitch * width, to_places)
+                base_places = RowPlaces(address_of(row_places) + now * width, zero)
+                if params.has_channels:
+                    base_places, rows = RowPlaces(address_of(lane_places), np.int64(row_places[now])), out.rows
                 if last_line == 0:
-                    combine(line, to, out, rows, named, taps, only)
+                    combine(line, to, out, rows, base_places, taps, only)
                 else:
-                    move = line_moves[0]
-                    combine(line, chained, move, move.rows if about.has_channels else rows, named, taps, first_of_many)
+                    reduction = line_reductions[0]
+                    combine(
+                        line,
+                        chained,
+                        reduction,
+                        reduction.rows if params.has_channels else rows,
+                        base_places,
+                        taps,
+                        first_of_many,
+                    )
                     for number in range(1, last_line):
-                        move = line_moves[number]
-                        combine(chained, chained, move, move.rows, nowhere, taps, carried)
+                        reduction = line_reductions[number]
+                        combine(chained, chained, reduction, reduction.rows, nowhere, taps, carried)
                     combine(chained, to, out, rows, nowhere, taps, final)
-            taps = Taps(tap_bytes, tap_places, about.nan if met else IGNORED)
+            taps = TapTable(tap_bytes, tap_places, params.nan if met else IGNORED)
             for number in range(last_plane):
-                move = plane_moves[part, number]
-                to = Where(near if move.in_place else far, to_places)
-                combine(Where(near, to_places), to, move, move.rows, nowhere, taps, carried)
-                if not move.in_place:
+                reduction = plane_reductions[part, number]
+                to = BufferRef(near if reduction.in_place else far, to_places)
+                combine(BufferRef(near, to_places), to, reduction, reduction.rows, nowhere, taps, carried)
+                if not reduction.in_place:
                     near, far = far, near
-            target, move = outer * about.outputs + strip * about.strip_outputs, plane_moves[part, last_plane]
-            outputs = Outputs(
-                y=address_of(y) + target * size, indices=address_of(indices) + target * 8, total=move.total,
-                place=begin if about.counts_planes else 0, fill=about.fill,
+            target, reduction = (
+                outer * params.outputs + strip * params.strip_outputs,
+                plane_reductions[part, last_plane],
+            )
+            outputs = StripOutputs(
+                y=address_of(y) + target * size, indices=address_of(indices) + target * 8, total=reduction.total,
+                place=begin if params.counts_planes else 0, fill=params.fill,
             )  # fmt: skip
-            flags[job] = deliver(Where(near, to_places), outputs, move, taps, last)
+            flags[job] = store_outputs(BufferRef(near, to_places), outputs, reduction, taps, last)
             found |= flags[job]
         return found
 
     return pool_strips
+
+
+_LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
+_MOST_PADDING = 16  # times the elements and results of a plane, with which padding is laid out
+_WORTH_LAYING_OUT = 1 << 13  # taps of all windows below which nothing is laid out: one kernel less to compile or load
+_TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
+_SHORT = 2  # so many times more, if a row fills one block only
+_RAGGED = 6  # if it does not fill it
+_LONG_LINE = 2  # a line that is the whole plane leaves the first cache
+_FAR = 1.5  # what the separable kernel moves is not hidden behind memory as well as taps are
+
+
+def is_possible(pool: PoolProblem) -> bool:
+    """Whether places fit their type, channels fill a register, and what is laid out, at once and in all, is short."""
+    plane, size = pool.plane, pool.plane.large
+    padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
+    if math.prod(padded) > _MOST_PADDING * (size + plane.small):
+        return False
+    window = plane.spatial[0].window.reach if len(padded) > 1 else 1
+    longest = max(padded[-1], window * math.prod(padded[1:]))
+    return 0 < size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < compare_lanes(pool.elements.name)
+
+
+def is_cheaper(pool: PoolProblem) -> bool:
+    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches."""
+    plane, far = pool.plane, _FAR if pool.has_indices and pool.is_far else 1
+    spatial = plane.spatial
+    now = math.prod(padded_size(axis) for axis in spatial)
+    moved = now
+    for axis in reversed(spatial):
+        *steps, final = chain(axis.window)
+        moved += now * sum(len(step) + 1 for step in steps)
+        now = now // max(1, padded_size(axis)) * axis.small
+        moved += now * (len(final) + 1)
+    if len(spatial) == 1:
+        moved = (moved + 2 * now) * _LONG_LINE
+    visits = now * math.prod(axis.window.size for axis in spatial)
+    taps = visits * _TAP
+    lanes = compare_lanes(pool.elements.name)
+    if plane.unit == 1 and plane.lanes.small < 2 * lanes:
+        taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
+    return pool.outer * visits * plane.unit >= _WORTH_LAYING_OUT and moved * far < taps

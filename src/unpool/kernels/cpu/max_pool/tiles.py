@@ -19,12 +19,12 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis, shrinking_walk
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import Best, place_type, take
-from unpool.kernels.cpu.max_pool.pool import Plane, Pool
+from unpool.kernels.cpu.max_pool.compare import RunningMax, place_type, update_best
+from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import (
     IGNORED,
     address_of,
@@ -39,17 +39,17 @@ from unpool.kernels.cpu.vector import (
     splat,
     store,
     store_masked,
-    store_past_cache,
+    store_nontemporal,
     total_of,
 )
-from unpool.kernels.cpu.vector.named import record
-from unpool.kernels.cpu.vector.order import is_amiss, order
+from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
+from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)
 """Strides along the lanes, which are the widths of windows."""
 
-AHEAD = 4096
+PREFETCH_DISTANCE = 4096
 """Bytes of x that are asked for in memory order before they are read, beyond the rows that are read side by side."""
 
 REACH = 1 << 18
@@ -61,42 +61,28 @@ LINE = 64
 MOST_OFFSETS = 1 << 16
 """In all lists."""
 
-PAST_CACHE = 1 << 25
+NON_TEMPORAL_BYTES = 1 << 25
 """Bytes of x and outputs from which on outputs are not kept in the cache."""
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call. Places are those that indices count, see `Pool`.
+class TilePoolParams(NamedTuple):
+    """What the kernel reads of a call. Places are those that indices count, see `PoolProblem`."""
 
-    Attributes:
-        elements: of x.
-        plane: elements of x in one outer.
-        small: lanes of y.
-        outer_places: from one outer to the next.
-        lane_places: from one lane to the next.
-        ahead: bytes between what is read and what is asked for; 0 where nothing is asked for.
-        y_past_cache: whether y is written past the cache if it begins a line of memory.
-        indices_past_cache: whether indices are.
-        nan: FIRST or LAST, which NaN is found.
-        lowest: what a window without data would give, less than all.
-        infinity: bits of +infinity, of 16-bit floats.
-    """
-
-    elements: int
-    plane: int
-    small: int
-    outer_places: int
-    lane_places: int
-    ahead: int
-    y_past_cache: bool
-    indices_past_cache: bool
-    nan: int
-    lowest: Any
-    infinity: Any
+    elements: int  # of x
+    plane: int  # elements of x in one outer
+    small: int  # lanes of y
+    outer_places: int  # from one outer to the next
+    lane_places: int  # from one lane to the next
+    prefetch_distance: int  # bytes between what is read and what is asked for; 0 where nothing is asked for
+    y_non_temporal: bool  # whether y is written past the cache if it begins a line of memory
+    indices_non_temporal: bool  # whether indices are
+    nan: int  # FIRST or LAST, which NaN is found
+    lowest: Any  # what a window without data would give, less than all
+    infinity: Any  # bits of +infinity, of 16-bit floats
 
 
 @dataclass(frozen=True, eq=False)
-class Tiling:
+class WindowTiling:
     """Where windows begin, and what lies in each.
 
     Attributes:
@@ -115,7 +101,7 @@ class Tiling:
 
 
 @cached(64)
-def tiling(plane: Plane) -> Tiling | None:
+def tiling(plane: PlaneAxes) -> WindowTiling | None:
     """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty."""
     leading, lanes, unit = plane.leading, plane.lanes, plane.unit
     window, axes = lanes.window, (*leading, lanes)
@@ -136,7 +122,7 @@ def tiling(plane: Plane) -> Tiling | None:
         corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
     places = np.stack([corners[:, 0], corners[:, 0] // unit, corners[:, 1]], axis=1)
     is_disjoint = all(axis.window.reach <= axis.window.stride for axis in leading)
-    return Tiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
+    return WindowTiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
 
 
 def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
@@ -155,23 +141,24 @@ def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     return np.stack([walk.other, number.reshape(-1)], axis=1), taps
 
 
-def launch(pool: Pool, tiling: Tiling) -> Launch:
+def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
     """The call that pools planes of such a tiling."""
     lanes, element = pool.plane.lanes, pool.elements
-    is_past = pool.mode.was_written and pool.nbytes >= PAST_CACHE
-    block = block_lanes(element.size, lanes.small, is_exact=is_past)
+    is_non_temporal = pool.mode.is_recycled and pool.nbytes >= NON_TEMPORAL_BYTES
+    block = block_lanes(element.size, lanes.small, is_exact=is_non_temporal)
     is_wide = compare.is_wide(int(tiling.offsets[..., 1].max()) + lanes.window.size, element.size)
-    about = About(
+    params = TilePoolParams(
         elements=pool.size, plane=pool.plane.large, small=lanes.small,
-        outer_places=pool.outer_places, lane_places=pool.lane_places, ahead=_ahead(pool, tiling.reach),
-        y_past_cache=is_past and fills_lines(element.size, lanes.small, block),
-        indices_past_cache=is_past and pool.has_indices and fills_lines(8, lanes.small, block),
+        outer_places=pool.outer_places, lane_places=pool.lane_places,
+        prefetch_distance=_prefetch_distance(pool, tiling.reach),
+        y_non_temporal=is_non_temporal and fills_lines(element.size, lanes.small, block),
+        indices_non_temporal=is_non_temporal and pool.has_indices and fills_lines(8, lanes.small, block),
         nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     return Launch(
         _kernel(element.name, lanes.window.size, pool.has_indices, is_wide, block),
         pool.outer * len(tiling.corners), pool.work,
-        record(about, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
+        record(params, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
     )  # fmt: skip
 
 
@@ -194,10 +181,10 @@ def fills_lines(size: int, small: int, block: int) -> bool:
     return small % block == 0 and small * size % LINE == 0
 
 
-def _ahead(pool: Pool, reach: int) -> int:
+def _prefetch_distance(pool: PoolProblem, reach: int) -> int:
     """Bytes between what is read and what is asked for; 0 where nothing is to be asked for."""
     rows = reach * pool.elements.size
-    return AHEAD + rows if pool.is_asked_for and rows <= REACH else 0
+    return PREFETCH_DISTANCE + rows if pool.has_prefetch and rows <= REACH else 0
 
 
 @cache
@@ -205,21 +192,21 @@ def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: in
     """The compiled kernel for one element type.
 
     Args:
-        element: as `Elements` names it.
+        element: as `ElementType` names it.
         step: width of a window along the lanes: 1, 2 or 4.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
         lanes: outputs in one block.
     """
-    return _make(
+    return _make_kernel(
         getattr(types, element), place_type(element, is_wide=is_wide), lanes, np.dtype(element).itemsize, step,
-        int(has_indices), source_digest(),
+        int(has_indices),
     )  # fmt: skip
 
 
-def _make(element, place_type, lanes, size, step, has_indices, digest):
-    @compiled()
-    def pool_tiles(x, y, indices, given, corners, offsets, first, stop):
+def _make_kernel(element, place_type, lanes, size, step, has_indices):
+    @jit()
+    def pool_tiles(x, y, indices, args, corners, offsets, first, stop):
         """Write some rows, in the order of memory.
 
             for every outer, for every row of its outputs, for every block of lanes
@@ -227,15 +214,20 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
 
         A last block moves back over its neighbour rather than ending short.
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        plane, small, ahead, nan, has_nan = about.plane, about.small, about.ahead, about.nan, False
-        outer_places, lane_places = about.outer_places, about.lane_places
-        y_past_cache = about.y_past_cache and address_of(y) % LINE == 0
-        indices_past_cache = about.indices_past_cache and address_of(indices) % LINE == 0
-        source, end = address_of(x), address_of(x) + about.elements * size
-        nothing, limit = splat(about.lowest, lanes), splat(about.infinity, lanes)
-        none = Best(nothing, order(nothing, limit), splat(place_type(0), lanes))
+        params = args[0]
+        plane, small, prefetch_distance, nan, has_nan = (
+            params.plane,
+            params.small,
+            params.prefetch_distance,
+            params.nan,
+            False,
+        )
+        outer_places, lane_places = params.outer_places, params.lane_places
+        y_non_temporal = params.y_non_temporal and address_of(y) % LINE == 0
+        indices_non_temporal = params.indices_non_temporal and address_of(indices) % LINE == 0
+        source, end = address_of(x), address_of(x) + params.elements * size
+        nothing, limit = splat(params.lowest, lanes), splat(params.infinity, lanes)
+        none = RunningMax(nothing, to_keys(nothing, limit), splat(place_type(0), lanes))
         ramp = count_up(types.int64, lanes, 1)
         is_output = ramp < splat(small, lanes)
         weights = ramp * splat(np.int64(step * lane_places), lanes)
@@ -250,8 +242,8 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                 base = source + (outer * plane + corners[row, 0] + block * step) * size
                 is_safe = base + (rows[count - 1, 0] + lanes * step) * size <= end
                 best, total = none, splat(element(0), lanes)
-                if ahead:
-                    begin = source + (outer * plane + (row * small + block) * share) * size + ahead
+                if prefetch_distance:
+                    begin = source + (outer * plane + (row * small + block) * share) * size + prefetch_distance
                     for line in range(0, lanes * share * size, LINE):
                         prefetch(begin + line)
                 if is_safe and not has_nan:
@@ -260,8 +252,8 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                         taps = load_taps(address, element, lanes, step)
                         for tap in range(step):
                             total = total_of(total, taps[tap])
-                            best = take(best, taps[tap], place + tap, limit, IGNORED, None)
-                    has_nan = count_set(is_amiss(total, best.key, nan) & is_output) > 0
+                            best = update_best(best, taps[tap], place + tap, limit, IGNORED, None)
+                    has_nan = count_set(may_have_nan(total, best.key, nan) & is_output) > 0
                 if has_nan or not is_safe:
                     best = none
                     for number in range(count):
@@ -271,18 +263,18 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
                                 value = load_every(address, element, lanes, step, step * size)
                             else:
                                 value = gather(address, step * size, is_output, nothing)
-                            best = take(best, value, rows[number, 1] + tap, limit, nan, None)
-                    has_nan = is_safe and count_set(is_amiss(best.key, best.key, nan) & is_output) > 0
+                            best = update_best(best, value, rows[number, 1] + tap, limit, nan, None)
+                    has_nan = is_safe and count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
                 target = job * small + block
                 start = outer * outer_places + corners[row, 1] + block * step * lane_places
                 index = convert(best.place, types.int64) + splat(start, lanes) + weights
                 if small >= lanes:
-                    if y_past_cache:
-                        store_past_cache(address_of(y) + target * size, best.value)
+                    if y_non_temporal:
+                        store_nontemporal(address_of(y) + target * size, best.value)
                     else:
                         store(address_of(y) + target * size, best.value)
-                    if has_indices and indices_past_cache:
-                        store_past_cache(address_of(indices) + target * 8, index)
+                    if has_indices and indices_non_temporal:
+                        store_nontemporal(address_of(indices) + target * 8, index)
                     elif has_indices:
                         store(address_of(indices) + target * 8, index)
                 else:
@@ -292,7 +284,7 @@ def _make(element, place_type, lanes, size, step, has_indices, digest):
             row += 1
             if row == corners.shape[0]:
                 outer, row = outer + 1, 0
-        if y_past_cache or indices_past_cache:
+        if y_non_temporal or indices_non_temporal:
             fence()
 
     return pool_tiles

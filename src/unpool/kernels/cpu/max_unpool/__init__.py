@@ -16,7 +16,7 @@ from unpool.kernels.cpu.max_unpool import windows
 
 
 def route(
-    axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, was_written: bool
+    axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, is_recycled: bool
 ) -> Launch | None:
     """The call that checks indices while it writes y, None where only `check` and `scatter` can do it.
 
@@ -26,8 +26,8 @@ def route(
         size: bytes of an element: 2, 4 or 8.
         channels_last: whether channels lie beside each other in memory.
         counts_in_y: whether indices may count in y, rather than in a tensor of another shape.
-        was_written: whether the memory of y has been in use before.
+        is_recycled: whether the memory of y has been in use before.
     """
     if channels_last or not counts_in_y:
         return None
-    return windows.launch(axes, planes, size, was_written=was_written)
+    return windows.launch(axes, planes, size, is_recycled=is_recycled)

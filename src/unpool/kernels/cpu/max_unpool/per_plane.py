@@ -14,17 +14,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.rows import readonly
 from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 
 Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
 """Writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1."""
 
 _BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
-_AHEAD = 4096  # bytes between what is read and what is asked for
+_PREFETCH_DISTANCE = 4096  # bytes between what is read and what is asked for
 
 
 def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
@@ -58,7 +57,7 @@ def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *mode
     launch = Launch(kernel, outer * -(-lanes // _BLOCK), work, outer, lanes, *modes)
 
     def write(x, indices, y, threads):
-        parts = launch.on((), threads, readonly(x), readonly(indices), y.reshape(-1))
+        parts = launch.run((), threads, readonly(x), readonly(indices), y.reshape(-1))
         return parts[0] if len(parts) == 1 else next((part for part in parts if part >= 0), -1)
 
     return write
@@ -66,16 +65,16 @@ def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *mode
 
 @cache
 def _spread():
-    return _make_spread(source_digest())
+    return _make_spread()
 
 
 @cache
 def _collect():
-    return _make_collect(source_digest())
+    return _make_collect()
 
 
-def _make_spread(digest):
-    @compiled()
+def _make_spread():
+    @jit()
     def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
         """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
 
@@ -83,7 +82,6 @@ def _make_spread(digest):
 
         A plane is cleared just before it is written, while it is in the cache.
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
         small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // _BLOCK)
         size, wrong = y.itemsize, np.int64(-1)
         for job in range(first, stop):
@@ -111,16 +109,15 @@ def _make_spread(digest):
     return spread_planes
 
 
-def _make_collect(digest):
-    @compiled()
+def _make_collect():
+    @jit()
     def collect_planes(x, indices, y, planes, lanes, first, stop):
         """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
 
         for every outer, for every block of lanes, for every place, for every lane of the block
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
         small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
-        ahead, size, wrong = address_of(x) + _AHEAD, x.itemsize, np.int64(-1)
+        prefetch_distance, size, wrong = address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
         for job in range(first, stop):
             outer, begin = job // blocks, job % blocks * _BLOCK
             rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
@@ -133,7 +130,7 @@ def _make_collect(digest):
                     if index < np.uint64(large):
                         place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                         if lanes == 1:
-                            prefetch(ahead + np.int64(place) * size)
+                            prefetch(prefetch_distance + np.int64(place) * size)
                         y[position] = x[place]
                     else:
                         y[position] = 0

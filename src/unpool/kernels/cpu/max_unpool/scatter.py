@@ -9,17 +9,113 @@ Where there are fewer planes than threads want, planes of y are cut into parts: 
 their order, and takes those that lie in it. So the last of equal ones wins whoever computes which part.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest
-from unpool.kernels.cpu.machine.jobs import Cut, choose
-from unpool.kernels.cpu.machine.threads import Launch, useful
-from unpool.kernels.cpu.rows import readonly
+from unpool.geometry import Axis
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
+from unpool.kernels.cpu.machine.threads import Launch, thread_count
 from unpool.kernels.cpu.vector import address_of, clear, load_once
+
+AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])
+"""What a kernel reads of an axis; the names are those of `Axis` and `Window`."""
+
+_TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
+
+
+def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
+    """Test every index against [0, limit).
+
+    Args:
+        indices: C-contiguous int64 (N, C, d1..dk).
+        limit: elements of the tensor that the indices count in.
+        planes: N * C.
+        threads: at most so many; None for all cores.
+
+    Returns:
+        The flat position of the first index out of range, or -1; whether every index stays in its own plane.
+    """
+    if planes == 0 or indices.size == 0:
+        return -1, True
+    parts = _range_check(indices.size, limit, planes).run((), threads, readonly(indices))
+    wrong = [first for first in parts if first >= 0]
+    return (wrong[0] if wrong else -1), all(first == -1 for first in parts)
+
+
+def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | None) -> bool:
+    """Whether every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
+    if planes == 0 or indices.size == 0:
+        return True
+    return all(_window_check(indices.size, tuple(axes), planes).run((), threads, readonly(indices)))
+
+
+@lru_cache(maxsize=64)
+def _range_check(size: int, limit: int, planes: int) -> Launch:
+    small = size // planes
+    parts = -(-small // _TOGETHER)
+    return Launch(_check_planes, planes * parts, size, small, parts, limit // planes, limit)
+
+
+@lru_cache(maxsize=64)
+def _window_check(size: int, axes: tuple[Axis, ...], planes: int) -> Launch:
+    read = [(axis.large, axis.small, axis.window.size, axis.window.stride, axis.begin) for axis in axes]
+    return Launch(_in_windows, planes, size * len(axes), size // planes, np.array(read, AXIS))
+
+
+@jit()
+def _check_planes(indices, small, parts, large, limit, first, stop):
+    """For every plane, for every part of it: its smallest and largest index, and all again where one is wrong.
+
+    Returns:
+        Where the first wrong index is; -2 if none is, but one leaves its plane; -1 otherwise.
+    """
+    is_local = True
+    for job in range(first, stop):
+        plane, part = job // parts, job % parts
+        begin, end = plane * small + small * part // parts, plane * small + small * (part + 1) // parts
+        base = plane * large
+        lowest, highest = base, base
+        line = indices[begin:end]
+        for position in range(line.size):
+            lowest = min(lowest, line[position])
+            highest = max(highest, line[position])
+        is_local &= lowest == base and highest < base + large
+        if lowest < 0 or highest >= limit:
+            for position in range(begin, end):
+                if not 0 <= indices[position] < limit:
+                    return position
+    return -1 if is_local else -2
+
+
+@jit()
+def _in_windows(indices, small, axes, first, stop):
+    """For every position, and every axis from last to first: both the position and its index are decoded.
+
+    They are unsigned, which are divided several times faster.
+    """
+    for position in range(np.uint64(first * small), np.uint64(stop * small)):
+        index, place = np.uint64(indices[position]), position
+        if indices[position] < 0:
+            return False
+        for number in range(axes.size - 1, -1, -1):
+            axis = axes[number]
+            large, little = np.uint64(axis.large), np.uint64(axis.small)
+            if large == 0:
+                return False
+            start = np.int64(place % little) * axis.stride - axis.begin
+            if not start <= np.int64(index % large) < start + axis.window:
+                return False
+            index //= large
+            place //= little
+        if index != place:
+            return False
+    return True
+
 
 _READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2
 """Nanoseconds, about: reading an index, writing an element, and clearing one."""
@@ -45,21 +141,21 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
         y[...] = 0
     if x.size == 0:
         return True
-    count = useful(work, threads if is_local else 1)
+    count = thread_count(work, threads if is_local else 1)
     parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 0
     launch = _launch(x.dtype, planes, parts, work, channels)
-    return all(launch.on((), count, readonly(x), readonly(indices), y.reshape(-1)))
+    return all(launch.run((), count, readonly(x), readonly(indices), y.reshape(-1)))
 
 
 @lru_cache(maxsize=256)
 def _parts(planes: int, small: int, large: int, threads: int) -> int:
     """Into how many parts planes are cut, each of so many elements of x and y."""
 
-    def cut(parts: int) -> Cut:
+    def cut(parts: int) -> JobSplit:
         each = small * _READ + (small * _WRITE + large * _CLEAR) / parts
-        return Cut(planes * parts, each, planes * parts * each)
+        return JobSplit(planes * parts, each, planes * parts * each)
 
-    return choose(map(cut, range(1, min(threads, large) + 1)), threads).jobs // planes
+    return choose_split(map(cut, range(1, min(threads, large) + 1)), threads).jobs // planes
 
 
 @lru_cache(maxsize=64)
@@ -70,18 +166,17 @@ def _launch(_: np.dtype[Any], planes: int, parts: int, work: int, channels: int)
 
 @cache
 def _kernel():
-    return _make(source_digest())
+    return _make_kernel()
 
 
-def _make(digest):
-    @compiled()
+def _make_kernel():
+    @jit()
     def scatter_planes(x, indices, y, planes, parts, channels, first, stop):
         """For every plane, for every part of it, for every position of its indices; whether all were in range.
 
         Where there are parts, a plane takes no index of another one, and a part of it is cleared just before it is
         written, while it is in the cache. Channels-last arrays swap plane and position on both sides.
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
         small, large, size = x.size // planes, y.size // planes, y.itemsize
         low, extent = np.uint64(0), np.uint64(y.size)
         begin, reach = low, extent
@@ -106,7 +201,7 @@ def _make(digest):
     return scatter_planes
 
 
-@compiled()
+@jit()
 def _channels_last(index, plane, channels):
     """From the flat index of (n, c, q) to that of (n, q, c)."""
     batch_and_channel, inside = index // plane, index % plane

@@ -15,9 +15,9 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, growing_walk
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
 from unpool.kernels.cpu.vector import (
     address_of,
     count_set,
@@ -30,41 +30,31 @@ from unpool.kernels.cpu.vector import (
     splat,
     store,
     store_masked,
-    store_past_cache,
+    store_nontemporal,
 )
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 LINE = 64
 """Bytes of a line of the caches."""
 
-PAST_CACHE = 1 << 25
+NON_TEMPORAL_BYTES = 1 << 25
 """Bytes of y from which on it is not kept in the cache."""
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class WindowUnpoolParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        slabs: of a plane of y.
-        rows: of a plane of y.
-        small: lanes of a row of x.
-        large: lanes of a row of y.
-        plane: elements of x in a plane.
-        elements: of x in a slab: so many have to be met there.
-        is_past_cache: whether y is written past the cache if it begins a line of memory.
-    """
-
-    slabs: int
-    rows: int
-    small: int
-    large: int
-    plane: int
-    elements: int
-    is_past_cache: bool
+    slabs: int  # of a plane of y
+    rows: int  # of a plane of y
+    small: int  # lanes of a row of x
+    large: int  # lanes of a row of y
+    plane: int  # elements of x in a plane
+    elements: int  # of x in a slab: so many have to be met there
+    is_non_temporal: bool  # whether y is written past the cache if it begins a line of memory
 
 
-def launch(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool) -> Launch | None:
+def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool) -> Launch | None:
     """The call that writes all of y if every index lies in its element's own window.
 
     It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), int64 in the same shape, counting in y, with
@@ -74,7 +64,7 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool)
         axes: one per spatial axis.
         planes: N * C.
         size: bytes of an element: 2, 4 or 8.
-        was_written: whether the memory of y has been in use before.
+        is_recycled: whether the memory of y has been in use before.
 
     Returns:
         None where windows cannot be streamed.
@@ -85,20 +75,22 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, was_written: bool)
         return None
     cuts, sources = slabs
     count, row = len(cuts) - 1, axes[-1].large
-    about = About(
+    params = WindowUnpoolParams(
         slabs=count, rows=len(sources), small=axes[-1].small, large=row, plane=small, elements=small // count,
-        is_past_cache=was_written and is_worth_past_cache(planes * large * size, row * size),
+        is_non_temporal=is_recycled and is_worth_non_temporal(planes * large * size, row * size),
     )  # fmt: skip
-    return Launch(_kernel(size), planes * count, planes * (small + large) // VECTORISED, record(about), cuts, sources)
+    return Launch(
+        _kernel(size), planes * count, planes * (small + large) // VECTOR_SPEEDUP, record(params), cuts, sources
+    )
 
 
-def is_worth_past_cache(size: int, row: int) -> bool:
+def is_worth_non_temporal(size: int, row: int) -> bool:
     """Whether y, of so many bytes, and so many in a row, is large, and its rows are whole lines of memory.
 
     Not so where memory was never in use: the system zeroes such lines when they are first touched, so that they are in
     the cache anyway.
     """
-    return size >= PAST_CACHE and row % LINE == 0
+    return size >= NON_TEMPORAL_BYTES and row % LINE == 0
 
 
 @cached(64)
@@ -131,21 +123,20 @@ def _slabs(axes: tuple[Axis, ...]):
 @cache
 def _kernel(size: int):
     lanes = vector_bytes() // size
-    return _make(getattr(types, f"int{8 * size}"), lanes, 2 * lanes, size, source_digest())
+    return _make_kernel(getattr(types, f"int{8 * size}"), lanes, 2 * lanes, size)
 
 
-def _make(element, lanes, wide, size, digest):
-    @compiled()
-    def stream_slabs(x, indices, y, given, cuts, sources, first, stop):
+def _make_kernel(element, lanes, wide, size):
+    @jit()
+    def stream_slabs(x, indices, y, args, cuts, sources, first, stop):
         """Write some slabs, in the memory order of y; whether every index lies in its element's window.
 
         for every plane, for every slab of it, for every row of the slab, for every block of lanes
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        slabs, rows, small, large = about.slabs, about.rows, about.small, about.large
-        x_plane, elements = about.plane, about.elements
-        is_past_cache = about.is_past_cache and address_of(y) % LINE == 0
+        params = args[0]
+        slabs, rows, small, large = params.slabs, params.rows, params.small, params.large
+        x_plane, elements = params.plane, params.elements
+        is_non_temporal = params.is_non_temporal and address_of(y) % LINE == 0
         ramp, nothing = count_up(types.int64, lanes, 1), splat(element(0), lanes)
         one, nowhere = splat(np.int64(1), lanes), splat(np.int64(-1), lanes)
         columns = count_up(types.int64, wide, 1)
@@ -174,8 +165,8 @@ def _make(element, lanes, wide, size, digest):
                     address, room = address_of(y) + (target + 2 * block) * size, large - 2 * block
                     if room < wide:
                         store_masked(address, pair, columns < splat(room, wide))
-                    elif is_past_cache:
-                        store_past_cache(address, pair)
+                    elif is_non_temporal:
+                        store_nontemporal(address, pair)
                     else:
                         store(address, pair)
             if met != elements:
@@ -183,7 +174,7 @@ def _make(element, lanes, wide, size, digest):
             slab += 1
             if slab == slabs:
                 plane, slab = plane + 1, 0
-        if is_past_cache:
+        if is_non_temporal:
             fence()
         return True
 

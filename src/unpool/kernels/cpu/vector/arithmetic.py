@@ -1,8 +1,13 @@
 """Operations on single vectors and masks that Python has no operator for."""
 
+from typing import Any, NamedTuple
+
+import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 from unpool.kernels.cpu.vector.type import (
     I32,
     I64,
@@ -65,7 +70,7 @@ def every_second(context, x, y, first):
 
 
 @intrinsic
-def lasting(context, mask, like):
+def widen_mask(context, mask, like):
     """A mask as integers as wide as the elements of `like`: it costs nothing to keep beyond a comparison."""
     result = like.of(getattr(types, f"int{bits_of(like.element)}"))
     return result(mask, like), lambda ctx, builder, signature, arguments: builder.sext(arguments[0], result.llvm)
@@ -150,3 +155,61 @@ def total_of(context, total, x):
         return builder.fadd(*arguments) if is_float(x) else arguments[0]
 
     return total(total, x), emit
+
+
+class ActivationParams(NamedTuple):
+    """What is done to sums: numbers of their type, or vectors."""
+
+    is_active: bool  # whether anything is done
+    slope: Any  # by which values below 0 are multiplied
+    low: Any  # no result is below
+    high: Any  # no result is above
+
+
+def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
+    """The type of an activation as part of a record, for sums of a type."""
+    return np.dtype([("is_active", np.bool_), *((name, dtype) for name in ("slope", "low", "high"))], align=True)
+
+
+@overload_by_type(inline=True)
+def splat_activation(params, lanes):
+    """The part of a record as vectors of so many lanes."""
+
+    def in_lanes(params, lanes):
+        slope, low, high = splat(params.slope, lanes), splat(params.low, lanes), splat(params.high, lanes)
+        return ActivationParams(params.is_active, slope, low, high)
+
+    return in_lanes
+
+
+@overload_by_type(inline=True)
+def activate_sums(values, activation):
+    """A scalar, a vector or a tile, activated where that is asked for; NaN stays NaN."""
+
+    def activate(values, activation):
+        if activation.is_active:
+            values = _bend(values, activation.slope, activation.low, activation.high)
+        return values
+
+    return activate
+
+
+@intrinsic
+def _bend(context, values, slope, low, high):
+    """Values times the slope where they are below 0, then not below nor above the bounds."""
+
+    def bend(builder, value, factor, least, most):
+        is_below = builder.fcmp_ordered("<", value, ir.Constant(value.type, None))
+        value = builder.select(is_below, builder.fmul(value, factor), value)
+        value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
+        return builder.select(builder.fcmp_ordered(">", value, most), most, value)
+
+    def emit(ctx, builder, signature, arguments):
+        whole, *bounds = arguments
+        if not isinstance(values, types.BaseTuple):
+            return bend(builder, whole, *bounds)
+        return ctx.make_tuple(
+            builder, values, [bend(builder, each, *bounds) for each in cgutils.unpack_tuple(builder, whole)]
+        )
+
+    return values(values, slope, low, high), emit

@@ -4,7 +4,7 @@ import numpy as np
 from numba import types
 
 from unpool.kernels.cpu.vector import convert, reinterpret, select, splat
-from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
 """The integers that kernels see, by storage type."""
@@ -15,7 +15,7 @@ _INFINITY = np.int32(0x7F800000)
 _HALF = np.float32(0.5)  # its unit in the last place is the least float16
 
 
-@by_type()
+@overload_by_type()
 def widen(value):
     """The numbers of a vector of 16-bit floats as float32; any other floats as they are."""
     if value.element == types.uint16:
@@ -39,7 +39,7 @@ def _from_float16(lanes):
     return widened
 
 
-@by_type()
+@overload_by_type()
 def narrow(value, like):
     """Float32 numbers as the nearest of the type of `like`; any other floats as they are."""
     if like.element == types.uint16:

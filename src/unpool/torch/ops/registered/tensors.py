@@ -14,7 +14,7 @@ import torch
 
 from unpool.arrays import is_on_gpu
 from unpool.dtypes import AnyArray
-from unpool.execute import KEPT, prepare
+from unpool.execute import CACHE_SIZE, prepare
 from unpool.memory import memory_error
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
@@ -50,7 +50,7 @@ def _grow_from_channels(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-_remembered = lru_cache(maxsize=KEPT)(_grow_from_channels)
+_remembered = lru_cache(maxsize=CACHE_SIZE)(_grow_from_channels)
 
 
 def domain_of(x: torch.Tensor) -> str:
@@ -134,7 +134,7 @@ def run(
         call = _known.get(key)
         if call is None:
             call = _Call(resolve(*inputs, *settings), inputs, outputs)
-            if len(_known) >= KEPT:
+            if len(_known) >= CACHE_SIZE:
                 _known.clear()
             _known[key] = call
         return call(inputs)

@@ -23,15 +23,20 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, with_slices
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, WinogradTiling, tiling_of
-from unpool.kernels.cpu.machine.compiled import compiled, inlined
-from unpool.kernels.cpu.machine.jobs import Cut, choose, even_parts
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch, useful
-from unpool.kernels.cpu.rows import readonly
-from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
+    FLAT,
+    DepthAxis,
+    WinogradAxis,
+    WinogradTiling,
+    add_depth,
+    tiling_of,
+)
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine.jit import jit, jit_inline
+from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, thread_count
 from unpool.kernels.cpu.vector.float16 import BITS
-from unpool.kernels.cpu.vector.named import record
+from unpool.kernels.cpu.vector.specialize import overload_by_type, record
 
 DEVIATIONS = 3
 TILE_ERROR = 0.16
@@ -56,74 +61,48 @@ FITTING_POSITIONS = 2048
 """Positions whose sums over all channels stay in the first cache."""
 
 
-class Thresholds(NamedTuple):
+class AccuracyThresholds(NamedTuple):
     """What even tiles have to keep to with certain weights.
 
-        S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q
-
-    Attributes:
-        spread: factor of Q * Q.
-        tile: factor of T.
-        aligned: factor of that sum.
+    S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q
     """
 
-    spread: float
-    tile: float
-    aligned: float
+    spread: float  # factor of Q * Q
+    tile: float  # factor of T
+    aligned: float  # factor of that sum
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class AccuracyParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        depth: the axis before the others.
-        groups: of channels.
-        channels: of x, in one group.
-        height: rows of a slice of x.
-        width: its columns.
-        bands: parts of a slice, of whole rows of tiles.
-        tiles_down: of a slice, along the first axis.
-        tiles_across: along the last axis.
-        top: row of x where the first tile begins; it may be above.
-        left: column likewise.
-        outputs: of a phase in a tile, along each axis.
-    """
-
-    depth: Depth
-    groups: int
-    channels: int
-    height: int
-    width: int
-    bands: int
-    tiles_down: int
-    tiles_across: int
-    top: int
-    left: int
-    outputs: int
+    depth: DepthAxis  # the axis before the others
+    groups: int  # of channels
+    channels: int  # of x, in one group
+    height: int  # rows of a slice of x
+    width: int  # its columns
+    bands: int  # parts of a slice, of whole rows of tiles
+    tiles_down: int  # of a slice, along the first axis
+    tiles_across: int  # along the last axis
+    top: int  # row of x where the first tile begins; it may be above
+    left: int  # column likewise
+    outputs: int  # of a phase in a tile, along each axis
 
 
-class Field(NamedTuple):
-    """A number for every position of some rows of x.
+class RowSums(NamedTuple):
+    """A number for every position of some rows of x."""
 
-    Attributes:
-        values: of all positions.
-        first: row.
-        stop: row behind the last one.
-        width: of a row.
-    """
-
-    values: Any
-    first: int
-    stop: int
-    width: int
+    values: Any  # of all positions
+    first: int  # row
+    stop: int  # row behind the last one
+    width: int  # of a row
 
 
-def thresholds_record(thresholds: Thresholds, dtype: npt.DTypeLike) -> npt.NDArray[np.void]:
+def thresholds_record(thresholds: AccuracyThresholds, dtype: npt.DTypeLike) -> npt.NDArray[np.void]:
     """Thresholds as the kernel takes them, of the type of x."""
-    return record(thresholds, **dict.fromkeys(Thresholds._fields, dtype))
+    return record(thresholds, **dict.fromkeys(AccuracyThresholds._fields, dtype))
 
 
-def thresholds_of(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
+def accuracy_thresholds(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
     """What even tiles have to keep to with these weights, a record; None if no tile could.
 
     Args:
@@ -150,7 +129,7 @@ def thresholds_of(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void]
         return None
     error = TILE_ERROR * max(1, math.sqrt(channels / 64)) / least
     spread = DEVIATIONS**2 * (1 - least**2) / least**2
-    return thresholds_record(Thresholds(spread, error, ALIGNED_ERROR * aligned**2), w.dtype)
+    return thresholds_record(AccuracyThresholds(spread, error, ALIGNED_ERROR * aligned**2), w.dtype)
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +159,9 @@ def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
     return np.array(shapes, np.int64).reshape(-1, 3), np.array([np.concatenate(each) for each in needed])
 
 
-def _windows_along(axis: Axis, side: Side, tiles: int, outputs: int) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
+def _windows_along(
+    axis: Axis, side: WinogradAxis, tiles: int, outputs: int
+) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
     """By the shape of a window, the positions of an axis whose outputs have it."""
     found: dict[tuple[int, ...], Any] = {}
     for phase, taps in enumerate(side.taps):
@@ -192,52 +173,54 @@ def _windows_along(axis: Axis, side: Side, tiles: int, outputs: int) -> dict[tup
     return found
 
 
-def find_uneven(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: Depth = FLAT):
+def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):
     """The numbers of the tiles that are not even, counted image by image, slice by slice, row by row.
 
     Args:
         x: C-contiguous (N, C, [slices,] d1, d2), any float type.
-        thresholds: from `thresholds_of`.
+        thresholds: from `accuracy_thresholds`.
         axes: the last two, which have a tiling.
         group: number of groups.
         threads: at most so many; None for all cores.
         depth: the axis before them.
     """
-    count = useful(x.size * depth.taps // VECTORISED, threads)
+    count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, threads)
     bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
-    launch, tiles, *tables = _look(axes, with_slices(bits).shape, bits.dtype, group, count, depth)
-    verdict = np.zeros(tiles, np.uint8)
-    launch.on((), count, readonly(bits), verdict, thresholds, *tables)
-    return verdict.nonzero()[0]
+    launch, tiles, *tables = _check(axes, add_depth(bits).shape, bits.dtype, group, count, depth)
+    flags = np.zeros(tiles, np.uint8)
+    launch.run((), count, readonly(bits), flags, thresholds, *tables)
+    return flags.nonzero()[0]
 
 
 @lru_cache(maxsize=64)
-def _look(
-    axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int, depth: Depth = FLAT
+def _check(
+    axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int, depth: DepthAxis = FLAT
 ):
     """What looks at the tiles with so many threads, how many they are, and what the kernel reads of a call."""
     tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
     batch, (down, across) = images * depth.large, tiling.tiles
-    cuts = [_bands(height, tiling, batch) for height in even_parts(down, BAND)]
-    bands = choose(cuts, threads).jobs // batch
-    about = About(
+    splits = [_bands(height, tiling, batch) for height in even_sizes(down, BAND)]
+    bands = choose_split(splits, threads).jobs // batch
+    params = AccuracyParams(
         depth=depth, groups=group, channels=channels // group, height=height, width=width, bands=bands,
         tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
         outputs=tiling.outputs,
     )  # fmt: skip
-    launch = Launch(judge, batch * bands, math.prod(shape) * depth.taps // VECTORISED, pieces=1)
-    return launch, batch * down * across, record(about, depth=record(depth).dtype), *windows_of(axes, tiling)
+    launch = Launch(mark_inaccurate, batch * bands, math.prod(shape) * depth.taps // VECTOR_SPEEDUP, parts=1)
+    return launch, batch * down * across, record(params, depth=record(depth).dtype), *windows_of(axes, tiling)
 
 
-def _bands(height: int, tiling: WinogradTiling, batch: int) -> Cut:
+def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
     """What bands of so many rows of tiles cost, in rows of x: those that two bands share are read for each."""
     down, outputs = tiling.tiles[0], tiling.outputs
-    bands, shared = -(-down // height), 4 - outputs
-    return Cut(batch * bands, height * outputs + shared, batch * (down * outputs + bands * shared))
+    bands, blocking_for_threads = -(-down // height), 4 - outputs
+    return JobSplit(
+        batch * bands, height * outputs + blocking_for_threads, batch * (down * outputs + bands * blocking_for_threads)
+    )
 
 
-@compiled(fastmath={"contract"})
-def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
+@jit(fastmath={"contract"})
+def mark_inaccurate(x, flags, thresholds, args, shapes, needed, first, stop):
     """Mark the tiles that are not even.
 
     for every slice of every image, for every band of rows of tiles, for every group
@@ -246,21 +229,21 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
 
     Args:
         x: flat (N, C, slices, d1, d2); 16-bit floats as their bits.
-        verdict: flat (N, slices, tiles down, tiles across), zeros.
+        flags: flat (N, slices, tiles down, tiles across), zeros.
         thresholds: a record.
-        given: what is read of the call, a record.
+        args: what is read of the call, a record.
         shapes: from `windows_of`.
         needed: likewise.
         first: job to start with.
         stop: job to stop before.
     """
-    about = given[0]
-    groups, channels, height, width, bands = about.groups, about.channels, about.height, about.width, about.bands
-    rows, columns, top, left, outputs = about.tiles_down, about.tiles_across, about.top, about.left, about.outputs
+    params = args[0]
+    groups, channels, height, width, bands = params.groups, params.channels, params.height, params.width, params.bands
+    rows, columns, top, left, outputs = params.tiles_down, params.tiles_across, params.top, params.left, params.outputs
     tallest = (-(-rows // bands) - 1) * outputs + 4
     sums, squares = _zeros(x, tallest * width), _zeros(x, tallest * width)
     length = outputs * columns
-    size, square, error, flags = _zeros(x, length + 4), _zeros(x, length + 4), _zeros(x, length), _zeros(x, length)
+    size, square, error, misses = _zeros(x, length + 4), _zeros(x, length + 4), _zeros(x, length), _zeros(x, length)
     whole, needed_down, needed_across = np.ones(4, np.int64), needed[:, : outputs * rows], needed[:, outputs * rows :]
     for job in range(first, stop):
         image, band = job // bands, job % bands
@@ -270,20 +253,20 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
         for group in range(groups):
             sums[:count] = 0
             squares[:count] = 0
-            for tap in range(about.depth.taps):
-                met = image % about.depth.large + about.depth.begin - tap * about.depth.step
-                if 0 <= met < about.depth.small:
-                    first_channel = (image // about.depth.large * groups + group) * channels
-                    plane = ((first_channel * about.depth.small + met) * height + low) * width
-                    apart = about.depth.small * height * width
+            for tap in range(params.depth.taps):
+                met = image % params.depth.large + params.depth.begin - tap * params.depth.step
+                if 0 <= met < params.depth.small:
+                    first_channel = (image // params.depth.large * groups + group) * channels
+                    plane = ((first_channel * params.depth.small + met) * height + low) * width
+                    apart = params.depth.small * height * width
                     _add_channels(x, plane, apart, channels, sums[:count], squares[:count])
-            sizes_there, squares_there = Field(sums, low, last, width), Field(squares, low, last, width)
+            sizes_there, squares_there = RowSums(sums, low, last, width), RowSums(squares, low, last, width)
             for row in range(begin, end):
                 start = top + outputs * row
                 _sum_rows(size, sizes_there, start, left, whole)
                 _sum_rows(square, squares_there, start, left, whole)
                 _list_errors(error, size, square, thresholds[0], outputs)
-                flags[:] = 0
+                misses[:] = 0
                 for number in range(outputs):
                     for shape in range(shapes.shape[0]):
                         if needed_down[shape, outputs * row + number]:
@@ -291,13 +274,13 @@ def judge(x, verdict, thresholds, given, shapes, needed, first, stop):
                             _sum_rows(square, squares_there, start + number, left, shapes[shape])
                             for other in range(shapes.shape[0]):
                                 wanted, spread = needed_across[other], thresholds[0].spread
-                                _count_short(flags, size, square, error, shapes[other], wanted, spread)
+                                _count_short(misses, size, square, error, shapes[other], wanted, spread)
                 for position in range(length):
-                    if flags[position] != 0:
-                        verdict[(image * rows + row) * columns + position // outputs] = 1
+                    if misses[position] != 0:
+                        flags[(image * rows + row) * columns + position // outputs] = 1
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def _magnitude(number):
     """|number|, or a NaN; of the bits of a 16-bit float as float32, in which NaN of float16 is infinity."""
     if isinstance(number, types.Float):
@@ -313,14 +296,14 @@ def _magnitude(number):
     return of_float16
 
 
-@by_type()
+@overload_by_type()
 def _zeros(x, count):
     """So many zeros, in the type that sums of x are formed in."""
     element = x.dtype if isinstance(x.dtype, types.Float) else types.float32
     return lambda x, count: np.zeros(count, element)
 
 
-@inlined
+@jit_inline
 def _add_channels(x, plane, apart, channels, sums, squares):
     """Add magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
     for begin in range(0, sums.size, FITTING_POSITIONS):
@@ -340,7 +323,7 @@ def _add_channels(x, plane, apart, channels, sums, squares):
                 square[place] += last * last
 
 
-@inlined
+@jit_inline
 def _sum_rows(line, field, start, left, held):
     """Sum rows of a field, those from `start` on that are held, to a line that begins at column `left`."""
     line[:] = 0
@@ -355,7 +338,7 @@ def _sum_rows(line, field, start, left, held):
                 target[column] += source[column]
 
 
-@inlined
+@jit_inline
 def _list_errors(error, size, square, thresholds, outputs):
     """What the windows of every tile have to exceed, from four rows; infinity where squares are not in range."""
     tile, aligned = thresholds.tile, thresholds.aligned
@@ -369,12 +352,12 @@ def _list_errors(error, size, square, thresholds, outputs):
             error[at + number] = value
 
 
-@inlined
-def _count_short(flags, size, square, error, shape, needed, spread):
+@jit_inline
+def _count_short(misses, size, square, error, shape, needed, spread):
     """Count, for every position, the windows of a shape that fall short; a comparison with NaN is false."""
     one, two, three = square.dtype.type(shape[0]), square.dtype.type(shape[1]), square.dtype.type(shape[2])
-    for at in range(flags.size):
+    for at in range(misses.size):
         whole = one * size[at] + two * size[at + 1] + three * size[at + 2] - error[at]
         part = one * square[at] + two * square[at + 1] + three * square[at + 2]
         is_even = (whole >= 0) & (whole * whole >= spread * part)
-        flags[at] += 0 if is_even else needed[at]
+        misses[at] += 0 if is_even else needed[at]

@@ -11,8 +11,8 @@ from unpool.kernels.cpu.vector.type import I64, bits_of, call_llvm, emit_load, e
 
 
 @intrinsic
-def keep_terms(context, like, terms, bounds, a, lists, count):
-    """What `tile_sum_terms` keeps in registers: of each list the number of terms, and the first `count` of them.
+def load_terms(context, like, terms, bounds, a, lists, count):
+    """What `tile_sparse_dot` keeps in registers: of each list the number of terms, and the first `count` of them.
 
     As many entries of `terms` are read behind each list, and `a` at what they say.
 
@@ -43,12 +43,12 @@ def keep_terms(context, like, terms, bounds, a, lists, count):
 
 
 @intrinsic
-def tile_sum_terms(context, start, kept, terms, bounds, a, b, vectors):
+def tile_sparse_dot(context, start, kept, terms, bounds, a, b, vectors):
     """Rows of `vectors` vectors, one per list of terms: each is `start` plus a[i] * b[j] over its terms (i, j).
 
     All but `start` and `kept` are addresses: `terms` of pairs of int64, i and j, in bytes behind the element `a` and
     the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `kept` is what
-    `keep_terms` gave for them.
+    `load_terms` gave for them.
     """
     lists, width = kept[0].count, vectors.literal_value
     count, size = kept[1].count // lists, bits_of(start.element) // 8 * start.lanes

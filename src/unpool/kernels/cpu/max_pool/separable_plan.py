@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_pool.elements import compared_lanes, compared_size
-from unpool.kernels.cpu.max_pool.pool import Plane
-from unpool.kernels.cpu.rows import padded_rows
+from unpool.kernels.cpu.fold_axes import padded_rows
+from unpool.kernels.cpu.max_pool.compare import compare_lanes, compare_size
+from unpool.kernels.cpu.max_pool.pool import PlaneAxes
 from unpool.shape_cache import cached
 
 STRIP_BYTES = 1 << 18
@@ -41,102 +41,60 @@ _MOST_STRIDE = 64  # for which a move has so many times more
 Table = npt.NDArray[np.signedinteger]
 
 
-class Move(NamedTuple):
+class Reduction(NamedTuple):
     """A row of a table of moves.
 
     Group g and row r start at element g * group_in + r * row_in, and go to g * group_out + r * row_out.
-
-    Attributes:
-        first_tap: row of the table of taps.
-        stop_tap: the one after the last.
-        rows: of every group.
-        row_in: elements from row to row, where they are read.
-        row_out: where they are written.
-        run: windows of a row.
-        stride: elements from window to window.
-        lane_places: places from window to window.
-        groups: how many.
-        group_in: elements from group to group, where they are read.
-        group_out: where they are written.
-        total: of the last move, the results of a strip.
-        in_place: 1 where results replace what is read, otherwise 0.
     """
 
-    first_tap: int
-    stop_tap: int
-    rows: int
-    row_in: int
-    row_out: int
-    run: int
-    stride: int = 1
-    lane_places: int = 0
-    groups: int = 1
-    group_in: int = 0
-    group_out: int = 0
-    total: int = 0
-    in_place: int = 0
+    first_tap: int  # row of the table of taps
+    stop_tap: int  # the one after the last
+    rows: int  # of every group
+    row_in: int  # elements from row to row, where they are read
+    row_out: int  # where they are written
+    run: int  # windows of a row
+    stride: int = 1  # elements from window to window
+    lane_places: int = 0  # places from window to window
+    groups: int = 1  # how many
+    group_in: int = 0  # elements from group to group, where they are read
+    group_out: int = 0  # where they are written
+    total: int = 0  # of the last move, the results of a strip
+    in_place: int = 0  # 1 where results replace what is read, otherwise 0
 
 
-MOVE = np.dtype([(name, np.int64) for name in Move._fields])
+REDUCTION = np.dtype([(name, np.int64) for name in Reduction._fields])
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call. Where small planes are put together, all of them count as one plane.
+class SeparablePoolParams(NamedTuple):
+    """What the kernel reads of a call. Where small planes are put together, all of them count as one plane."""
 
-    Attributes:
-        plane: elements of x in a plane.
-        outputs: elements of y in a plane.
-        strips: into how many a plane is cut.
-        strip_rows: padded rows from one strip to the next.
-        strip_elements: elements of x from one strip to the next.
-        strip_outputs: elements of y from one strip to the next.
-        used_rows: padded rows of a strip.
-        last_used_rows: padded rows of the last strip of a plane.
-        counts_planes: whether places count in the whole tensor, rather than inside their own plane.
-        line_pitch: elements from one laid out row to the next.
-        even: where the data of a laid out row begin; with two phases, where the even elements do.
-        odd: with two phases, where its odd elements begin.
-        row_elements: how many elements of x a laid out row has.
-        row_start: the element of x's row that they begin with.
-        line_rows: rows that are laid out at a time.
-        line_size: elements of them.
-        shift: elements before the first of them, so that data start with a line of the cache.
-        pooled_size: elements of the pooled rows of one strip.
-        pooled_pitch: elements from one of them to the next.
-        has_channels: whether there are channels.
-        ahead: bytes between what is read and what is asked for; 0 where nothing is asked for.
-        nan: FIRST or LAST, which NaN is found.
-        infinity: bits of +infinity, of 16-bit floats.
-        fill: what padding holds, as elements are compared.
-    """
-
-    plane: int
-    outputs: int
-    strips: int
-    strip_rows: int
-    strip_elements: int
-    strip_outputs: int
-    used_rows: int
-    last_used_rows: int
-    counts_planes: bool
-    line_pitch: int
-    even: int
-    odd: int
-    row_elements: int
-    row_start: int
-    line_rows: int
-    line_size: int
-    shift: int
-    pooled_size: int
-    pooled_pitch: int
-    has_channels: bool
-    ahead: int = 0
-    nan: int = 0
-    infinity: int = 0
-    fill: Any = 0
+    plane: int  # elements of x in a plane
+    outputs: int  # elements of y in a plane
+    strips: int  # into how many a plane is cut
+    strip_rows: int  # padded rows from one strip to the next
+    strip_elements: int  # elements of x from one strip to the next
+    strip_outputs: int  # elements of y from one strip to the next
+    used_rows: int  # padded rows of a strip
+    last_used_rows: int  # padded rows of the last strip of a plane
+    counts_planes: bool  # whether places count in the whole tensor, rather than inside their own plane
+    line_pitch: int  # elements from one laid out row to the next
+    even: int  # where the data of a laid out row begin; with two phases, where the even elements do
+    odd: int  # with two phases, where its odd elements begin
+    row_elements: int  # how many elements of x a laid out row has
+    row_start: int  # the element of x's row that they begin with
+    line_rows: int  # rows that are laid out at a time
+    line_size: int  # elements of them
+    shift: int  # elements before the first of them, so that data start with a line of the cache
+    pooled_size: int  # elements of the pooled rows of one strip
+    pooled_pitch: int  # elements from one of them to the next
+    has_channels: bool  # whether there are channels
+    prefetch_distance: int = 0  # bytes between what is read and what is asked for; 0 where nothing is asked for
+    nan: int = 0  # FIRST or LAST, which NaN is found
+    infinity: int = 0  # bits of +infinity, of 16-bit floats
+    fill: Any = 0  # what padding holds, as elements are compared
 
 
-class Tables(NamedTuple):
+class SeparablePoolTables(NamedTuple):
     """All arrays that the kernel takes.
 
     Attributes:
@@ -145,8 +103,8 @@ class Tables(NamedTuple):
         lane_places: with channels, what each position of a row adds to it.
         tap_bytes: how many bytes each tap goes.
         tap_places: what it adds to the place.
-        line_moves: (moves) along a row.
-        plane_moves: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
+        line_reductions: (moves) along a row.
+        plane_reductions: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
     """
 
     starts: Table
@@ -154,8 +112,8 @@ class Tables(NamedTuple):
     lane_places: Table
     tap_bytes: Table
     tap_places: Table
-    line_moves: npt.NDArray[np.void]
-    plane_moves: npt.NDArray[np.void]
+    line_reductions: npt.NDArray[np.void]
+    plane_reductions: npt.NDArray[np.void]
 
     @property
     def nbytes(self) -> int:
@@ -164,11 +122,11 @@ class Tables(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strips:
+class SeparablePlan:
     """Everything about planes that does not depend on their elements."""
 
-    about: About
-    tables: Tables
+    params: SeparablePoolParams
+    tables: SeparablePoolTables
 
 
 def padded_size(axis: Axis) -> int:
@@ -199,7 +157,7 @@ def known_stride(axis: Axis, inner: int) -> int:
     return 2 if axis.window.stride == 2 and len(chain(axis.window)) == 1 else 0
 
 
-class _Taps:
+class TapTableBuilder:
     """The table of taps while it grows."""
 
     def __init__(self, width: int):
@@ -218,47 +176,40 @@ class _Taps:
         return table[:, 0].copy(), table[:, 1].copy()
 
 
-class _Line(NamedTuple):
-    """How rows are laid out.
+class RowLayout(NamedTuple):
+    """How rows are laid out."""
 
-    Attributes:
-        pitch: elements from one to the next.
-        even: where the data of a row begins; with two phases, where its even elements do.
-        odd: where its odd elements do, with two phases.
-        apart: from even to odd positions of the padded row, with two phases; 0 if all are neighbours.
-    """
-
-    pitch: int
-    even: int
-    odd: int
-    apart: int
+    pitch: int  # elements from one to the next
+    even: int  # where the data of a row begins; with two phases, where its even elements do
+    odd: int  # where its odd elements do, with two phases
+    apart: int  # from even to odd positions of the padded row, with two phases; 0 if all are neighbours
 
     def place(self, position: int) -> int:
         """Where a position of the padded row is."""
         return position // 2 + position % 2 * self.apart if self.apart else position
 
 
-def _line(padded: int, low: int, count: int, phases: int, whole: int) -> _Line:
+def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> RowLayout:
     """Even and odd elements both begin at the same place of a line of the cache."""
     if phases == 1:
-        return _Line(_round_up(padded, whole), low, 0, 0)
+        return RowLayout(_round_up(padded, whole), low, 0, 0)
     half = _round_up(max(padded, low + 1 + _round_up(count, 2 * whole)) // 2 + 1, whole)
-    line = _Line(2 * half + whole, 0, 0, half + low % 2)
+    line = RowLayout(2 * half + whole, 0, 0, half + low % 2)
     return line._replace(even=line.place(low), odd=line.place(low + 1))
 
 
 @cached(256)
-def cut(plane: Plane, element: str, has_indices: bool, outer: int, per_plane: bool) -> Strips:
+def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool) -> SeparablePlan:
     """Cut planes into strips, or put small planes together, and list the moves.
 
     Args:
         plane: its axes.
-        element: as `Elements` names it.
+        element: as `ElementType` names it.
         has_indices: whether indices are wanted.
         outer: how many planes there are.
         per_plane: whether places count inside their own plane.
     """
-    spatial, inner, width, lanes = plane.spatial, plane.unit, compared_size(element), compared_lanes(element)
+    spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
     channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
     last, whole = spatial[-1], ALIGNMENT // width
     pooled = last.small * inner
@@ -277,18 +228,18 @@ def cut(plane: Plane, element: str, has_indices: bool, outer: int, per_plane: bo
     depths = [padded_size(Axis(0, each, first.window)) for each in heights]
     low = min(max(last.begin, 0), padded[-1])
     count = (max(low, min(last.begin + last.large, padded[-1])) - low) * inner
-    line = _line(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
+    line = _row_layout(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
     line_rows = 1 if inner > 1 else min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
-    taps, slack = _Taps(width), 4 * lanes + 2 * whole
-    line_moves = list(_line_moves(last, inner, channel_places, (line_rows, pooled, lanes), line, taps))
-    kept_taps, moves = len(taps.rows), []
+    taps, slack = TapTableBuilder(width), 4 * lanes + 2 * whole
+    line_reductions = list(_line_reductions(last, inner, channel_places, (line_rows, pooled, lanes), line, taps))
+    kept_taps, reductions = len(taps.rows), []
     for each, depth in zip(heights, depths, strict=True):
         del taps.rows[kept_taps:]
-        moves.append(list(_plane_moves(axes, inner, (each, depth, pooled, lanes), taps)))
+        reductions.append(list(_plane_reductions(axes, inner, (each, depth, pooled, lanes), taps)))
     elements, place = prod(sizes[1:]) * inner, np.int64 if width == 8 else np.int32
     places = (starts % elements if per_plane and planes > 1 else starts) // inner
-    positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_moves) == 1 else 1)
-    about = About(
+    positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_reductions) == 1 else 1)
+    params = SeparablePoolParams(
         plane=(outer if planes > 1 else sizes[0]) * elements,
         outputs=(outer if planes > 1 else first.small) * after,
         strips=strips,
@@ -303,11 +254,11 @@ def cut(plane: Plane, element: str, has_indices: bool, outer: int, per_plane: bo
         line_rows=line_rows, line_size=line_rows * line.pitch + slack, shift=-line.even % whole,
         pooled_size=max(depths) * rest * pooled + slack, pooled_pitch=pooled, has_channels=inner > 1,
     )  # fmt: skip
-    tables = Tables(
+    tables = SeparablePoolTables(
         starts, (places - last.begin).astype(place), positions.astype(place), *taps.columns(),
-        np.array(line_moves, MOVE), np.array(moves, MOVE),
+        np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
     )  # fmt: skip
-    return Strips(about, tables)
+    return SeparablePlan(params, tables)
 
 
 def _planes(outer: int, plane_bytes: int, size: int) -> int:
@@ -332,9 +283,9 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
     return -(-first.small // height), height
 
 
-def _line_moves(
-    axis: Axis, inner: int, channel_places: int, sizes: tuple[int, int, int], line: _Line, taps: _Taps
-) -> Iterator[Move]:
+def _line_reductions(
+    axis: Axis, inner: int, channel_places: int, sizes: tuple[int, int, int], line: RowLayout, taps: TapTableBuilder
+) -> Iterator[Reduction]:
     """From laid out rows to pooled rows; `sizes` are how many rows, the pitch of the pooled ones, lanes of a register.
 
     With channels the moves are of one row, and what they call rows are its positions.
@@ -348,22 +299,24 @@ def _line_moves(
         if number > 0:
             yield _flat(tap_rows, rows * pitch - reach * inner, lanes)._replace(in_place=1)
         elif inner > 1:
-            yield Move(*tap_rows, padded - reach, inner, inner, inner, 1, channel_places)
+            yield Reduction(*tap_rows, padded - reach, inner, inner, inner, 1, channel_places)
         else:
-            yield Move(*tap_rows, rows, pitch, pitch, padded - reach, 1, 1)
+            yield Reduction(*tap_rows, rows, pitch, pitch, padded - reach, 1, 1)
     tap_rows = taps.add((line.place(tap * dilation * inner) for tap in final), (tap * dilation for tap in final))
     if inner > 1:
-        yield Move(*tap_rows, small, stride * inner, inner, inner, 1, channel_places)
+        yield Reduction(*tap_rows, small, stride * inner, inner, inner, 1, channel_places)
     else:
-        yield Move(*tap_rows, rows, pitch, pooled, small, 1 if line.apart else stride, stride)
+        yield Reduction(*tap_rows, rows, pitch, pooled, small, 1 if line.apart else stride, stride)
 
 
-def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Move:
+def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Reduction:
     """One long run, as rows of one register each."""
-    return Move(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
+    return Reduction(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
 
 
-def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: _Taps) -> Iterator[Move]:
+def _plane_reductions(
+    axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: TapTableBuilder
+) -> Iterator[Reduction]:
     """From pooled rows to outputs.
 
     The numbers of a strip are its pooled and its padded positions of the first axis, a row's pitch, a register's lanes.
@@ -388,8 +341,8 @@ def _plane_moves(axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int,
         total = rows * group_out
         if window.stride > 1:
             apart = window.stride * pitch
-            yield Move(*tap_rows, small[number], apart, run, run, 1, 0, rows, group_in, group_out, total)
+            yield Reduction(*tap_rows, small[number], apart, run, run, 1, 0, rows, group_in, group_out, total)
         elif rows == 1:
             yield _flat(tap_rows, total, lanes)._replace(total=total)
         else:
-            yield Move(*tap_rows, rows, group_in, group_out, group_out, total=total)
+            yield Reduction(*tap_rows, rows, group_in, group_out, group_out, total=total)

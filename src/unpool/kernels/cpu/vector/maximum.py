@@ -1,11 +1,23 @@
 """The largest of several vectors, lane by lane, and its place; which NaN is larger than all is up to the caller."""
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unpool.kernels.cpu.vector.operators import comparison
-from unpool.kernels.cpu.vector.type import bits_of, call_llvm, emit_splat, intrinsic, is_float, lane_numbers, mask_of
+from unpool.kernels.cpu.vector.arithmetic import select, splat, unordered
+from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector.type import (
+    Vector,
+    bits_of,
+    call_llvm,
+    comparison,
+    emit_splat,
+    intrinsic,
+    is_float,
+    lane_numbers,
+    mask_of,
+)
 
 _QUIET_NAN = 0x7FC00000
 
@@ -14,7 +26,7 @@ IGNORED, FIRST, LAST = 0, 1, 2
 
 
 @intrinsic
-def first_largest(context, values, places, nan):
+def argmax(context, values, places, nan):
     """The first of the largest vectors of a tile, lane by lane, and its place; `nan` says which NaN is larger than all.
 
     That is FIRST or LAST, which may be known at run time only, or the literal IGNORED: then a NaN is never larger, but
@@ -26,7 +38,7 @@ def first_largest(context, values, places, nan):
         tiles = (cgutils.unpack_tuple(builder, each, values.count) for each in arguments[:2])
         pairs = list(zip(*tiles, strict=True))
         rule = _rule(builder, values.dtype, nan, arguments[2])
-        return ctx.make_tuple(builder, result, _first_largest(builder, values.dtype, pairs, rule))
+        return ctx.make_tuple(builder, result, _argmax(builder, values.dtype, pairs, rule))
 
     return result(values, places, nan), emit
 
@@ -53,7 +65,7 @@ def _is_larger(builder, kind, value, best, rule):
 
 @intrinsic
 def is_larger(context, x, y, nan):
-    """Lanes of x that take the place of y in a running maximum; see `first_largest`."""
+    """Lanes of x that take the place of y in a running maximum; see `argmax`."""
 
     def emit(ctx, builder, signature, arguments):
         return _is_larger(builder, x, *arguments[:2], _rule(builder, x, nan, arguments[2]))
@@ -61,7 +73,7 @@ def is_larger(context, x, y, nan):
     return mask_of(x)(x, y, nan), emit
 
 
-def _first_largest(builder, kind, pairs, rule):
+def _argmax(builder, kind, pairs, rule):
     best, at = pairs[0]
     for value, place in pairs[1:]:
         wins = _is_larger(builder, kind, value, best, rule)
@@ -70,8 +82,8 @@ def _first_largest(builder, kind, pairs, rule):
 
 
 @intrinsic
-def slide_largest(context, values, places, taps, nan):
-    """As `first_largest` of `taps` neighbours, from each lane of the first of vectors that follow each other.
+def sliding_argmax(context, values, places, taps, nan):
+    """As `argmax` of `taps` neighbours, from each lane of the first of vectors that follow each other.
 
     The distance that is covered doubles with every step, so there are about log2(taps) of them.
     """
@@ -86,7 +98,7 @@ def slide_largest(context, values, places, taps, nan):
             needed = 1 - (covered - size) // kind.lanes
             moved = [_moved(builder, pairs, number, distance, kind.lanes) for number in range(needed)]
             both = zip(pairs[:needed], moved, strict=True)
-            pairs = [_first_largest(builder, kind, each, rule) for each in both]
+            pairs = [_argmax(builder, kind, each, rule) for each in both]
         return ctx.make_tuple(builder, result, pairs[0])
 
     return result(values, places, taps, nan), emit
@@ -114,7 +126,7 @@ def tile_roll(context, bests, places, best, place, depth, step, nan):
     """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
 
     With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few are left to compare; with step 2,
-    where only every second result is asked for, they hold the pushed vectors themselves. For `nan` see `first_largest`.
+    where only every second result is asked for, they hold the pushed vectors themselves. For `nan` see `argmax`.
     """
     result = types.Tuple((bests, places, best, place))
     count, size = bests.count, depth.literal_value
@@ -128,10 +140,10 @@ def tile_roll(context, bests, places, best, place, depth, step, nan):
             for distance in _doubling(size):
                 oldest, *rest = queue[len(after) : len(after) + distance]
                 after += [*rest, found]
-                found = _first_largest(builder, best, [oldest, found], rule)
+                found = _argmax(builder, best, [oldest, found], rule)
             queue = after or queue
         elif size > 1:
-            found, queue = _first_largest(builder, best, [*queue, pushed], rule), [*queue[1:], pushed]
+            found, queue = _argmax(builder, best, [*queue, pushed], rule), [*queue[1:], pushed]
         tuples = [
             ctx.make_tuple(builder, kind, list(each))
             for kind, each in zip((bests, places), zip(*queue, strict=True), strict=True)
@@ -210,3 +222,77 @@ def any_unordered(context, taps, step):
         return found
 
     return mask_of(kind)(taps, step), emit
+
+
+_NAN_KEY = np.int16(np.iinfo(np.int16).max)
+
+
+@overload_by_type()
+def to_keys(value, infinity):
+    """The keys that elements in registers are compared by: integers for the bits of 16-bit floats, else themselves."""
+    if isinstance(value, Vector) and value.element == types.int16:
+        return lambda value, infinity: keys_of_bits(value, infinity)
+    return lambda value, infinity: value
+
+
+@overload_by_type()
+def key_is_larger(x, y, nan):
+    """Lanes in which key x takes the place of key y in a running maximum; the first of equals stays.
+
+    Args:
+        x: new keys.
+        y: the largest so far.
+        nan: which of several NaN stays, FIRST or LAST; the literal IGNORED where they need no order.
+    """
+    if x.element == types.int16 and getattr(nan, "literal_value", None) != IGNORED:
+        return lambda x, y, nan: x > minimum(y, largest_key_that_stays(y, nan))
+    return lambda x, y, nan: is_larger(x, y, nan)
+
+
+@overload_by_type()
+def may_have_nan(total, key, nan):
+    """Lanes that may have seen NaN, where `>` alone does not order it.
+
+    Args:
+        total: sum of the elements they saw, which is NaN if one of them is.
+        key: the largest key they saw; of 16-bit floats the first NaN has the largest.
+        nan: FIRST or LAST, which of several is wanted.
+    """
+    if key.element == types.int16:
+        return lambda total, key, nan: key > largest_key_that_stays(key, nan)
+    return lambda total, key, nan: unordered(total, total)
+
+
+@overload_by_type()
+def largest_key_that_stays(key, nan):
+    """In every lane the largest key that one of the same size leaves in its place."""
+    lanes = key.lanes
+    return lambda key, nan: splat(np.int16(_NAN_KEY - (nan == LAST)), lanes)
+
+
+@overload_by_type()
+def minimum(x, y):
+    """The smaller one of two integers, lane by lane."""
+    return lambda x, y: select(x > y, y, x)
+
+
+@overload_by_type()
+def select_value(wins, value, best, key):
+    """The elements whose keys are `key`: `value` where it wins, else `best`."""
+    if value.element == types.int16:
+        return lambda wins, value, best, key: select(wins, value, best)
+    return lambda wins, value, best, key: key  # they are their own keys, and need no second register
+
+
+@overload_by_type()
+def keys_of_bits(value, infinity):
+    """Keys of a vector of float bits."""
+    lanes, dtype = value.lanes, np.dtype(str(value.element)).type
+    smallest, largest, zero = dtype(np.iinfo(dtype).min), dtype(np.iinfo(dtype).max), dtype(0)
+
+    def key(value, infinity):
+        magnitude = value & splat(largest, lanes)
+        signed = select(value < splat(zero, lanes), splat(smallest, lanes) - value, value)
+        return select(magnitude > infinity, splat(largest, lanes), signed)
+
+    return key

@@ -1,10 +1,10 @@
 """The other parts of the separable pool: runs of neighbours are combined, and the last result is delivered.
 
-Addresses are bytes; moves are those of `strips.py`. `fixed` is what the kernel is compiled for:
+Addresses are bytes; moves are those of `strips.py`. `static` is what the kernel is compiled for:
 
     element   type of elements in memory, of the last move
     compared  type of elements while they are compared
-    place     type of places, as wide as `compared`
+    place     type of places, as wide as `compare_type`
     lanes     of one register
     step      1 where neighbouring windows are neighbours in memory; 0 where they may be any distance apart
     origin    where a move takes the places of elements from: NOWHERE, FROM_TAPS or CARRIED
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.kernels.cpu.max_pool.elements import leave, leave_marked
-from unpool.kernels.cpu.max_pool.strips import ALIGNMENT
+from unpool.kernels.cpu.max_pool.compare import narrow_element, narrow_marked_nan
+from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import (
     IGNORED,
     address_of,
@@ -34,7 +34,7 @@ from unpool.kernels.cpu.vector import (
     store_masked,
     store_rows,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 ROWS = 4
 """Rows that are combined at once: so many independent registers hide each other's waiting."""
@@ -49,84 +49,54 @@ CARRIED = 2
 """Every later move: the one before has stored the places of its results, and they are carried on."""
 
 
-class Where(NamedTuple):
-    """Where elements are.
+class BufferRef(NamedTuple):
+    """Where elements are."""
 
-    Attributes:
-        address: of the first one.
-        to_places: bytes from an element to its place.
-    """
-
-    address: int
-    to_places: int
+    address: int  # of the first one
+    to_places: int  # bytes from an element to its place
 
 
 class RowPlaces(NamedTuple):
-    """The places of rows, for a move that takes places from its taps.
+    """The places of rows, for a move that takes places from its taps."""
 
-    Attributes:
-        address: of the place of the first element of every row.
-        more: what is added to each.
-    """
-
-    address: int
-    more: int
+    address: int  # of the place of the first element of every row
+    more: int  # what is added to each
 
 
-class Taps(NamedTuple):
-    """The table of taps.
+class TapTable(NamedTuple):
+    """The table of taps."""
 
-    Attributes:
-        bytes: how far each one goes.
-        places: what it adds to the place.
-        nan: which NaN is larger than all, FIRST or LAST; IGNORED where there is none.
-    """
-
-    bytes: Any
-    places: Any
-    nan: int
+    bytes: Any  # how far each one goes
+    places: Any  # what it adds to the place
+    nan: int  # which NaN is larger than all, FIRST or LAST; IGNORED where there is none
 
 
 class WindowTaps(NamedTuple):
-    """What one window of a move is.
+    """What one window of a move is."""
 
-    Attributes:
-        first: row of the table of taps.
-        stop: the one after the last.
-        stride: elements from window to window.
-    """
-
-    first: int
-    stop: int
-    stride: int
+    first: int  # row of the table of taps
+    stop: int  # the one after the last
+    stride: int  # elements from window to window
 
 
-class Outputs(NamedTuple):
-    """Where the results of a strip go.
+class StripOutputs(NamedTuple):
+    """Where the results of a strip go."""
 
-    Attributes:
-        y: address of the first one.
-        indices: address of its index.
-        total: how many results there are.
-        place: what is added to every place.
-        fill: what padding holds, as elements are compared.
-    """
-
-    y: int
-    indices: int
-    total: int
-    place: int
-    fill: Any
+    y: int  # address of the first one
+    indices: int  # address of its index
+    total: int  # how many results there are
+    place: int  # what is added to every place
+    fill: Any  # what padding holds, as elements are compared
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def aligned(array):
     """The first address in the array that is a multiple of `ALIGNMENT`."""
     mask = ~(ALIGNMENT - 1)
     return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def fetch(address, apart, stride, left, kind, step, lanes, rows):
     """A register of each of some rows.
 
@@ -153,8 +123,8 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
     return gather_row
 
 
-@by_type(inline=True)
-def largest(near, apart, window, left, taps, rows, fixed):
+@overload_by_type(inline=True)
+def window_max(near, apart, window, left, taps, rows, static):
     """The maxima of neighbouring windows of some rows, and their places, which count from where a window starts.
 
     Args:
@@ -164,22 +134,22 @@ def largest(near, apart, window, left, taps, rows, fixed):
         left: how many windows of a row are wanted.
         taps: the table.
         rows: how many rows.
-        fixed: what the kernel is compiled for.
+        static: what the kernel is compiled for.
     """
-    compared, place, step, lanes = fixed.compared, fixed.place, fixed.step, fixed.lanes
-    is_counted, is_carried = fixed.origin == FROM_TAPS, fixed.origin == CARRIED
-    knows_nan, all_lanes = isinstance(compared, types.Float), lanes * rows.literal_value
+    compare_type, place, step, lanes = static.compare_type, static.place, static.step, static.lanes
+    is_counted, is_carried = static.origin == FROM_TAPS, static.origin == CARRIED
+    knows_nan, all_lanes = isinstance(compare_type, types.Float), lanes * rows.literal_value
 
-    def walk(near, apart, window, left, taps, rows, fixed):
+    def walk(near, apart, window, left, taps, rows, static):
         start, stride, nan = near.address + taps.bytes[np.uintp(window.first)], window.stride, taps.nan
-        best, at = fetch(start, apart, stride, left, compared, step, lanes, rows), splat(place(0), all_lanes)
+        best, at = fetch(start, apart, stride, left, compare_type, step, lanes, rows), splat(place(0), all_lanes)
         if is_counted:
             at = splat(place(taps.places[np.uintp(window.first)]), all_lanes)
         if is_carried:
             at = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
         for tap in range(window.first + 1, window.stop):
             start = near.address + taps.bytes[np.uintp(tap)]
-            value = fetch(start, apart, stride, left, compared, step, lanes, rows)
+            value = fetch(start, apart, stride, left, compare_type, step, lanes, rows)
             wins = is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
             best = select(wins, value, best)
             if is_counted:
@@ -192,8 +162,8 @@ def largest(near, apart, window, left, taps, rows, fixed):
     return walk
 
 
-@by_type()
-def combine(source, target, move, rows, named, taps, fixed):
+@overload_by_type()
+def combine(source, target, reduction, rows, base_places, taps, static):
     """Every run of a move, a register of some rows at a time, each run from its end.
 
     Registers are stored whole: what is written behind a run is written again by the next, or never read.
@@ -201,34 +171,38 @@ def combine(source, target, move, rows, named, taps, fixed):
     Args:
         source: where the elements are.
         target: where the results go.
-        move: the runs.
+        reduction: the runs.
         rows: how many of its rows.
-        named: the places of rows, if places come from taps.
+        base_places: the places of rows, if places come from taps.
         taps: the table.
-        fixed: what the kernel is compiled for.
+        static: what the kernel is compiled for.
     """
-    place, width, one, step = fixed.place, fixed.compared.bitwidth // 8, fixed.lanes, fixed.step
-    has_places, is_counted, all_lanes = fixed.origin != NOWHERE, fixed.origin == FROM_TAPS, fixed.lanes * ROWS
+    place, width, one, step = static.place, static.compare_type.bitwidth // 8, static.lanes, static.step
+    has_places, is_counted, all_lanes = static.origin != NOWHERE, static.origin == FROM_TAPS, static.lanes * ROWS
 
-    def walk(source, target, move, rows, named, taps, fixed):
-        window, run = WindowTaps(move.first_tap, move.stop_tap, move.stride), move.run
-        row_in, row_out, blocks = move.row_in * width, move.row_out * width, (run - 1) // one + 1
-        step_in, step_out, step_places = one * move.stride * width, one * width, place(one * move.lane_places)
+    def walk(source, target, reduction, rows, base_places, taps, static):
+        window, run = WindowTaps(reduction.first_tap, reduction.stop_tap, reduction.stride), reduction.run
+        row_in, row_out, blocks = reduction.row_in * width, reduction.row_out * width, (run - 1) // one + 1
+        step_in, step_out, step_places = one * reduction.stride * width, one * width, place(one * reduction.lane_places)
         last_left = run - (blocks - 1) * one
-        last_place = place(named.more + (blocks - 1) * one * move.lane_places)
-        ramp = count_up(place, one, 1) * splat(place(move.lane_places), one)
-        for group in range(move.groups):
-            group_near = source.address + group * move.group_in * width + (blocks - 1) * step_in
-            group_far = target.address + group * move.group_out * width + (blocks - 1) * step_out
+        last_place = place(base_places.more + (blocks - 1) * one * reduction.lane_places)
+        ramp = count_up(place, one, 1) * splat(place(reduction.lane_places), one)
+        for group in range(reduction.groups):
+            group_near = source.address + group * reduction.group_in * width + (blocks - 1) * step_in
+            group_far = target.address + group * reduction.group_out * width + (blocks - 1) * step_out
             row = 0
             if step:
                 while row + ROWS <= rows:
                     near, far = group_near + row * row_in, group_far + row * row_out
                     start, left = last_place, last_left
                     if is_counted:
-                        row_places = repeat(ramp, ROWS) + splat_rows(named.address + row * width, place, one, ROWS)
+                        row_places = repeat(ramp, ROWS) + splat_rows(
+                            base_places.address + row * width, place, one, ROWS
+                        )
                     for _block in range(blocks):
-                        best, at = largest(Where(near, source.to_places), row_in, window, left, taps, ROWS, fixed)
+                        best, at = window_max(
+                            BufferRef(near, source.to_places), row_in, window, left, taps, ROWS, static
+                        )
                         store_rows(far, row_out, best, ROWS)
                         if has_places:
                             if is_counted:
@@ -240,9 +214,9 @@ def combine(source, target, move, rows, named, taps, fixed):
                 near, far = group_near + row * row_in, group_far + row * row_out
                 start, left = last_place, last_left
                 if is_counted:
-                    own_places = ramp + splat_rows(named.address + row * width, place, one, 1)
+                    own_places = ramp + splat_rows(base_places.address + row * width, place, one, 1)
                 for _block in range(blocks):
-                    best, at = largest(Where(near, source.to_places), row_in, window, left, taps, 1, fixed)
+                    best, at = window_max(BufferRef(near, source.to_places), row_in, window, left, taps, 1, static)
                     store(far, best)
                     if has_places:
                         if is_counted:
@@ -254,36 +228,50 @@ def combine(source, target, move, rows, named, taps, fixed):
     return walk
 
 
-@by_type()
-def deliver(source, outputs, move, taps, fixed):
+@overload_by_type()
+def store_outputs(source, outputs, reduction, taps, static):
     """The last move: results are stored to y, and places to indices; whether a result is `fill`, if places are wanted.
 
     Args:
         source: where the elements are.
         outputs: where results go; none is written behind the last.
-        move: the runs.
+        reduction: the runs.
         taps: the table.
-        fixed: what the kernel is compiled for.
+        static: what the kernel is compiled for.
     """
-    width, one, of_moves = fixed.compared.bitwidth // 8, fixed.lanes, fixed.without("element")
+    width, one, of_moves = static.compare_type.bitwidth // 8, static.lanes, static.drop("element")
 
-    def walk(source, outputs, move, taps, fixed):
-        window, rows, total, is_odd = WindowTaps(move.first_tap, move.stop_tap, 1), move.rows, outputs.total, False
-        row_in, row_out, end, nan = move.row_in * width, move.row_out, (move.run - 1) // one * one, taps.nan
-        for group in range(move.groups):
+    def walk(source, outputs, reduction, taps, static):
+        window, rows, total, is_odd = (
+            WindowTaps(reduction.first_tap, reduction.stop_tap, 1),
+            reduction.rows,
+            outputs.total,
+            False,
+        )
+        row_in, row_out, end, nan = (
+            reduction.row_in * width,
+            reduction.row_out,
+            (reduction.run - 1) // one * one,
+            taps.nan,
+        )
+        for group in range(reduction.groups):
             row = 0
             while row < rows:
-                near = source.address + group * move.group_in * width + row * row_in + end * width
-                target, left = group * move.group_out + row * row_out + end, move.run - end
+                near = source.address + group * reduction.group_in * width + row * row_in + end * width
+                target, left = group * reduction.group_out + row * row_out + end, reduction.run - end
                 for _block in range(0, end + 1, one):
                     if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
-                        found = largest(Where(near, source.to_places), row_in, window, left, taps, ROWS, of_moves)
-                        is_odd |= hand_over(found, outputs, target, row_out, left, nan, ROWS, fixed)
+                        found = window_max(
+                            BufferRef(near, source.to_places), row_in, window, left, taps, ROWS, of_moves
+                        )
+                        is_odd |= store_block(found, outputs, target, row_out, left, nan, ROWS, static)
                     else:
                         for number in range(min(ROWS, rows - row)):
-                            place = Where(near + number * row_in, source.to_places)
-                            found = largest(place, row_in, window, left, taps, 1, of_moves)
-                            is_odd |= hand_over(found, outputs, target + number * row_out, row_out, left, nan, 1, fixed)
+                            place = BufferRef(near + number * row_in, source.to_places)
+                            found = window_max(place, row_in, window, left, taps, 1, of_moves)
+                            is_odd |= store_block(
+                                found, outputs, target + number * row_out, row_out, left, nan, 1, static
+                            )
                     near, target, left = near - one * width, target - one, one
                 row += ROWS
         return is_odd
@@ -291,8 +279,8 @@ def deliver(source, outputs, move, taps, fixed):
     return walk
 
 
-@by_type(inline=True)
-def hand_over(found, outputs, target, apart, left, nan, rows, fixed):
+@overload_by_type(inline=True)
+def store_block(found, outputs, target, apart, left, nan, rows, static):
     """Store the results of some rows, but none behind the last of the strip.
 
     Args:
@@ -303,19 +291,19 @@ def hand_over(found, outputs, target, apart, left, nan, rows, fixed):
         left: how many of a row are wanted.
         nan: which NaN was larger than all; IGNORED where there is none.
         rows: how many.
-        fixed: what the kernel is compiled for.
+        static: what the kernel is compiled for.
 
     Returns:
         Whether one that is wanted is `fill`, if places are.
     """
-    element, lanes, count = fixed.element, fixed.lanes, rows.literal_value
-    has_places, size, is_bits = fixed.origin != NOWHERE, element.bitwidth // 8, element == types.int16
+    element, lanes, count = static.element, static.lanes, rows.literal_value
+    has_places, size, is_bits = static.origin != NOWHERE, element.bitwidth // 8, element == types.int16
     all_lanes = lanes * count
 
-    def write(found, outputs, target, apart, left, nan, rows, fixed):
+    def write(found, outputs, target, apart, left, nan, rows, static):
         best, at = found
         ramp, total = count_up(types.int32, lanes, 1), outputs.total
-        value = leave_marked(best, element) if is_bits and nan != IGNORED else leave(best, element)
+        value = narrow_marked_nan(best, element) if is_bits and nan != IGNORED else narrow_element(best, element)
         if count > 1 or total - target >= lanes:
             store_rows(outputs.y + target * size, apart * size, value, rows)
             if has_places:

@@ -1,6 +1,6 @@
 """Winograd's transforms in registers: from inputs to points, from products to outputs, and from there to memory.
 
-Parts of one kernel, compiled into it. `about` is what that reads of a call, and `fixed` what it is compiled for:
+Parts of one kernel, compiled into it. `params` is what that reads of a call, and `static` what it is compiled for:
 
     element, lanes, size   type of the sums, how many a register holds, bytes of one
     stored                 type of x and y; 16-bit floats as their bits
@@ -16,13 +16,13 @@ import numpy as np
 from numba import types
 
 from unpool.kernels.cpu.vector import (
-    activated,
-    activation_in_lanes,
+    activate_sums,
     count_up,
     interleave,
     load,
     load_masked,
     splat,
+    splat_activation,
     splat_rows,
     store,
     store_masked,
@@ -33,8 +33,8 @@ from unpool.kernels.cpu.vector import (
     tile_store_every,
     tile_zero,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
 from unpool.kernels.cpu.vector.float16 import narrow, widen
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 POINTS = "0-2 1+2 2-1 1-3"
 """Values of a line of four inputs at the points 0, 1, -1 and infinity."""
@@ -43,84 +43,51 @@ OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}
 """By their number, outputs from the products at the four points."""
 
 
-class Run(NamedTuple):
-    """Neighbouring tiles of a block, in one row of tiles.
+class TileRun(NamedTuple):
+    """Neighbouring tiles of a block, in one row of tiles."""
 
-    Attributes:
-        image: that they are of.
-        slice: of the image.
-        row: of tiles.
-        column: of tiles, the first one's.
-        tiles: how many.
-        position: of the first one in the block.
-    """
-
-    image: int
-    slice: int
-    row: int
-    column: int
-    tiles: int
-    position: int
+    image: int  # that they are of
+    slice: int  # of the image
+    row: int  # of tiles
+    column: int  # of tiles, the first one's
+    tiles: int  # how many
+    position: int  # of the first one in the block
 
 
 class Panel(NamedTuple):
-    """panel[point, channel, position]: the inputs of a block, transformed.
+    """panel[point, channel, position]: the inputs of a block, transformed."""
 
-    Attributes:
-        address: where it begins.
-        channels: how many.
-        point_bytes: from one point to the next.
-        channel_bytes: from one channel to the next.
-    """
-
-    address: int
-    channels: int
-    point_bytes: int
-    channel_bytes: int
+    address: int  # where it begins
+    channels: int  # how many
+    point_bytes: int  # from one point to the next
+    channel_bytes: int  # from one channel to the next
 
 
 class Products(NamedTuple):
-    """products[point, phase, map, position]: summed over all channels, of a block and a chunk of maps.
+    """products[point, phase, map, position]: summed over all channels, of a block and a chunk of maps."""
 
-    Attributes:
-        address: where they begin.
-        point_bytes: from one point to the next.
-        phase_bytes: from one phase to the next.
-        map_bytes: from one map to the next.
-    """
-
-    address: int
-    point_bytes: int
-    phase_bytes: int
-    map_bytes: int
+    address: int  # where they begin
+    point_bytes: int  # from one point to the next
+    phase_bytes: int  # from one phase to the next
+    map_bytes: int  # from one map to the next
 
 
-class Lines(NamedTuple):
-    """lines[row, column]: neighbours in the plane of a single channel, or of a single phase.
+class LineBuffer(NamedTuple):
+    """lines[row, column]: neighbours in the plane of a single channel, or of a single phase."""
 
-    Attributes:
-        address: where they begin.
-        row_bytes: from one row to the next.
-    """
-
-    address: int
-    row_bytes: int
+    address: int  # where they begin
+    row_bytes: int  # from one row to the next
 
 
-class Row(NamedTuple):
-    """A row of y.
+class OutputRow(NamedTuple):
+    """A row of y."""
 
-    Attributes:
-        address: where it begins.
-        width: its elements.
-    """
-
-    address: int
-    width: int
+    address: int  # where it begins
+    width: int  # its elements
 
 
-@by_type()
-def transform_inputs(source, runs, panel, strip, about, fixed):
+@overload_by_type()
+def transform_inputs(source, runs, panel, strip, params, static):
     """Fill the panel with the inputs of a block, transformed.
 
         for every channel and slice that it is of, for every run
@@ -132,17 +99,17 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
         runs: of the block.
         panel: to be filled.
         strip: room for four lines.
-        about: the call.
-        fixed: the kernel.
+        params: the call.
+        static: the kernel.
     """
-    element, lanes, size, outputs, points = fixed.element, fixed.lanes, fixed.size, fixed.outputs, POINTS
-    of_any, step = fixed.without("outputs"), fixed.stored.bitwidth // 8
+    element, lanes, size, outputs, points = static.element, static.lanes, static.size, static.outputs, POINTS
+    of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 
-    def transform(source, runs, panel, strip, about, fixed):
-        top, left, height, width = about.top, about.left, about.height, about.width
-        taps, slices, further, begin = about.depth.taps, about.depth.small, about.depth.step, about.depth.begin
+    def transform(source, runs, panel, strip, params, static):
+        top, left, height, width = params.top, params.left, params.height, params.width
+        taps, slices, further, begin = params.depth.taps, params.depth.small, params.depth.step, params.depth.begin
         plane, volume = height * width * step, slices * height * width * step
-        image, ramp = about.groups * (about.channels // taps) * volume, count_up(types.int32, lanes, 1)
+        image, ramp = params.groups * (params.channels // taps) * volume, count_up(types.int32, lanes, 1)
         for channel in range(panel.channels):
             behind = begin - channel % taps * further
             base, to_channel = source + channel // taps * volume, panel.address + channel * panel.channel_bytes
@@ -161,7 +128,7 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
                     if row >= 0 and row + 4 <= height and at >= 0 and at + lanes <= width:
                         rows = load_inside(place, width * step, of_any)
                     else:
-                        rows = load_edge(place, row, at, ramp, about, of_any)
+                        rows = load_edge(place, row, at, ramp, params, of_any)
                     tile_store(tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1)
                 for tile in range(0, tiles, lanes):
                     place, to = strip.address + tile * outputs * size, target + tile * size
@@ -176,12 +143,12 @@ def transform_inputs(source, runs, panel, strip, about, fixed):
     return transform
 
 
-@by_type()
-def load_inside(place, apart, fixed):
+@overload_by_type()
+def load_inside(place, apart, static):
     """Four rows of an image, a vector of each, so many bytes apart."""
-    stored, lanes = fixed.stored, fixed.lanes
+    stored, lanes = static.stored, static.lanes
 
-    def load_rows(place, apart, fixed):
+    def load_rows(place, apart, static):
         return (
             widen(load(place, stored, lanes)),
             widen(load(place + apart, stored, lanes)),
@@ -192,8 +159,8 @@ def load_inside(place, apart, fixed):
     return load_rows
 
 
-@by_type()
-def load_edge(place, row, column, ramp, about, fixed):
+@overload_by_type()
+def load_edge(place, row, column, ramp, params, static):
     """Four rows of an image, a vector of each, zero outside the image.
 
     Args:
@@ -201,13 +168,13 @@ def load_edge(place, row, column, ramp, about, fixed):
         row: of it; it may be outside.
         column: likewise.
         ramp: numbers of the lanes.
-        about: the call.
-        fixed: the kernel.
+        params: the call.
+        static: the kernel.
     """
-    stored, lanes, step = fixed.stored, fixed.lanes, fixed.stored.bitwidth // 8
+    stored, lanes, step = static.stored, static.lanes, static.stored.bitwidth // 8
 
-    def load_rows(place, row, column, ramp, about, fixed):
-        height, width = about.height, about.width
+    def load_rows(place, row, column, ramp, params, static):
+        height, width = params.height, params.width
         zero, apart = splat(stored(0), lanes), width * step
         none, some = lanes_between(ramp, 0, 0), lanes_between(ramp, -column, width - column)
         return (
@@ -220,8 +187,8 @@ def load_edge(place, row, column, ramp, about, fixed):
     return load_rows
 
 
-@by_type()
-def transform_back(products, lines, phases, vectors, fixed):
+@overload_by_type()
+def transform_back(products, lines, phases, vectors, static):
     """The outputs of one map, every phase a picture of its own: `outputs` lines for each row of tiles.
 
     Args:
@@ -229,13 +196,13 @@ def transform_back(products, lines, phases, vectors, fixed):
         lines: to be filled, `outputs` of every phase.
         phases: how many.
         vectors: of positions.
-        fixed: the kernel.
+        static: the kernel.
     """
     element, lanes, size, outputs, pattern = (
-        fixed.element, fixed.lanes, fixed.size, fixed.outputs, OUTPUTS[fixed.outputs]
+        static.element, static.lanes, static.size, static.outputs, OUTPUTS[static.outputs]
     )  # fmt: skip
 
-    def transform(products, lines, phases, vectors, fixed):
+    def transform(products, lines, phases, vectors, static):
         for phase in range(phases):
             for vector in range(vectors):
                 place = products.address + phase * products.phase_bytes + vector * lanes * size
@@ -247,8 +214,8 @@ def transform_back(products, lines, phases, vectors, fixed):
     return transform
 
 
-@by_type()
-def write_run(run, lines, plane, bias, about, fixed):
+@overload_by_type()
+def write_run(run, lines, plane, bias, params, static):
     """Write the outputs of one map and run, row by row of every phase along the first axis.
 
     Args:
@@ -256,31 +223,36 @@ def write_run(run, lines, plane, bias, about, fixed):
         lines: of all phases, from `transform_back`.
         plane: address of the map in the first image of y.
         bias: address of the map's.
-        about: the call.
-        fixed: the kernel.
+        params: the call.
+        static: the kernel.
     """
-    element, lanes, size, outputs = fixed.element, fixed.lanes, fixed.size, fixed.outputs
-    of_any, step = fixed.without("outputs"), fixed.stored.bitwidth // 8
+    element, lanes, size, outputs = static.element, static.lanes, static.size, static.outputs
+    of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 
-    def write(run, lines, plane, bias, about, fixed):
-        height, width, stride, phases = about.large_height, about.large_width, about.stride_down, about.phases_across
-        image = run.image * about.groups * about.maps * about.depth.large + run.slice
+    def write(run, lines, plane, bias, params, static):
+        height, width, stride, phases = (
+            params.large_height,
+            params.large_width,
+            params.stride_down,
+            params.phases_across,
+        )
+        image = run.image * params.groups * params.maps * params.depth.large + run.slice
         image = plane + image * height * width * step
-        top, column = about.top + outputs * run.row, about.left + outputs * run.column
+        top, column = params.top + outputs * run.row, params.left + outputs * run.column
         count, place = outputs * run.tiles, outputs * run.position * size
-        one, other = about.origins[1, 0], about.origins[1, 1]
-        is_paired = phases == 2 and about.stride_across == 2 and (one == other or one + 1 == other)
-        biases, activation = splat_rows(bias, element, lanes, 1), activation_in_lanes(about.activation, lanes)
+        one, other = params.origins[1, 0], params.origins[1, 1]
+        is_paired = phases == 2 and params.stride_across == 2 and (one == other or one + 1 == other)
+        biases, activation = splat_rows(bias, element, lanes, 1), splat_activation(params.activation, lanes)
         for number in range(outputs):
-            for phase in range(about.phases_down):
-                at = top + number - about.origins[0, phase]
+            for phase in range(params.phases_down):
+                at = top + number - params.origins[0, phase]
                 row = at * stride + phase
                 if at < 0 or row >= height:
                     continue
-                target = Row(image + row * width * step, width)
+                target = OutputRow(image + row * width * step, width)
                 source = lines.address + (phase * phases * outputs + number) * lines.row_bytes + place
                 next_phase = source + outputs * lines.row_bytes
-                if phases == 1 and about.stride_across == 1:
+                if phases == 1 and params.stride_across == 1:
                     write_phase(target, source, column - one, count, biases, activation, of_any)
                 elif is_paired:
                     is_first = one == other
@@ -288,46 +260,46 @@ def write_run(run, lines, plane, bias, about, fixed):
                     begin = 2 * (column - one) if is_first else 2 * (column - other) + 1
                     write_pair(target, pair, begin, count, biases, activation, of_any)
                 else:
-                    scatter(target, Lines(source, outputs * lines.row_bytes), column, count, bias, about, of_any)
+                    scatter(target, LineBuffer(source, outputs * lines.row_bytes), column, count, bias, params, of_any)
 
     return write
 
 
-@by_type()
-def write_phase(row, source, begin, count, biases, activation, fixed):
+@overload_by_type()
+def write_phase(row, source, begin, count, biases, activation, static):
     """Write `count` neighbours to the row, from column `begin` on: those that it has."""
-    element, lanes, size, stored = fixed.element, fixed.lanes, fixed.size, fixed.stored
+    element, lanes, size, stored = static.element, static.lanes, static.size, static.stored
     step = stored.bitwidth // 8
 
-    def write(row, source, begin, count, biases, activation, fixed):
+    def write(row, source, begin, count, biases, activation, static):
         ramp, like = count_up(types.int32, lanes, 1), splat(stored(0), lanes)
         stop = min(row.width, begin + count)
         for done in range(0, count, lanes):
-            value = activated(load(source + done * size, element, lanes) + biases, activation)
+            value = activate_sums(load(source + done * size, element, lanes) + biases, activation)
             store_between(row.address, narrow(value, like), begin + done, stop, ramp, step)
 
     return write
 
 
-@by_type()
-def write_pair(row, sources, begin, count, biases, activation, fixed):
+@overload_by_type()
+def write_pair(row, sources, begin, count, biases, activation, static):
     """As `write_phase`, for two phases, `count` neighbours of each, that take turns."""
-    element, lanes, size, stored = fixed.element, fixed.lanes, fixed.size, fixed.stored
+    element, lanes, size, stored = static.element, static.lanes, static.size, static.stored
     double, step = 2 * lanes, stored.bitwidth // 8
 
-    def write(row, sources, begin, count, biases, activation, fixed):
+    def write(row, sources, begin, count, biases, activation, static):
         ramp, like = count_up(types.int32, double, 1), splat(stored(0), lanes)
         stop = min(row.width, begin + 2 * count)
         for done in range(0, count, lanes):
-            left = activated(load(sources[0] + done * size, element, lanes) + biases, activation)
-            right = activated(load(sources[1] + done * size, element, lanes) + biases, activation)
+            left = activate_sums(load(sources[0] + done * size, element, lanes) + biases, activation)
+            right = activate_sums(load(sources[1] + done * size, element, lanes) + biases, activation)
             both = interleave(narrow(left, like), narrow(right, like))
             store_between(row.address, both, begin + 2 * done, stop, ramp, step)
 
     return write
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def store_between(address, value, column, stop, ramp, step):
     """Store the lanes of a value that belong to the columns [0, stop); the first lane belongs to `column`."""
     lanes = value.lanes
@@ -341,8 +313,8 @@ def store_between(address, value, column, stop, ramp, step):
     return store_some
 
 
-@by_type()
-def scatter(row, phases, column, count, bias, about, fixed):
+@overload_by_type()
+def scatter(row, phases, column, count, bias, params, static):
     """Write the phases along the last axis one by one, element by element.
 
     Args:
@@ -351,26 +323,26 @@ def scatter(row, phases, column, count, bias, about, fixed):
         column: of x, the first tile's.
         count: elements of each line.
         bias: address of the map's.
-        about: the call.
-        fixed: the kernel.
+        params: the call.
+        static: the kernel.
     """
-    element, size, stored = fixed.element, fixed.size, fixed.stored
+    element, size, stored = static.element, static.size, static.stored
     bytes_of_one = stored.bitwidth // 8
 
-    def write(row, phases, column, count, bias, about, fixed):
-        stride, like = about.stride_across, splat(stored(0), 1)
-        summand, activation = splat_rows(bias, element, 1, 1), activation_in_lanes(about.activation, 1)
-        for phase in range(about.phases_across):
-            first = column - about.origins[1, phase]
+    def write(row, phases, column, count, bias, params, static):
+        stride, like = params.stride_across, splat(stored(0), 1)
+        summand, activation = splat_rows(bias, element, 1, 1), splat_activation(params.activation, 1)
+        for phase in range(params.phases_across):
+            first = column - params.origins[1, phase]
             source = phases.address + phase * phases.row_bytes - first * size
             for step in range(max(0, first), min(first + count, -(-(row.width - phase) // stride))):
-                value = activated(load(source + step * size, element, 1) + summand, activation)
+                value = activate_sums(load(source + step * size, element, 1) + summand, activation)
                 store(row.address + (step * stride + phase) * bytes_of_one, narrow(value, like))
 
     return write
 
 
-@by_type()
+@overload_by_type()
 def lanes_between(ramp, first, stop):
     """A mask of the lanes [first, stop)."""
     lanes, largest = ramp.lanes, 1 << 30

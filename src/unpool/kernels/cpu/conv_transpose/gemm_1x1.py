@@ -18,28 +18,27 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.activation import PLAIN, Ending
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
-from unpool.kernels.cpu.conv_transpose.work import Work
-from unpool.kernels.cpu.machine.compiled import compiled
-from unpool.kernels.cpu.machine.host import source_digest, vector_bytes
-from unpool.kernels.cpu.machine.threads import VECTORISED, Launch
-from unpool.kernels.cpu.rows import readonly
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
 from unpool.kernels.cpu.vector import (
-    Activation,
-    activated,
-    activation_in_lanes,
-    activation_type,
+    ActivationParams,
+    activate_sums,
+    activation_dtype,
     address_of,
     load,
+    splat_activation,
     store,
     tile_add_product,
     tile_add_to,
     tile_store,
     tile_zero,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
-from unpool.kernels.cpu.vector.named import Fixed, record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]
 """Writes y of (x, w, b, y, threads)."""
@@ -54,72 +53,64 @@ TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)
 """The same for one image."""
 
 
-class About(NamedTuple):
-    """What the kernel reads of a call.
+class GemmParams(NamedTuple):
+    """What the kernel reads of a call."""
 
-    Attributes:
-        batch: number of images.
-        channels: of x.
-        columns: of w: taps of all output channels.
-        taps: of each of them.
-        activation: of the sums.
-    """
-
-    batch: int
-    channels: int
-    columns: int
-    taps: int
-    activation: Activation
+    batch: int  # number of images
+    channels: int  # of x
+    columns: int  # of w: taps of all output channels
+    taps: int  # of each of them
+    activation: ActivationParams  # of the sums
 
 
-def activates(work: Work) -> bool:
+def activates(problem: ConvTransposeProblem) -> bool:
     """Whether `writer` can activate: where y is made of whole windows, and of many."""
-    return _is_whole(work) and not _has_few_columns(work, work.taps)
+    return _is_whole(problem) and not _is_narrow(problem, problem.taps)
 
 
-def writer(work: Work, ending: Ending = PLAIN) -> Write:
+def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
     """What writes y from arrays of one type, all C-contiguous.
 
     Args:
-        work: with one element per channel of x, and no dilation.
-        ending: the activation of the sums, where `activates` allows one.
+        problem: with one element per channel of x, and no dilation.
+        epilogue: the activation of the sums, where `activates` allows one.
     """
-    if _is_whole(work):
-        return _writer_of_windows(work, work.taps, ending)
-    target, source = zip(*(_shared(axis) for axis in work.axes), strict=True)
+    if _is_whole(problem):
+        return _writer_of_windows(problem, problem.taps, epilogue)
+    target, source = zip(*(_shared(axis) for axis in problem.axes), strict=True)
     before, after = (slice(None),) * len(source), source
-    if work.batch * work.taps > _MOST_UNCUT * (work.batch * work.large + work.channels * work.taps):
+    if problem.batch * problem.taps > _MOST_UNCUT * (problem.batch * problem.large + problem.channels * problem.taps):
         before, after = after, before
-    sizes = [len(range(axis.window.size)[part]) for axis, part in zip(work.axes, before, strict=True)]
-    grow = _writer_of_windows(work, math.prod(sizes))
+    sizes = [len(range(axis.window.size)[part]) for axis, part in zip(problem.axes, before, strict=True)]
+    grow = _writer_of_windows(problem, math.prod(sizes))
 
     def grow_and_cut(x, w, b, y, threads):
         windows = np.empty((len(x), w.shape[1], *sizes), y.dtype)
         grow(x, np.ascontiguousarray(w[..., *before]), b, windows, threads)
-        y[...] = b.reshape(-1, *[1] * len(work.axes))
+        y[...] = b.reshape(-1, *[1] * len(problem.axes))
         y[..., *target] = windows[..., *after]
 
     return grow_and_cut
 
 
-def _is_whole(work: Work) -> bool:
-    return all(axis.begin == 0 and axis.large == axis.window.size for axis in work.axes)
+def _is_whole(problem: ConvTransposeProblem) -> bool:
+    return all(axis.begin == 0 and axis.large == axis.window.size for axis in problem.axes)
 
 
-def met_taps(work: Work) -> tuple[slice, ...]:
+def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
     """Which taps of a window some output meets, per axis: the others need not be read. All where none is met."""
-    met = tuple(_shared(axis)[1] for axis in work.axes)
-    every = tuple(slice(0, axis.window.size) for axis in work.axes)
+    met = tuple(_shared(axis)[1] for axis in problem.axes)
+    every = tuple(slice(0, axis.window.size) for axis in problem.axes)
     return met if all(tap.start < tap.stop for tap in met) else every
 
 
-def of_met_taps(work: Work) -> Work:
+def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
     """The same call with windows of these taps alone."""
     axes = [
         replace(axis, window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
-        for axis, tap in zip(work.axes, met_taps(work), strict=True)
+        for axis, tap in zip(problem.axes, met_taps(problem), strict=True)
     ]
-    return replace(work, axes=tuple(axes))
+    return replace(problem, axes=tuple(axes))
 
 
 def _shared(axis: Axis) -> tuple[slice, slice]:
@@ -128,43 +119,47 @@ def _shared(axis: Axis) -> tuple[slice, slice]:
     return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
 
 
-def _writer_of_windows(work: Work, taps: int, ending: Ending = PLAIN) -> Write:
+def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilogue = PLAIN) -> Write:
     """What writes all windows of so many taps, uncut."""
-    columns = work.maps * taps
-    if _has_few_columns(work, taps):
-        return _writer_by_maps(work, columns)
-    about = About(work.batch, work.channels, columns, taps, Activation(ending.is_active, *ending.bounds))
-    given, cost = record(about, activation=activation_type(work.dtype)), work.batch * work.channels * columns
-    launch = Launch(_kernel(work.dtype, _tile(work)), -(-columns // _width(work)), cost // VECTORISED, given)
-    return lambda x, w, b, y, threads: launch.on((x, w, b, y), threads)
+    columns = problem.maps * taps
+    if _is_narrow(problem, taps):
+        return _writer_by_maps(problem, columns)
+    params = GemmParams(
+        problem.batch, problem.channels, columns, taps, ActivationParams(epilogue.is_active, *epilogue.bounds)
+    )
+    given, cost = record(params, activation=activation_dtype(problem.dtype)), problem.batch * problem.channels * columns
+    launch = Launch(
+        _kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, given
+    )
+    return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
 
-def _tile(work: Work) -> tuple[int, int]:
-    return TILE_OF_ONE if work.batch == 1 else TILE
+def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:
+    return TILE_OF_ONE if problem.batch == 1 else TILE
 
 
-def _width(work: Work) -> int:
+def _width(problem: ConvTransposeProblem) -> int:
     """Columns of a tile."""
-    return _tile(work)[1] * (vector_bytes() // work.dtype.itemsize)
+    return _tile(problem)[1] * (vector_bytes() // problem.dtype.itemsize)
 
 
-def _has_few_columns(work: Work, taps: int) -> bool:
-    return work.maps * taps < _width(work)
+def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
+    return problem.maps * taps < _width(problem)
 
 
-def _writer_by_maps(work: Work, columns: int) -> Write:
+def _writer_by_maps(problem: ConvTransposeProblem, columns: int) -> Write:
     """For few columns, one image after the other."""
-    launch = Launch(_weigh, work.maps, work.channels * columns)
+    launch = Launch(multiply_narrow, problem.maps, problem.channels * columns)
 
     def write(x, w, b, y, threads):
         for image, out in zip(x, y, strict=True):
-            launch.on((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
+            launch.run((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
 
     return write
 
 
-@compiled(fastmath={"contract"})
-def _weigh(x, w, b, y, first, stop):
+@jit(fastmath={"contract"})
+def multiply_narrow(x, w, b, y, first, stop):
     """Write some output channels of one image, which stay in the cache.
 
     for every part of the input channels, for every channel of it
@@ -189,30 +184,29 @@ def _weigh(x, w, b, y, first, stop):
 @cache
 def _kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
     lanes, (rows, vectors) = vector_bytes() // dtype.itemsize, tile
-    fixed = Fixed(element=getattr(types, dtype.name), lanes=lanes, rows=rows, vectors=vectors)
-    return _make(fixed, source_digest())
+    static = StaticArgs(element=getattr(types, dtype.name), lanes=lanes, rows=rows, vectors=vectors)
+    return _make_kernel(static)
 
 
-def _make(fixed, digest):
-    element, lanes, rows, size = fixed.element, fixed.lanes, fixed.rows, fixed.element.bitwidth // 8
-    wide = fixed.vectors * lanes
+def _make_kernel(static):
+    element, lanes, rows, size = static.element, static.lanes, static.rows, static.element.bitwidth // 8
+    wide = static.vectors * lanes
 
-    @compiled()
-    def grow_points(x, w, b, y, given, first, stop):
+    @jit()
+    def conv_transpose_gemm(x, w, b, y, args, first, stop):
         """Write some tiles of columns. The last one ends with w.
 
         for every tile of columns, for every tile of images
             for every channel, in registers
         """
-        digest  # noqa: B018  captured, so that the cache misses when a helper changed
-        about = given[0]
-        batch, channels, columns, taps = about.batch, about.channels, about.columns, about.taps
-        activation = activation_in_lanes(about.activation, lanes)
-        turned = np.empty(-(-batch // rows) * rows * channels, element)
+        params = args[0]
+        batch, channels, columns, taps = params.batch, params.channels, params.columns, params.taps
+        activation = splat_activation(params.activation, lanes)
+        packed_images = np.empty(-(-batch // rows) * rows * channels, element)
         results, line = np.empty(rows * wide, element), np.empty(wide, element)
         for image in range(-(-batch // rows) * rows):
             source = address_of(x) + min(image, batch - 1) * channels * size
-            tile = address_of(turned) + (image // rows * channels * rows + image % rows) * size
+            tile = address_of(packed_images) + (image // rows * channels * rows + image % rows) * size
             for channel in range(channels):
                 store(tile + channel * rows * size, load(source + channel * size, element, 1))
         for job in range(first, stop):
@@ -224,26 +218,26 @@ def _make(fixed, digest):
                 if left == 0:
                     number, left = number + 1, taps
             for image in range(0, batch, rows):
-                images, target = address_of(turned) + image * channels * size, address_of(results)
-                sum_tile(images, address_of(w) + at * size, target, about, fixed)
+                images, target = address_of(packed_images) + image * channels * size, address_of(results)
+                sum_tile(images, address_of(w) + at * size, target, params, static)
                 for row in range(min(rows, batch - image)):
                     out = address_of(y) + ((image + row) * columns + at) * size
                     for part in range(0, wide, lanes):
                         value = load(target + (row * wide + part) * size, element, lanes)
                         value = value + load(address_of(line) + part * size, element, lanes)
-                        store(out + part * size, activated(value, activation))
+                        store(out + part * size, activate_sums(value, activation))
 
-    return grow_points
+    return conv_transpose_gemm
 
 
-@by_type()
-def sum_tile(images, weights, target, about, fixed):
+@overload_by_type()
+def sum_tile(images, weights, target, params, static):
     """Writes one tile, summed over parts of the channels: errors grow with the length of a sum."""
-    element, lanes, rows, vectors, most = fixed.element, fixed.lanes, fixed.rows, fixed.vectors, TOGETHER
+    element, lanes, rows, vectors, most = static.element, static.lanes, static.rows, static.vectors, TOGETHER
     size, wide, registers = element.bitwidth // 8, lanes * vectors, rows * vectors
 
-    def sum_up(images, weights, target, about, fixed):
-        channels, apart = about.channels, about.columns * size
+    def sum_up(images, weights, target, params, static):
+        channels, apart = params.channels, params.columns * size
         together = max(most, int(np.sqrt(channels)))
         for first in range(0, channels, together):
             total = tile_zero(element, lanes, registers)

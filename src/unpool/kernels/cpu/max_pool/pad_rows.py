@@ -3,30 +3,30 @@
     one phase:    | padding | x[row_start], x[row_start + 1], ... | padding |
     two phases:   | padding | x[row_start], x[row_start + 2], ... | padding | x[row_start + 1], ... | padding |
 
-Addresses are bytes; `about` is that of `strips.py`, `fixed` that of `separable.py`.
+Addresses are bytes; `params` is that of `strips.py`, `static` that of `separable.py`.
 """
 
 import numpy as np
 from numba import types
 
-from unpool.kernels.cpu.max_pool.elements import enter, enter_marked, has_nan
+from unpool.kernels.cpu.max_pool.compare import has_nan, widen_element, widen_marking_nan
 from unpool.kernels.cpu.vector import (
     any_of,
     count_up,
     every_second,
-    lasting,
     load,
     load_masked,
     prefetch,
     select,
     splat,
     store,
+    widen_mask,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 
-@by_type()
-def lay_out(plane, laid, starts, first, rows, about, fixed):
+@overload_by_type()
+def lay_out(plane, laid, starts, first, rows, params, static):
     """Write rows between the padding of the lines; whether one holds a NaN.
 
     Args:
@@ -35,20 +35,20 @@ def lay_out(plane, laid, starts, first, rows, about, fixed):
         starts: element at which each row starts, -1 in the padding.
         first: row among them.
         rows: how many.
-        about: the call.
-        fixed: what the kernel is compiled for; with 2 phases even and odd elements are laid out apart.
+        params: the call.
+        static: what the kernel is compiled for; with 2 phases even and odd elements are laid out apart.
     """
-    element, compared, one, phases = fixed.element, fixed.compared, fixed.lanes, fixed.phases
-    size, width, two, is_bits = element.bitwidth // 8, compared.bitwidth // 8, 2 * one, element == types.int16
+    element, compare_type, one, phases = static.element, static.compare_type, static.lanes, static.phases
+    size, width, two, is_bits = element.bitwidth // 8, compare_type.bitwidth // 8, 2 * one, element == types.int16
     to_next = two * width // phases
 
-    def write(plane, laid, starts, first, rows, about, fixed):
-        pitch, low, count = about.line_pitch, about.even, about.row_elements
-        infinity, ahead = about.infinity, about.ahead
-        source = plane + about.row_start * size
-        nothing, zero, ramp = splat(about.fill, one), splat(element(0), one), count_up(types.int32, one, 1)
-        noticed = lasting(has_nan(zero, zero, infinity), zero)
-        aside = (about.odd - low) * width if phases == 2 else one * width
+    def write(plane, laid, starts, first, rows, params, static):
+        pitch, low, count = params.line_pitch, params.even, params.row_elements
+        infinity, prefetch_distance = params.infinity, params.prefetch_distance
+        source = plane + params.row_start * size
+        nothing, zero, ramp = splat(params.fill, one), splat(element(0), one), count_up(types.int32, one, 1)
+        nan_lanes = widen_mask(has_nan(zero, zero, infinity), zero)
+        aside = (params.odd - low) * width if phases == 2 else one * width
         for number in range(rows):
             start, left = starts[np.uintp(first + number)], count
             to = laid + (number * pitch + low) * width
@@ -61,26 +61,29 @@ def lay_out(plane, laid, starts, first, rows, about, fixed):
                 continue
             address = source + start * size
             while left >= two:
-                if ahead:
-                    prefetch(address + ahead)
+                if prefetch_distance:
+                    prefetch(address + prefetch_distance)
                     if two * size > 64:
-                        prefetch(address + ahead + 64)
+                        prefetch(address + prefetch_distance + 64)
                 near, far = load(address, element, one), load(address + one * size, element, one)
                 odd = has_nan(near, far, infinity)
-                noticed = noticed | lasting(odd, zero)
+                nan_lanes = nan_lanes | widen_mask(odd, zero)
                 if is_bits and any_of(odd):
-                    marked = enter_marked(near, compared, infinity), enter_marked(far, compared, infinity)
+                    marked = (
+                        widen_marking_nan(near, compare_type, infinity),
+                        widen_marking_nan(far, compare_type, infinity),
+                    )
                     put(to, aside, marked[0], marked[1], phases)
                 else:
-                    put(to, aside, enter(near, compared), enter(far, compared), phases)
+                    put(to, aside, widen_element(near, compare_type), widen_element(far, compare_type), phases)
                 address += two * size
                 to += to_next
                 left -= two
             while left > 0:
                 is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
                 near = load_masked(address, is_near, zero)
-                noticed = noticed | lasting(has_nan(near, near, infinity), zero)
-                near = select(is_near, enter_marked(near, compared, infinity), nothing)
+                nan_lanes = nan_lanes | widen_mask(has_nan(near, near, infinity), zero)
+                near = select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
                 if phases == 1:
                     store(to, near)
                     address += one * size
@@ -88,16 +91,16 @@ def lay_out(plane, laid, starts, first, rows, about, fixed):
                     left -= one
                 else:
                     far = load_masked(address + one * size, is_far, zero)
-                    noticed = noticed | lasting(has_nan(far, far, infinity), zero)
-                    far = select(is_far, enter_marked(far, compared, infinity), nothing)
+                    nan_lanes = nan_lanes | widen_mask(has_nan(far, far, infinity), zero)
+                    far = select(is_far, widen_marking_nan(far, compare_type, infinity), nothing)
                     put(to, aside, near, far, phases)
                     left = 0
-        return any_of(noticed)
+        return any_of(nan_lanes)
 
     return write
 
 
-@by_type(inline=True)
+@overload_by_type(inline=True)
 def put(to, aside, near, far, phases):
     """Store two registers of neighbours one after the other, or with two phases even ones here and odd ones aside."""
     if phases.literal_value == 1:

@@ -3,7 +3,7 @@
     line[row, column] = x[row - begin, column - begin], zero in the padding
     y[row * stride + phase, column * stride + phase] = results[phase, row, column] + b
 
-Parts of one kernel, compiled into it; `about` is what that reads of a call. Addresses and distances are in bytes, and
+Parts of one kernel, compiled into it; `params` is what that reads of a call. Addresses and distances are in bytes, and
 results are followed by a vector of slack. What is fixed: `element` and `lanes` of the sums, and `stored`, the type of x
 and y.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from numba import types
 
 from unpool.kernels.cpu.vector import (
-    activated,
+    activate_sums,
     first_lanes,
     gather,
     gather_at,
@@ -30,35 +30,28 @@ from unpool.kernels.cpu.vector import (
     tile_store,
     tile_store_first,
 )
-from unpool.kernels.cpu.vector.by_type import by_type
 from unpool.kernels.cpu.vector.float16 import narrow, widen
+from unpool.kernels.cpu.vector.specialize import overload_by_type
 
-AHEAD = 4096  # bytes between what is written and what is fetched to be written soon
-
-
-class Results(NamedTuple):
-    """The results of a block of positions.
-
-    Attributes:
-        source: address of those of one output channel, at the first position.
-        places: address of the int64 distances of its phases from there.
-        at: the first position.
-        used: how many positions there are.
-    """
-
-    source: int
-    places: int
-    at: int
-    used: int
+PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon
 
 
-@by_type()
-def fill_line(target, source, apart, fills, fixed):
+class BlockResults(NamedTuple):
+    """The results of a block of positions."""
+
+    source: int  # address of those of one output channel, at the first position
+    places: int  # address of the int64 distances of its phases from there
+    at: int  # the first position
+    used: int  # how many positions there are
+
+
+@overload_by_type()
+def fill_line(target, source, apart, fills, static):
     """Lays out one channel's line, a vector for each of `fills`; neighbours are `apart` in x, and may be gathered."""
-    lanes, stored = fixed.lanes, fixed.stored
-    size, stored_size = fixed.element.bitwidth // 8, stored.bitwidth // 8
+    lanes, stored = static.lanes, static.stored
+    size, stored_size = static.element.bitwidth // 8, stored.bitwidth // 8
 
-    def fill(target, source, apart, fills, fixed):
+    def fill(target, source, apart, fills, static):
         blank = splat(stored(0), lanes)
         for number in range(fills.shape[0]):
             to, place = target + fills[number, 0] * size, source + fills[number, 1] * apart
@@ -75,8 +68,8 @@ def fill_line(target, source, apart, fills, fixed):
     return fill
 
 
-@by_type()
-def store_plane(y, results, targets, bias, stage, about, activation, fixed):
+@overload_by_type()
+def store_plane(y, results, targets, bias, stage, params, activation, static):
     """Writes the results of one output channel, interleaving its phases; neighbouring rows of y follow each other.
 
     Args:
@@ -85,15 +78,15 @@ def store_plane(y, results, targets, bias, stage, about, activation, fixed):
         targets: (phases of the leading axes, rows of the line) where they go in the plane, -1 nowhere.
         bias: of the channel, in all lanes.
         stage: room for a row of y, for results that are rounded or activated.
-        about: sizes along the lanes.
+        params: sizes along the lanes.
         activation: in lanes.
-        fixed: what is fixed.
+        static: what is fixed.
     """
-    lanes, size, stored, step = fixed.lanes, fixed.element.bitwidth // 8, fixed.stored, fixed.stored.bitwidth // 8
-    is_rounded = fixed.element != stored
+    lanes, size, stored, step = static.lanes, static.element.bitwidth // 8, static.stored, static.stored.bitwidth // 8
+    is_rounded = static.element != stored
 
-    def write(y, results, targets, bias, stage, about, activation, fixed):
-        padded, large, stride, phases = about.padded, about.large, about.stride, about.phases
+    def write(y, results, targets, bias, stage, params, activation, static):
+        padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
         row, column, done, used = results.at // padded, results.at % padded, 0, results.used
         blank, is_staged = splat(stored(0), lanes), activation.is_active or is_rounded
         while done < used:
@@ -104,10 +97,10 @@ def store_plane(y, results, targets, bias, stage, about, activation, fixed):
                     if targets[phase, row] >= 0:
                         out = y + (targets[phase, row] + column * stride) * step
                         source, places = results.source + done * size, results.places + phase * phases * 8
-                        store_row(stage if is_staged else out, source, places, elements, bias, about, fixed)
+                        store_row(stage if is_staged else out, source, places, elements, bias, params, static)
                         if is_staged:
                             for first in range(0, elements, lanes):
-                                value = activated(load_like(stage + first * size, bias), activation)
+                                value = activate_sums(load_like(stage + first * size, bias), activation)
                                 mask = first_lanes(elements - first, blank)
                                 store_masked(out + first * step, narrow(value, blank), mask)
             done = until
@@ -117,8 +110,8 @@ def store_plane(y, results, targets, bias, stage, about, activation, fixed):
     return write
 
 
-@by_type()
-def store_channels(y, results, targets, bias, count, about, activation, fixed):
+@overload_by_type()
+def store_channels(y, results, targets, bias, count, params, activation, static):
     """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
 
     Args:
@@ -127,16 +120,16 @@ def store_channels(y, results, targets, bias, count, about, activation, fixed):
         targets: as for `store_plane`, like all that is not named here.
         bias: address of the first channel's.
         count: output channels.
-        about: also the distances of neighbours along the lanes of y, and of channels in the results.
+        params: also the distances of neighbours along the lanes of y, and of channels in the results.
         activation: as there.
-        fixed: as there.
+        static: as there.
     """
-    lanes, size, element = fixed.lanes, fixed.element.bitwidth // 8, fixed.element
-    stored, step = fixed.stored, fixed.stored.bitwidth // 8
+    lanes, size, element = static.lanes, static.element.bitwidth // 8, static.element
+    stored, step = static.stored, static.stored.bitwidth // 8
 
-    def write(y, results, targets, bias, count, about, activation, fixed):
-        padded, large, stride, phases = about.padded, about.large, about.stride, about.phases
-        apart, between = about.y_lane * step, about.block * size
+    def write(y, results, targets, bias, count, params, activation, static):
+        padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
+        apart, between = params.y_lane * step, params.block * size
         row, column = results.at // padded, results.at % padded
         zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
         for done in range(results.used):
@@ -149,7 +142,7 @@ def store_channels(y, results, targets, bias, count, about, activation, fixed):
                     for first in range(0, count, lanes):
                         mask = first_lanes(count - first, zero)
                         value = gather(source + first * between, between, mask, zero)
-                        value = activated(value + load_masked(bias + first * size, mask, zero), activation)
+                        value = activate_sums(value + load_masked(bias + first * size, mask, zero), activation)
                         store_masked(out + first * step, narrow(value, blank), mask)
             column += 1
             if column == padded:
@@ -158,39 +151,39 @@ def store_channels(y, results, targets, bias, count, about, activation, fixed):
     return write
 
 
-@by_type()
-def store_row(out, source, places, elements, bias, about, fixed):
+@overload_by_type()
+def store_row(out, source, places, elements, bias, params, static):
     """Writes so many neighbours, all phases of them."""
-    by_one, by_two, by_four, by_eight = (fixed.but(step=step) for step in (1, 2, 4, 8))
+    by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in (1, 2, 4, 8))
 
-    def write(out, source, places, elements, bias, about, fixed):
-        stride, phases = about.stride, about.phases
+    def write(out, source, places, elements, bias, params, static):
+        stride, phases = params.stride, params.phases
         if phases != stride:
-            scatter(out, source, places, elements, bias, about, fixed)
+            scatter(out, source, places, elements, bias, params, static)
         elif stride == 1:
-            alternate(out, source, places, elements, bias, by_one)
+            store_interleaved(out, source, places, elements, bias, by_one)
         elif stride == 2:
-            alternate(out, source, places, elements, bias, by_two)
+            store_interleaved(out, source, places, elements, bias, by_two)
         elif stride == 4:
-            alternate(out, source, places, elements, bias, by_four)
+            store_interleaved(out, source, places, elements, bias, by_four)
         elif stride == 8:
-            alternate(out, source, places, elements, bias, by_eight)
+            store_interleaved(out, source, places, elements, bias, by_eight)
         else:
-            scatter(out, source, places, elements, bias, about, fixed)
+            scatter(out, source, places, elements, bias, params, static)
 
     return write
 
 
-@by_type()
-def alternate(out, source, places, elements, bias, fixed):
+@overload_by_type()
+def store_interleaved(out, source, places, elements, bias, static):
     """Vectors of all phases, which are as many as the stride that is fixed as `step`, interleaved in registers."""
-    step, lanes, size = fixed.step, fixed.lanes, fixed.element.bitwidth // 8
+    step, lanes, size = static.step, static.lanes, static.element.bitwidth // 8
 
-    def write(out, source, places, elements, bias, fixed):
+    def write(out, source, places, elements, bias, static):
         left = elements
         while left >= lanes * step:
             for part in range(step):
-                prefetch(out + AHEAD + part * lanes * size)
+                prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
             tile_store(tile_add(tile_interleave(source, places, bias, step), bias), out, lanes * size, step, 1)
             out += lanes * step * size
             source += lanes * size
@@ -201,13 +194,13 @@ def alternate(out, source, places, elements, bias, fixed):
     return write
 
 
-@by_type()
-def scatter(out, source, places, elements, bias, about, fixed):
+@overload_by_type()
+def scatter(out, source, places, elements, bias, params, static):
     """Any stride: the phases of one position are gathered, which makes them neighbours."""
-    lanes, size = fixed.lanes, fixed.element.bitwidth // 8
+    lanes, size = static.lanes, static.element.bitwidth // 8
 
-    def write(out, source, places, elements, bias, about, fixed):
-        stride, phases = about.stride, about.phases
+    def write(out, source, places, elements, bias, params, static):
+        stride, phases = params.stride, params.phases
         for first in range(0, elements, stride):
             count = min(phases, elements - first)
             for phase in range(0, count, lanes):

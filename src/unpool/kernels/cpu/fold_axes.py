@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Walk
-from unpool.kernels.cpu.machine.compiled import compiled
+from unpool.kernels.cpu.machine.jit import jit
 
 Steps = tuple[npt.NDArray[np.int64], int]
 
@@ -73,7 +73,7 @@ def readonly(x):
     return flat
 
 
-@compiled()
+@jit()
 def list_rows(steps, table, row, others, labels):
     """Fill `others` with the offsets that leading position `row` is tied to, `labels` with theirs; how many there are.
 

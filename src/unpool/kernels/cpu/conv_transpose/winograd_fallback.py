@@ -11,27 +11,26 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.winograd_depth import FLAT, Depth, with_slices
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import Side, tiling_of
-from unpool.kernels.cpu.conv_transpose.work import Work
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradAxis, add_depth, tiling_of
 
 TOGETHER = 8
 """Pictures in a call."""
 
-Grow = Callable[[Any, Any, Any, Any, int | None], bool]
+Compute = Callable[[Any, Any, Any, Any, int | None], bool]
 
 
 @dataclass(frozen=True)
-class Line:
+class FallbackAxis:
     """One axis of the tiles: of the output what each of them owns, relative to start * stride, and in its picture."""
 
-    side: Side
+    side: WinogradAxis
     axis: Axis
     own: Any
     picture: Axis
 
     @classmethod
-    def of(cls, axis: Axis, side: Side, outputs: int) -> "Line":
+    def of(cls, axis: Axis, side: WinogradAxis, outputs: int) -> "FallbackAxis":
         """What follows from an axis."""
         stride, steps = axis.window.stride, np.arange(outputs)
         own = np.concatenate([(steps - origin) * stride + phase for phase, origin in enumerate(side.origins)])
@@ -39,23 +38,25 @@ class Line:
         return cls(side, axis, own, Axis(high - low + 1, 4, axis.window, axis.begin + low))
 
 
-class Mender:
+class WinogradFallback:
     """The tiles of one set of shapes."""
 
-    def __init__(self, work: Work, start: Callable[[Work], Grow], depth: Depth = FLAT) -> None:
+    def __init__(
+        self, problem: ConvTransposeProblem, start: Callable[[ConvTransposeProblem], Compute], depth: DepthAxis = FLAT
+    ) -> None:
         """`start` gives what computes pictures; `depth` is the axis before the two of the flat work."""
-        tiling = tiling_of(work.axes)
+        tiling = tiling_of(problem.axes)
         self._depth = depth
         self._outputs, self._tiles = tiling.outputs, tiling.tiles
         rows, columns = (
-            Line.of(axis, side, tiling.outputs) for axis, side in zip(work.axes, tiling.sides, strict=True)
+            FallbackAxis.of(axis, side, tiling.outputs) for axis, side in zip(problem.axes, tiling.sides, strict=True)
         )  # fmt: skip
         self._lines = rows, columns
-        self._grow = start(replace(work, axes=(rows.picture, columns.picture), batch=TOGETHER))
+        self._compute = start(replace(problem, axes=(rows.picture, columns.picture), batch=TOGETHER))
 
-    def mend(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
+    def recompute(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
         """Write the outputs of these tiles, with flat weights; False if the way that computes them gives up."""
-        x, y = with_slices(x), with_slices(y)
+        x, y = add_depth(x), add_depth(y)
         for first in range(0, len(numbers), TOGETHER):
             some = numbers[first : first + TOGETHER]
             slices, places = np.divmod(some, self._tiles[0] * self._tiles[1])
@@ -65,10 +66,10 @@ class Mender:
             ]
             pictures = np.zeros((TOGETHER, x.shape[1] * self._depth.taps, 4, 4), x.dtype)
             self._take(pictures, x, slices, starts)
-            grown = np.empty((TOGETHER, y.shape[1], *(line.picture.large for line in self._lines)), y.dtype)
-            if not self._grow(pictures, w, b, grown, threads):
+            computed = np.empty((TOGETHER, y.shape[1], *(line.picture.large for line in self._lines)), y.dtype)
+            if not self._compute(pictures, w, b, computed, threads):
                 return False
-            self._put(y, grown, slices, starts)
+            self._put(y, computed, slices, starts)
         return True
 
     def _take(self, pictures: Any, x: Any, slices: Any, starts: Any) -> None:
@@ -83,7 +84,7 @@ class Mender:
             values = x[images[tile], :, met[tile], places[0][tile, row], places[1][tile, column]]
             pictures[tile, tap :: self._depth.taps, row, column] = values
 
-    def _put(self, y: Any, grown: Any, slices: Any, starts: Any) -> None:
+    def _put(self, y: Any, computed: Any, slices: Any, starts: Any) -> None:
         """Copy what the tiles own to the output, as far as it reaches."""
         targets = [
             start[:, None] * line.axis.window.stride + line.own
@@ -94,4 +95,4 @@ class Mender:
         rows, columns = (line.own - line.own.min() for line in self._lines)
         images, numbers = np.divmod(slices[tile], self._depth.large)
         down, across = targets[0][tile, row], targets[1][tile, column]
-        y[images, :, numbers, down, across] = grown[tile, :, rows[row], columns[column]]
+        y[images, :, numbers, down, across] = computed[tile, :, rows[row], columns[column]]

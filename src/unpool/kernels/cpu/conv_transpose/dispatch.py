@@ -1,0 +1,284 @@
+"""Runs the algorithms that were chosen for a transposed convolution, one after the other until one writes y.
+
+Each algorithm has a function of its name here, which prepares all that follows from shapes and types. The function that
+it returns takes (x, w, b, y, threads), all C-contiguous, and returns whether y is written; if not, the next one runs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from unpool.kernels.cpu.activation import PLAIN, Epilogue, activate
+from unpool.kernels.cpu.conv_transpose import (
+    algorithms,
+    candidate_algorithms,
+    direct,
+    gemm_1x1,
+    phases,
+    phases_pack,
+    phases_plan,
+    rows,
+    supported_algorithms,
+    winograd,
+    winograd_accuracy,
+)
+from unpool.kernels.cpu.conv_transpose.costs import NARROW_STORE
+from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_fallback import WinogradFallback
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
+from unpool.kernels.cpu.weights import own_weights, packings_of
+from unpool.shape_cache import count_bytes, nbytes_of
+
+MAX_INACCURATE = 1 / 32
+"""Share of Winograd's tiles; if more are inaccurate, the next algorithm computes all tiles, which takes less time."""
+
+Packed = Any
+"""Weights in the order of an algorithm."""
+
+Run = Callable[[Any, Any, Any, Any, int | None], bool]
+"""Runs one algorithm on (x, w, b, y, threads); whether y is written."""
+
+
+class ConvTransposeDispatcher:
+    """The transposed convolutions of one set of shapes and types."""
+
+    def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
+        """Algorithms are chosen when they are needed.
+
+        Args:
+            problem: of the calls; `is_cached` follows from the weights of every call.
+            storage: type of x and y.
+            epilogue: the layout of x and y, and the activation.
+        """
+        self._problem = problem
+        self._storage = storage
+        self._epilogue = epilogue
+        self._is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
+        self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}
+        self._runs: dict[Algorithm, Run] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables of all algorithms that calls used."""
+        return sum(map(nbytes_of, self._runs.copy().values()))
+
+    def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
+        """Write the transposed convolution of x and w, plus b, activated, to `y`.
+
+        Args:
+            x: C-contiguous (N, C, d1..dk), or channels last: any float type.
+            w: C-contiguous (C, M/group, k1..kk), type of x. The packed weights of `own_weights` are kept.
+            b: C-contiguous (M,), in the type of sums: that of x, but float32 for 16-bit types.
+            y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
+            threads: maximum number of threads; None for all cores.
+        """
+        if self._is_empty:
+            return
+        for algorithm in self.algorithms(is_cached=packings_of(w) is not None):
+            if self._run(algorithm)(x, w, b, y, threads):
+                return
+
+    def algorithms(self, *, is_cached: bool) -> tuple[Algorithm, ...]:
+        """The algorithms, the best first, for weights whose packing is kept, or others."""
+        chosen = self._algorithms.get(is_cached)
+        if chosen is None:
+            chosen = self._algorithms[is_cached] = algorithms(replace(self._problem, is_cached=is_cached))
+        return chosen
+
+    @property
+    def supported_algorithms(self) -> tuple[Algorithm, ...]:
+        """All algorithms for finite weights."""
+        return supported_algorithms(self._problem)
+
+    @property
+    def candidate_algorithms(self) -> tuple[Algorithm, ...]:
+        """Those that may be the fastest on some machine, for weights whose packing is kept."""
+        return candidate_algorithms(replace(self._problem, is_cached=True))
+
+    def pack(self, w: Any) -> None:
+        """Pack weights from `own_weights`, so that calls find them ready."""
+        algorithm = self.algorithms(is_cached=True)[0]
+        if self._is_empty:
+            return
+        is_cut = algorithm == "gemm_1x1" and gemm_1x1.crop_to_met_taps(self._problem).taps < self._problem.taps
+        if is_cut or algorithm in ("direct", "winograd", "phases"):
+            _Packing(algorithm, self._problem).pack(w, None)
+        else:
+            _to_compute_type(w, self._problem.dtype)
+
+    def _run(self, algorithm: Algorithm) -> Run:
+        run = self._runs.get(algorithm)
+        if run is None:
+            run = self._runs[algorithm] = _build_run(algorithm, self._problem, self._storage, self._epilogue)
+            count_bytes(nbytes_of(run))
+        return run
+
+
+def _build_run(algorithm: Algorithm, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
+    """The function that runs one algorithm, with conversions around it where it lacks a layout, type or activation."""
+    is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
+    fits = {
+        "phases": not is_narrow, "winograd": not epilogue.is_channels_last, "direct": problem.is_plain,
+        "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
+    }  # fmt: skip
+    if fits.get(algorithm, False) and epilogue.is_simple:
+        return _BUILDERS[algorithm](problem, storage, epilogue)
+    run = _BUILDERS[algorithm](problem, problem.dtype, PLAIN)
+    return run if problem.is_plain and epilogue.name is None else _with_conversions(run, problem, epilogue)
+
+
+def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogue) -> Run:
+    """Converts layout and type, and activates, around algorithms that know channels first and the type of sums only."""
+    shape = (problem.batch, problem.maps * problem.group, *(axis.large for axis in problem.axes))
+
+    def run_converted(x, w, b, y, threads):
+        first = np.moveaxis(x, -1, 1) if epilogue.is_channels_last else x
+        sums = y if problem.is_plain else np.empty(shape, b.dtype)
+        if not run(np.ascontiguousarray(first, b.dtype), w, b, sums, threads):
+            return False
+        values = sums if epilogue.name is None else activate(sums, epilogue.name, epilogue.params)
+        if values is not y:
+            with np.errstate(over="ignore"):
+                y[...] = np.moveaxis(values, 1, -1) if epilogue.is_channels_last else values
+        return True
+
+    return run_converted
+
+
+def _phases(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
+    packing, launch = _Packing("phases", problem), phases.launch(problem, storage, epilogue)
+
+    def run(x, w, b, y, threads):
+        packed = packing.pack(w, threads)
+        if packed is None:
+            return False
+        launch.run((x, packed, b, y), threads)
+        return True
+
+    return run
+
+
+def _winograd(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
+    flat, depth = flatten_depth(problem), depth_axis(problem.axes)
+    assert flat is not None
+    assert depth is not None
+    packing, tiles = _Packing("winograd", problem), flat.batch * math.prod(tiling_of(flat.axes).tiles)
+    launch = winograd.launch(flat, storage, epilogue, depth)
+    fallback = cache(lambda: WinogradFallback(flat, lambda pictures: _phases(pictures, storage, epilogue), depth))
+
+    def run(x, w, b, y, threads):
+        packed = packing.pack(w, threads)
+        if packed is None:
+            return False
+        values, thresholds = packed
+        inaccurate = winograd_accuracy.inaccurate_tiles(x, thresholds, flat.axes, flat.group, threads, depth)
+        if inaccurate.size > MAX_INACCURATE * tiles + 1:
+            return False
+        launch.run((x, values, b, y), threads)
+        return not inaccurate.size or fallback().recompute(inaccurate, x, _flat(w), b, y, threads)
+
+    return run
+
+
+def _flat(w: Any) -> Any:
+    """Flat weights; those of `own_weights` are kept."""
+    packings = packings_of(w)
+    if w.ndim == 4 or packings is None:
+        return flatten_weights(w)
+    return packings.find("flat", lambda: own_weights(flatten_weights(np.asarray(w))))
+
+
+def _direct(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
+    packing, launch = _Packing("direct", problem), direct.launch(problem, epilogue)
+
+    def run(x, w, b, y, threads):
+        packed = packing.pack(w, threads)
+        if packed is not None:
+            launch.run((x, packed, b, y), threads)
+        return packed is not None
+
+    return run
+
+
+def _rows(problem: ConvTransposeProblem, *_: Any) -> Run:
+    return _with_any_weights(rows.writer(problem))
+
+
+def _gemm_1x1(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
+    met = gemm_1x1.crop_to_met_taps(problem)
+    if met.taps == problem.taps:
+        return _with_any_weights(gemm_1x1.writer(problem, epilogue))
+    write, write_met, packing = gemm_1x1.writer(problem), gemm_1x1.writer(met), _Packing("gemm_1x1", problem)
+
+    def run(x, w, b, y, threads):
+        if packings_of(w) is None:
+            write(x, np.asarray(w, b.dtype), b, y, threads)
+        else:
+            write_met(x, packing.pack(w, threads), b, y, threads)
+        return True
+
+    return run
+
+
+def _with_any_weights(write: Callable[..., object]) -> Run:
+    """Runs an algorithm that takes any weights, in the type of sums."""
+
+    def run(x, w, b, y, threads):
+        write(x, _to_compute_type(w, b.dtype), b, y, threads)
+        return True
+
+    return run
+
+
+def _to_compute_type(w: Any, dtype: np.dtype[Any]) -> Any:
+    """Weights in the type of sums; a copy of `own_weights` is kept."""
+    packings = packings_of(w)
+    if w.dtype == dtype or packings is None:
+        return np.asarray(w, dtype)
+    return packings.find(f"as {dtype.name}", lambda: np.asarray(w, dtype))
+
+
+_BUILDERS: dict[Algorithm, Callable[[ConvTransposeProblem, np.dtype[Any], Epilogue], Run]] = {
+    "gemm_1x1": _gemm_1x1, "direct": _direct, "winograd": _winograd, "phases": _phases, "rows": _rows
+}  # fmt: skip
+
+
+class _Packing:
+    """Packs weights for an algorithm, and keeps the result with `own_weights`."""
+
+    def __init__(self, algorithm: Algorithm, problem: ConvTransposeProblem) -> None:
+        layout: tuple[object, ...] = () if algorithm == "direct" else problem.axes
+        if algorithm == "winograd":
+            layout = winograd.packing_key(problem.axes[-2:])
+        self._key = repr((algorithm, problem.group, problem.dtype.name, layout))
+        self._algorithm = algorithm
+        self._problem = problem
+
+    def pack(self, w: Any, threads: int | None) -> Packed:
+        """The packed weights; None if the algorithm can't take them."""
+        packings = packings_of(w)
+        if packings is None:
+            return _pack(w, self._algorithm, self._problem, threads, is_cached=False)
+        return packings.find(self._key, lambda: _pack(w, self._algorithm, self._problem, threads, is_cached=True))
+
+
+def _pack(w, algorithm: Algorithm, problem: ConvTransposeProblem, threads: int | None, *, is_cached: bool) -> Packed:
+    if algorithm == "gemm_1x1":
+        return np.array(w[..., *gemm_1x1.met_taps(problem)], problem.dtype, order="C")
+    wide = np.asarray(w, problem.dtype)
+    if not np.isfinite(wide).all():
+        return None
+    if algorithm == "direct":
+        packed: Packed = wide.copy()
+    elif algorithm == "winograd":
+        flat, axes = flatten_weights(wide), problem.axes[-2:]
+        thresholds = winograd_accuracy.accuracy_thresholds(flat, axes, problem.group)
+        packed = None if thresholds is None else (winograd.pack(flat, axes, problem.group, threads), thresholds)
+    else:
+        blocking = phases_plan.blocking(problem.axes, problem.channels // problem.group, problem.maps, wide.itemsize)
+        packed = phases_pack.pack(wide, blocking, problem.group, threads, is_cached=is_cached)
+    return packed

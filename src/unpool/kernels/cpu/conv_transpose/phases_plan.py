@@ -1,0 +1,307 @@
+"""The flat line that a transposed convolution reads, and the phases of its output.
+
+    y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
+
+Outputs of one phase read neighbours from neighbours. So the input is laid out once, with its padding, as a flat line
+per channel, and every tap is an offset into it, whatever the rank. Phases with equal offsets form a class.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.costs import (
+    FEW,
+    FILLING,
+    JOB_PRODUCTS,
+    LAYING,
+    NEAR_BYTES,
+    PANEL_BYTES,
+    RELOADING,
+    RESULT_BYTES,
+    SINGLE_ROW,
+    SINGLE_ROW_ALIGNED,
+    STORING,
+    TILES_TOGETHER,
+    TOGETHER,
+    WORKSPACE_BYTES,
+)
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.fold_axes import padded_rows
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes, parts_per_thread
+from unpool.kernels.cpu.machine.threads import max_threads
+from unpool.shape_cache import cached
+
+
+@dataclass(frozen=True)
+class PhaseClass:
+    """Phases that read their input at equal offsets."""
+
+    phases: tuple[int, ...]  # flat phase numbers
+    taps: tuple[tuple[int, ...], ...]  # per phase the flat taps, one per offset
+    offsets: tuple[int, ...]  # elements of the flat line, one per tap
+    copies: tuple[int, ...]  # number of the line that each tap reads
+
+
+@dataclass(frozen=True)
+class PhaseGrid:
+    """The flat line of one channel, and where its positions go in the output."""
+
+    padded: tuple[int, ...]  # size of every axis of the line
+    begins: tuple[int, ...]  # padding before the first element of the leading axes
+    copies: tuple[int, ...]  # padding before the first element of the last axis, one per line
+    length: int  # positions that can be outputs
+    margin: int  # elements that the last output reads beyond its position
+    classes: tuple[PhaseClass, ...]  # what is computed at every position
+    phases: tuple[int, ...]  # per axis
+
+
+@cached(256)
+def phase_grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> PhaseGrid:
+    """The line and the classes of a call.
+
+    Args:
+        axes: one per spatial axis.
+        is_spread: a line per shift along the last axis, none of which then needs padding between its rows.
+        whole: the size of the last axis of the line is a multiple of this.
+    """
+    shifts = [_shifts(axis) for axis in axes]
+    found = [sorted({shift for phase in each for _, shift in phase} or {0}) for each in shifts]
+    lowest, highest = [each[0] for each in found], [each[-1] for each in found]
+    steps = [-(-axis.large // axis.window.stride) for axis in axes]
+    padded = [step + high - low for step, high, low in zip(steps, highest, lowest, strict=True)]
+    if is_spread:
+        padded[-1] = steps[-1]
+    padded[-1] = -(-padded[-1] // whole) * whole
+    pitches = [math.prod(padded[number + 1 :]) for number in range(len(axes))]
+    length = sum((step - 1) * pitch for step, pitch in zip(steps, pitches, strict=True)) + 1
+    lines = found[-1] if is_spread else [lowest[-1]]
+    classes = _classes(axes, shifts, lowest, pitches, lines)
+    margin = max((max(each.offsets, default=0) for each in classes), default=0)
+    return PhaseGrid(
+        tuple(padded),
+        tuple(-low for low in lowest[:-1]),
+        tuple(-line for line in lines),
+        length,
+        margin,
+        classes,
+        tuple(min(axis.window.stride, axis.large) for axis in axes),
+    )
+
+
+def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
+    """Per phase of an axis its taps, each with the input position it reads at output step 0."""
+    window = axis.window
+    result: list[list[tuple[int, int]]] = [[] for _ in range(min(axis.window.stride, axis.large))]
+    for tap in range(window.size):
+        phase = (tap * window.dilation - axis.begin) % window.stride
+        if phase < len(result):
+            result[phase].append((tap, (phase + axis.begin - tap * window.dilation) // window.stride))
+    return result
+
+
+def _classes(
+    axes: Sequence[Axis],
+    shifts: list[list[list[tuple[int, int]]]],
+    lowest: Sequence[int],
+    pitches: Sequence[int],
+    lines: Sequence[int],
+) -> tuple[PhaseClass, ...]:
+    tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
+    found: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
+    for number, phases in enumerate(product(*shifts)):
+        terms = []
+        for taps in product(*phases):
+            line = lines.index(taps[-1][1]) if len(lines) > 1 else 0
+            starts = [*lowest[:-1], lines[line]]
+            offset = sum((shift - low) * pitch for (_, shift), low, pitch in zip(taps, starts, pitches, strict=True))
+            terms.append((line, offset, sum(tap * pitch for (tap, _), pitch in zip(taps, tap_pitches, strict=True))))
+        terms.sort()
+        found.setdefault(tuple(term[:2] for term in terms), []).append((number, tuple(term[2] for term in terms)))
+    return tuple(
+        PhaseClass(
+            tuple(phase for phase, _ in members),
+            tuple(taps for _, taps in members),
+            tuple(offset for _, offset in places),
+            tuple(line for line, _ in places),
+        )
+        for places, members in found.items()
+    )
+
+
+def line_pitch(plan: PhaseGrid, block: int, lanes: int) -> tuple[int, int]:
+    """Elements between the lines of a channel that one block reads, and between channels: odd numbers of 64 bytes."""
+    line = -(-(block + plan.margin + lanes) // 16) * 16
+    whole = len(plan.copies) * line
+    return line, whole + (16 - whole) % 32
+
+
+def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
+    """How the lines of every block are laid out, vector by vector; one may write beyond its row, where the next begins.
+
+    Returns:
+        edges: per block its first vector; and their number.
+        fills: per vector its place in the block's lines, the element of x in its first lane, and the first lane, and
+            the one behind the last, that come from x: the others are zero.
+    """
+    small, padded, line = axes[-1].small, plan.padded[-1], line_pitch(plan, block, lanes)[0]
+    smalls = [axis.small for axis in axes]
+    inner = [math.prod(smalls[number + 1 :]) for number in range(len(axes) - 1)]
+    starts = padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
+    at = np.arange(0, plan.length, block)
+    end = at + block + plan.margin
+    size = -(-end // padded) - at // padded
+    part, row = np.repeat(np.arange(at.size), size), _counted(size) + np.repeat(at // padded, size)
+    low, high = np.maximum(row * padded, at[part]), np.minimum((row + 1) * padded, end[part])
+    size = -(-(high - low) // lanes)
+    first = np.repeat(low, size) + _counted(size) * lanes
+    part, row = np.repeat(part, size), np.repeat(row, size)
+    vectors = np.bincount(part, minlength=at.size) + 1
+    edges = np.concatenate([[0], np.cumsum(vectors * len(plan.copies))])
+    fills = np.zeros((edges[-1], 4), np.int64)
+    place = edges[part] + _counted(vectors - 1)
+    start = np.where(row < starts.size, starts[np.minimum(row, starts.size - 1)], -1)
+    for number, begin in enumerate(plan.copies):
+        column = first - row * padded - begin
+        stop = np.where(start < 0, 0, np.clip(small - column, 0, lanes))
+        each = np.stack([number * line + first - at[part], start + column, np.clip(-column, 0, lanes), stop], axis=-1)
+        fills[place + number * vectors[part]] = each
+        fills[edges[:-1] + (number + 1) * vectors - 1, 0] = number * line + block + plan.margin
+    return edges, fills
+
+
+def _counted(sizes):
+    """0, 1, 2, .. for each of the sizes, one after the other."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
+    """Where the rows of the line go in y for every phase of the leading axes; -1 nowhere."""
+    leading, larges, targets = axes[:-1], [axis.large for axis in axes], []
+    for phases in product(*(range(count) for count in plan.phases[:-1])):
+        rows = np.zeros(1, np.int64)
+        for number, (axis, phase) in enumerate(zip(leading, phases, strict=True)):
+            place = np.arange(plan.padded[number]) * axis.window.stride + phase
+            both = (rows[:, None] >= 0) & (place < axis.large)
+            rows = np.where(both, rows[:, None] + place * math.prod(larges[number + 1 :]), -1).reshape(-1)
+        targets.append(rows)
+    return np.stack(targets)
+
+
+TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
+"""Shapes of a tile: rows, and vectors of positions. Their sums stay in registers, enough of them to hide how long one
+takes; channels are mostly powers of two, so some rows are."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How the work is cut, and what it will cost."""
+
+    plan: PhaseGrid  # the line
+    block: int  # positions per block, whole tiles
+    chunk: int  # output channels per chunk
+    tile: int  # number of the shape of tiles in TILES
+    step: int  # positions of a tile
+    workspace: int  # bytes that a thread needs, roughly
+    cost: float  # multiply-adds of one group and one element of the batch, those of unfilled tiles counted
+
+
+def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
+    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache.
+
+    Weights are packed for its chunks, so these depend on the machine's cores and not on the threads of a call.
+    """
+    return _cheapest(axes, channels, maps, size, max_threads())
+
+
+@cached(256)
+def _cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> Blocking:
+    return min(blockings(axes, channels, maps, size, cores), key=lambda each: each.cost)
+
+
+def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> list[Blocking]:
+    """What there is to choose from."""
+    lanes = vector_bytes() // size
+    plans = [phase_grid(axes), phase_grid(axes, is_spread=True), phase_grid(axes, is_spread=True, whole=lanes)]
+    return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(TILES))]
+
+
+def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
+    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much.
+
+    A chunk for each core is enough, unless it is very large: all tiles of a chunk share the input in the first cache.
+    """
+    rows, vectors = TILES[tile]
+    step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
+    size = vector_bytes() // lanes
+    room = NEAR_BYTES if channels < FEW else RESULT_BYTES
+    near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
+    fitting = min(near, room // (size * phases * min(maps, rows)))
+    tiles = -(-plan.length // step)
+    small = max(
+        JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step),
+        -(-TILES_TOGETHER // min(len(each.phases) for each in plan.classes)),
+    )
+    small = max(small, -(-maps // rows) // cores)
+    for most in (max(4, fitting // step), 1):
+        block = -(-tiles // -(-tiles // most)) * step
+        chunk = min(maps, max(1, min(small, room // (size * phases * rows * block))) * rows)
+        panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
+        workspace = size * (panel + (phases * chunk + rows) * block)
+        if workspace <= WORKSPACE_BYTES:
+            break
+    columns, blocks = tiles * step, -(-plan.length // block)
+    is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
+    slowness = 1.0 if rows > 1 else SINGLE_ROW_ALIGNED if is_aligned else SINGLE_ROW
+    laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
+    cost = channels * (_filled(plan, maps, rows) * columns * slowness + laid_out)
+    return Blocking(plan, block, chunk, tile, step, workspace, cost if workspace <= WORKSPACE_BYTES else math.inf)
+
+
+def blocking_for_threads(found: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
+    """The blocking with blocks, as large or smaller, that so many threads finish first; into how many parts for each.
+
+    Chunks stay what they are, since weights are packed for them.
+    """
+    tiles = -(-found.plan.length // found.step)
+    blocks = [part * found.step for part in even_sizes(tiles, found.block // found.step)]
+    splits = [_cut(found, block, problem) for block in blocks]
+    cut = choose_split(splits, threads)
+    return replace(found, block=blocks[splits.index(cut)]), parts_per_thread(cut, threads)
+
+
+def _cut(found: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
+    """What jobs cost with blocks of so many positions, in multiply-adds."""
+    plan, rows, channels = found.plan, TILES[found.tile][0], problem.channels // problem.group
+    planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // found.chunk)
+    columns, stores = -(-plan.length // found.step) * found.step, math.prod(plan.phases) * STORING
+    last = plan.padded[-1]
+    vectors = -(-(block + plan.margin) // last) * -(-last * TILES[found.tile][1] // found.step)
+    some, every = (channels * _filled(plan, maps, rows) for maps in (found.chunk, problem.maps))
+    return JobSplit(
+        jobs=planes * blocks * chunks,
+        each=some * (block + RELOADING) + found.chunk * stores * block,
+        total=planes * (every * (columns + blocks * RELOADING) + problem.maps * stores * columns),
+        along=chunks,
+        before=FILLING * channels * len(plan.copies) * vectors,
+    )
+
+
+def _filled(plan: PhaseGrid, maps: int, rows: int) -> int:
+    """Products of one channel and position, for so many output channels, those of unfilled tiles counted."""
+    return sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
+
+
+def channels_together(channels: int, taps: int) -> int:
+    """So many channels are summed at once: equal shares of all, with about `products_together` products."""
+    return -(-channels // max(1, -(-channels * taps // products_together(channels * taps))))
+
+
+def products_together(products: int) -> int:
+    """Products that are summed at once: about as many as there are such sums, because errors grow with both."""
+    return max(TOGETHER, math.isqrt(products))

@@ -1,0 +1,50 @@
+"""Description of a transposed convolution, before there are arrays."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from unpool.geometry import Axis
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
+
+Algorithm = Literal["gemm_1x1", "direct", "winograd", "phases", "rows"]
+"""Names of the algorithms; the table in `__init__.py` compares them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeProblem:
+    """All that the choice of an algorithm depends on."""
+
+    axes: tuple[Axis, ...]  # one per spatial axis
+    batch: int  # size of the batch
+    group: int  # number of groups
+    channels: int  # of x
+    maps: int  # channels of y, in one group
+    dtype: np.dtype[Any]  # in which sums are formed
+    is_plain: bool  # whether x and y have that type, with channels first
+    is_cached: bool  # whether packed weights are kept for later calls
+    is_channels_last: bool = False  # whether channels are the last axis of x and y
+    is_exact: bool = False  # whether every product is formed as written, which Winograd's tiles do not
+    algorithm: str | None = None  # chosen by autotuning; used where it is supported
+
+    @property
+    def small(self) -> int:
+        """Positions of x."""
+        return math.prod(axis.small for axis in self.axes)
+
+    @property
+    def large(self) -> int:
+        """Positions of y."""
+        return math.prod(axis.large for axis in self.axes)
+
+    @property
+    def taps(self) -> int:
+        """Taps of a window."""
+        return math.prod(axis.window.size for axis in self.axes)
+
+    @property
+    def split_cost(self) -> int:
+        """Work as `split` counts it, where sums stay in registers."""
+        return self.batch * self.channels * self.maps * self.small * self.taps // VECTOR_SPEEDUP

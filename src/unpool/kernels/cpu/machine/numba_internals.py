@@ -1,0 +1,165 @@
+"""All uses of Numba beyond its public interface; pyproject.toml limits Numba to the versions that were tested.
+
+Two things need them: threads that share a call without the interpreter lock (`cfunc.py`, `work_queue.py`), and machine
+code on disk whose digest is checked before it is used (`cache.py`). `unpool/fork_safety.py` looks for two locks, too.
+"""
+
+import gc
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+from numba import typeof
+
+FRAME_WORDS = 1 << 16
+"""Size of a frame, just above half a MiB: Python gives it a chunk of its own, which also holds the frames after it."""
+
+
+@cache
+def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
+    """Numba's compiler with an entry point in front of kernels, as `pipeline_class` of `njit`.
+
+    Args:
+        make_entry_point: builds the function that Python calls, from an LLVM module, the kernel declared in it and the
+            kernel's return type. Kernels whose last parameters are `first` and `stop` have one.
+    """
+    from numba.core.callwrapper import PyCallWrapper
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+    from numba.core.compiler_machinery import register_pass
+    from numba.core.lowering import Lower
+    from numba.core.typed_passes import NativeLowering
+
+    class Lowering(Lower):
+        def create_cpython_wrapper(self, release_gil=False):
+            """As Numba's, of the entry point."""
+            if tuple(self.fndesc.args[-2:]) != ("first", "stop"):
+                super().create_cpython_wrapper(release_gil)
+                return
+            context, function = self.context, self.fndesc
+            module = context.create_module("entry")
+            kind = context.call_conv.get_function_type(function.restype, function.argtypes)
+            kernel = ir.Function(module, kind, function.llvm_func_name)
+            entry_point = make_entry_point(module, kernel, function.restype)
+            PyCallWrapper(
+                context, module, entry_point, function, self.env, self.call_helper, release_gil
+            ).build()  # fmt: skip
+            self.library.add_ir_module(module)
+
+        def create_cfunc_wrapper(self):
+            """Only where callers outside Python have no other function."""
+            if tuple(self.fndesc.args[-2:]) != ("first", "stop"):
+                super().create_cfunc_wrapper()
+
+    @register_pass(mutates_CFG=True, analysis_only=False)
+    class LoweringPass(NativeLowering):
+        lowering_class = Lowering
+
+    class Compiler(CompilerBase):
+        def define_pipelines(self):
+            """A single pipeline, without Python objects."""
+            pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state, "unpool")
+            passes = pipeline.passes
+            pipeline.passes = [(LoweringPass if step is NativeLowering else step, text) for step, text in passes]
+            pipeline.finalize()
+            return [pipeline]
+
+    return Compiler
+
+
+class FunctionCache:
+    """Numba's cache of one function, with files of another kind.
+
+    Before Numba looks into its files, it imports the implementations of everything that it can compile, and with them
+    SciPy's linear algebra where that is installed: 0.15 to 0.35 s. A function that is not found is compiled, which
+    imports them anyway.
+    """
+
+    def __init__(self, function: Callable[..., Any], make_files: Callable[[str, str, Any], Any]) -> None:
+        """Let Numba choose the folder; OSError or RuntimeError where there is none.
+
+        Args:
+            function: to be compiled.
+            make_files: makes an object with `load(key)`, `save(key, data)` and `flush()` from the folder, the first
+                part of file names, and the stamp of the function's source.
+        """
+        from numba.core import caching
+
+        self._numba = caching.FunctionCache(function)
+        implementation, self.cache_path = self._numba._impl, self._numba.cache_path
+        stamp = implementation.locator.get_source_stamp()
+        self._numba._cache_file = make_files(self.cache_path, implementation.filename_base, stamp)
+
+    def load(self, signature: Any, context: Any) -> Any:
+        """The compiled function, None if it is not in the cache."""
+        from numba.core.runtime.nrt import rtsys
+
+        rtsys.initialize(context)
+        return self._numba._load_overload(signature, context)
+
+    def save(self, signature: Any, data: Any) -> None:
+        """Write a compiled function."""
+        self._numba._save_overload(signature, data)
+
+    def flush(self) -> None:
+        """Forget all compiled functions."""
+        self._numba.flush()
+
+
+def set_cache(kernel: Any, function_cache: Any) -> None:
+    """Let a kernel call `function_cache.load_overload` before it compiles, and `save_overload` afterwards."""
+    kernel._cache = function_cache
+
+
+def to_pickle(content: Any) -> bytes:
+    """A pickle of anything, compiled functions included."""
+    from numba.core.serialize import dumps
+
+    pickle: bytes = dumps(content)
+    return pickle
+
+
+def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """The compiled function for arguments of these types, which does not check types again."""
+    return _compile(kernel, tuple(map(typeof, args)))
+
+
+def address(kernel: Any, types: tuple[Any, ...]) -> int:
+    """The address of a kernel's machine code, for callers that pass arguments as C does."""
+    _compile(kernel, types)
+    result = kernel.overloads[types]
+    pointer: int = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    return pointer
+
+
+def _compile(kernel: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The compiled function; forks wait for the lock (`unpool/fork_safety.py`)."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    with global_compiler_lock:
+        function: Callable[..., Any] = without_gc(kernel.compile, types)
+    return function
+
+
+def _call(function, *args):
+    return function(*args)
+
+
+_call_in_large_frame: Callable[..., Any] = FunctionType(_call.__code__.replace(co_stacksize=FRAME_WORDS), globals())
+
+
+def without_gc(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that compiles, without garbage collection and with all frames in one chunk of memory.
+
+    Together this saves up to a fifth of the time. Objects of a compiler live until it is done, so a collection finds
+    nothing. And Python returns a chunk of 16 KiB of frames as soon as it is empty: a loop whose callee begins a chunk
+    would allocate and zero memory in every turn. Call it once at a time, and not while the process forks.
+    """
+    is_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        return _call_in_large_frame(function, *args)
+    finally:
+        if is_enabled:
+            gc.enable()
