@@ -76,8 +76,8 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
-        "streams", "report",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
+        "cluster", "report",
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
