@@ -70,8 +70,8 @@ INNER = {
     "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
-        "streams", "report",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
+        "cluster", "report",
     ),
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),

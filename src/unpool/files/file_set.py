@@ -82,6 +82,17 @@ class FileSet:
         """
         self._locks.take(targets)
 
+    @contextmanager
+    def hold(self, targets: Iterable[Path]) -> Iterator[None]:
+        """Keep other processes from writing files during the block, unless `lock` does so already.
+
+        Raises:
+            MissingFileError: a folder does not exist.
+            WriteError: another process writes one of them.
+        """
+        with self._locks.hold(targets):
+            yield
+
     def undo(self) -> None:
         """Roll back at once: for a process that ends inside of the block."""
         self._roll_back()
