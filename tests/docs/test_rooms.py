@@ -69,7 +69,7 @@ INNER = {
     ),
     "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),
     "runtime": (
-        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
+        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "backends", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
         "streams", "report",
     ),
