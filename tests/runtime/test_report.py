@@ -127,9 +127,9 @@ def test_an_error_is_told():
     session = unpool.InferenceSession(models.model(ROUND_TRIP))
     judge = Judge(prepared_graph(session), session._model.types, 1)
     pool, _ = session._model.trace({"x": X})
-    wrong = pool.made["y"].copy()
+    wrong = pool.outputs["y"].copy()
     wrong[0, 0, 0, 1] = 6.1
-    found = judge.accuracy(pool._replace(made={**pool.made, "y": wrong}))
+    found = judge.accuracy(pool._replace(outputs={**pool.outputs, "y": wrong}))
     assert (found.exact.differing, found.exact.elements) == (1, 8)
     assert found.exact.largest == pytest.approx(0.1)
     assert found.onnxruntime == found.exact
