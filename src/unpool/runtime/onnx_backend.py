@@ -20,11 +20,11 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.runtime.backends.ort_options import clone
 from unpool.runtime.errors import also
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_ours
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.backends.ort_options import clone
 from unpool.runtime.session.session import InferenceSession
 
 _LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
