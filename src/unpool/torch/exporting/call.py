@@ -15,11 +15,11 @@ import torch
 
 from unpool.errors import UnsupportedError, warn_caller
 from unpool.operators.contract import OPERATORS
+from unpool.torch.compat import torch_internal
+from unpool.torch.exporting.attributes import check_opset, check_type
 from unpool.torch.exporting.dynamic_shapes import name_open_sizes, read_dynamic_shapes
-from unpool.torch.exporting.dynamo.older_opset import in_opset
+from unpool.torch.exporting.dynamo.opset_downgrade import in_opset
 from unpool.torch.exporting.dynamo.translations import translation_table
-from unpool.torch.exporting.versions import check_opset, check_type
-from unpool.torch.private import private
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,7 +143,7 @@ def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesI
 
 def _export_traced(given: dict[str, Any], opset: int | None) -> None:
     """Export with dynamo=False."""
-    newest = private("torch.onnx._constants.ONNX_MAX_OPSET")
+    newest = torch_internal("torch.onnx._constants.ONNX_MAX_OPSET")
     if opset is not None and newest is not None and opset > newest:
         raise UnsupportedError(
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "

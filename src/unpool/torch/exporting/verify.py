@@ -13,8 +13,8 @@ from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.extras import require
+from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.dynamic_shapes import arguments_of, inputs_of, open_sizes
-from unpool.torch.private import private
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Type -> how far an output may be off, as a part of its largest value: two runtimes add in another order."""
@@ -63,7 +63,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
         UnsupportedError: onnxruntime cannot load the file.
         MissingExtraError: onnxruntime is not installed.
     """
-    pytree = private("torch.utils._pytree")
+    pytree = torch_internal("torch.utils._pytree")
     if pytree is None:
         raise UnsupportedError(f"export: verify=True does not know torch {torch.__version__}. Export without it.")
     session = _session(file)

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.torch.ops.arguments import Ints, batched, per_axis
+from unpool.torch.ops.eager_fallback import GROW, GROW_APART, is_small
 from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.conv_gradients import are_apart
 from unpool.torch.ops.registered.conv_transpose import conv_transpose
-from unpool.torch.ops.small import GROW, GROW_APART, is_small
 
 
 def conv_transpose1d(

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from unpool.torch.ops.arguments import Ints, batched, per_axis, window_sizes
+from unpool.torch.ops.eager_fallback import POOL, has_full_windows, is_small, keyed
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.max_pool import max_pool, max_pool_with_indices
-from unpool.torch.ops.small import POOL, has_full_windows, is_small, keyed
 
 
 def max_pool1d(

@@ -10,10 +10,10 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.geometry import Window
 from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, window_sizes
+from unpool.torch.ops.eager_fallback import UNPOOL, is_small
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
 from unpool.torch.ops.registered import is_direct
 from unpool.torch.ops.registered.max_unpool import max_unpool
-from unpool.torch.ops.small import UNPOOL, is_small
 
 
 def max_unpool1d(

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from onnxscript import ir, opset18
 
-from unpool.torch.exporting.windows import pool_windows
-from unpool.torch.exporting.writer import PoolBehind
+from unpool.torch.exporting.attributes import pool_windows
+from unpool.torch.exporting.nodes import PoolBehind
 
 op: Any = opset18
 """Typed loosely, for while it is traced it takes ints and lists where its annotations name tensors."""

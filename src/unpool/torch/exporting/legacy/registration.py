@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unpool.errors import UnsupportedError
-from unpool.torch.private import LEGACY_EXPORT, REGISTRATION, private, private_attribute
+from unpool.torch.compat import LEGACY_EXPORT, REGISTRATION, torch_internal, torch_internal_attribute
 
 VERSIONS = (9, 10)
 """The versions for which torch has its own symbolics of pools; torch takes the newest that is not above the opset."""
@@ -53,9 +53,9 @@ def legacy_translations() -> Iterator[None]:
     with LOCK, ExitStack() as undo:
         for name, symbolic in SYMBOLICS.items():
             for version in [one for one in VERSIONS if not _is_registered_by_caller(name, one)]:
-                private("torch.onnx.utils.register_custom_op_symbolic")(name, symbolic, version)
-                undo.callback(private("torch.onnx.utils.unregister_custom_op_symbolic"), name, version)
-        check = private(f"torch.nn.functional.{SIZE_CHECK}")
+                torch_internal("torch.onnx.utils.register_custom_op_symbolic")(name, symbolic, version)
+                undo.callback(torch_internal("torch.onnx.utils.unregister_custom_op_symbolic"), name, version)
+        check = torch_internal(f"torch.nn.functional.{SIZE_CHECK}")
         if check is not None:
             setattr(torch.nn.functional, SIZE_CHECK, _unless_tracing(check))
             undo.callback(setattr, torch.nn.functional, SIZE_CHECK, check)
@@ -65,7 +65,7 @@ def legacy_translations() -> Iterator[None]:
 def _check_torch() -> None:
     """Refuse a torch that lacks a private name without which there is nothing to register with."""
     for name in LEGACY_EXPORT:
-        if private(name) is None:
+        if torch_internal(name) is None:
             raise _lacks(name)
 
 
@@ -78,19 +78,19 @@ def _lacks(name: str) -> UnsupportedError:
 
 def _is_registered_by_caller(name: str, version: int) -> bool:
     """Whether the caller has registered a translation, at this version or an older one, that ours would hide."""
-    group = private(f"{REGISTRATION}.registry.get_function_group")(name)
+    group = torch_internal(f"{REGISTRATION}.registry.get_function_group")(name)
     if group is None:
         return False
-    functions = private_attribute(group, GROUP_FUNCTIONS)
+    functions = torch_internal_attribute(group, GROUP_FUNCTIONS)
     if functions is None:
         raise _lacks(GROUP_FUNCTIONS)
-    is_overridden = private(f"{REGISTRATION}.OverrideDict.overridden")
+    is_overridden = torch_internal(f"{REGISTRATION}.OverrideDict.overridden")
     return any(is_overridden(functions, older) for older in range(version + 1))
 
 
 def _unless_tracing(check: Callable[..., Any]) -> Callable[..., Any]:
     """The check, which does nothing in a thread that traces a model."""
-    is_tracing = private("torch.jit.is_tracing")
+    is_tracing = torch_internal("torch.jit.is_tracing")
 
     def checked(*arguments: Any) -> Any:
         return None if is_tracing() else check(*arguments)

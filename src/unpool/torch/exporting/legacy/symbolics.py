@@ -5,18 +5,16 @@ from typing import Any
 
 import torch
 
-from unpool.torch.exporting.legacy.sizes import constant, known_size
-from unpool.torch.exporting.legacy.writer import TracedWriter
+from unpool.torch.compat import torch_internal
+from unpool.torch.exporting.attributes import check_type, pool_of
+from unpool.torch.exporting.legacy.writer import TracedWriter, int64_constant, known_size
 from unpool.torch.exporting.nodes import write_max_pool, write_max_unpool
-from unpool.torch.exporting.pools import pool_of
-from unpool.torch.exporting.versions import check_type
-from unpool.torch.private import private
 
-_quantized_args: Any = private("torch.onnx.symbolic_helper.quantized_args")
-_parse_args: Any = private("torch.onnx.symbolic_helper.parse_args")
-_is_packed_list: Any = private("torch.onnx.symbolic_helper._is_packed_list")
-_unpack_list: Any = private("torch.onnx.symbolic_helper._unpack_list")
-_maybe_get_const: Any = private("torch.onnx.symbolic_helper._maybe_get_const")
+_quantized_args: Any = torch_internal("torch.onnx.symbolic_helper.quantized_args")
+_parse_args: Any = torch_internal("torch.onnx.symbolic_helper.parse_args")
+_is_packed_list: Any = torch_internal("torch.onnx.symbolic_helper._is_packed_list")
+_unpack_list: Any = torch_internal("torch.onnx.symbolic_helper._unpack_list")
+_maybe_get_const: Any = torch_internal("torch.onnx.symbolic_helper._maybe_get_const")
 
 
 def _pool_symbolic(rank: int, *, with_indices: bool) -> Callable[..., Any]:
@@ -59,7 +57,7 @@ def _output_sizes(g: Any, output_size: Any, rank: int) -> list[Any]:
     sizes = _maybe_get_const(output_size, "is")
     if isinstance(sizes, list):
         return sizes
-    return [g.op("Gather", output_size, constant(g, axis), axis_i=0) for axis in range(rank)]
+    return [g.op("Gather", output_size, int64_constant(g, axis), axis_i=0) for axis in range(rank)]
 
 
 SYMBOLICS: Mapping[str, Callable[..., Any]] = {

@@ -3,19 +3,108 @@
 Opset 9 has no Mod, opset 10 no Range: other nodes take their places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import add, mul, sub
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from unpool.torch.exporting.legacy import sizes as traced
-from unpool.torch.exporting.windows import pool_windows
-from unpool.torch.exporting.writer import PoolBehind
-from unpool.torch.private import private
+from unpool.errors import UnsupportedError
+from unpool.torch.compat import torch_internal
+from unpool.torch.exporting.attributes import pool_windows
+from unpool.torch.exporting.nodes import PoolBehind
+
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {"onnx::Add": add, "onnx::Sub": sub, "onnx::Mul": mul}
+SAME_VALUE = ("onnx::Cast", "onnx::Reshape", "onnx::Squeeze", "onnx::Unsqueeze", "onnx::Identity")
+
+
+def sizes_of(x: Any) -> list[int | None]:
+    """Sizes of a value's axes, None where they are dynamic.
+
+    Raises:
+        UnsupportedError: not even the number of axes is known.
+    """
+    sizes = x.type().varyingSizes() if isinstance(x.type(), torch.TensorType) else None
+    if sizes is None:
+        raise UnsupportedError(
+            f"export: expected a tensor with a known number of axes, got {x.debugName()} of type {x.type()}. "
+            "Export with dynamo=True, or trace the model instead of scripting it."
+        )
+    return list(sizes)
+
+
+def set_sizes(value: Any, like: Any, sizes: Sequence[Any], dtype: torch.dtype | None = None) -> Any:
+    """Tell torch that a value has the type of `like` and these sizes; those that are no ints are dynamic."""
+    kind = like.type().set_sizes([length if isinstance(length, int) else None for length in sizes])
+    value.setType(kind if dtype is None else kind.with_dtype(dtype))
+    return value
+
+
+def axis_size(g: Any, x: Any, axis: int) -> Any:
+    """Elements along `axis`: an int, or an int64 value of shape () where it is dynamic."""
+    sizes = sizes_of(x)
+    length = sizes[axis]
+    if length is not None:
+        return length
+    return g.op("Gather", g.op("Shape", x), int64_constant(g, axis % len(sizes)), axis_i=0)
+
+
+def known_size(value: Any) -> int | None:
+    """The number that a value is known to be, computed from constants and static sizes; else None."""
+    node = value.node()
+    inputs = list(node.inputs())
+    if node.kind() == "onnx::Constant":
+        return constant_of(value)
+    if node.kind() == "onnx::Gather" and inputs[0].node().kind() == "onnx::Shape":
+        axis = known_size(inputs[1])
+        sizes = inputs[0].node().inputsAt(0).type().varyingSizes()
+        return None if axis is None or sizes is None else sizes[axis]
+    if node.kind() in SAME_VALUE:
+        return known_size(inputs[0])
+    if node.kind() in ARITHMETIC:
+        left, right = map(known_size, inputs)
+        return None if left is None or right is None else ARITHMETIC[node.kind()](left, right)
+    return None
+
+
+def int64_constant(g: Any, value: Any) -> Any:
+    """A Constant of int64."""
+    return g.op("Constant", value_t=torch.as_tensor(value, dtype=torch.int64))
+
+
+def constant_of(value: Any) -> int | None:
+    """The int of a Constant with one element, else None."""
+    if value.node().kind() != "onnx::Constant":
+        return None
+    tensor = value.node().t("value")
+    return int(tensor) if tensor.numel() == 1 else None
+
+
+def concat_sizes(g: Any, sizes: Sequence[Any]) -> Any:
+    """The sizes as one int64 vector."""
+    if all(isinstance(length, int) for length in sizes):
+        return int64_constant(g, list(sizes))
+    one = int64_constant(g, [1])
+    parts = [
+        int64_constant(g, [length]) if isinstance(length, int) else g.op("Reshape", length, one) for length in sizes
+    ]
+    return g.op("Concat", *parts, axis_i=0)
+
+
+def reshape(g: Any, x: Any, sizes: Sequence[Any]) -> Any:
+    """The value in another shape; itself if it has that shape.
+
+    This is always a Reshape, which is the same in all opsets, where Squeeze and Unsqueeze are not.
+    """
+    if sizes_of(x) == list(sizes):
+        return x
+    y = g.op("Reshape", x, concat_sizes(g, sizes))
+    return set_sizes(y, x, [length if length != -1 else None for length in sizes])
+
 
 FIRST_MOD = 10
 FIRST_RANGE = 11
@@ -38,28 +127,28 @@ class TracedWriter:
 
     def known_sizes(self, x: Any) -> list[int | None]:
         """See `Writer`."""
-        return traced.sizes_of(x)
+        return sizes_of(x)
 
     def size(self, x: Any, axis: int) -> Any:
         """See `Writer`."""
-        return traced.size(self.g, x, axis)
+        return axis_size(self.g, x, axis)
 
     def node(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
         """See `Writer`; the attributes are ints or lists of ints."""
-        values = [traced.constant(self.g, one) if isinstance(one, int) else one for one in inputs]
+        values = [int64_constant(self.g, one) if isinstance(one, int) else one for one in inputs]
         return self.g.op(op_type, *values, **_with_kinds(attributes))
 
     def constant(self, numbers: npt.NDArray[np.int64]) -> Any:
         """See `Writer`."""
-        return traced.constant(self.g, numbers)
+        return int64_constant(self.g, numbers)
 
     def vector(self, sizes: Sequence[Any]) -> Any:
         """See `Writer`."""
-        return traced.joined(self.g, sizes)
+        return concat_sizes(self.g, sizes)
 
     def reshaped(self, x: Any, sizes: Sequence[Any]) -> Any:
         """See `Writer`."""
-        return traced.reshaped(self.g, x, sizes)
+        return reshape(self.g, x, sizes)
 
     def numbers_below(self, count: Any) -> Any:
         """See `Writer`."""
@@ -78,32 +167,32 @@ class TracedWriter:
 
     def max_pool(self, x: Any, attributes: dict[str, Any], sizes: Any, *, with_indices: bool) -> list[Any]:
         """See `Writer`."""
-        known = [*traced.sizes_of(x)[:2], *sizes[1]]
+        known = [*sizes_of(x)[:2], *sizes[1]]
         if not with_indices:
-            return [traced.with_sizes(self.node("MaxPool", x, **attributes), x, known)]
+            return [set_sizes(self.node("MaxPool", x, **attributes), x, known)]
         values, indices = self.g.op("MaxPool", x, outputs=2, **_with_kinds(attributes))
-        return [traced.with_sizes(values, x, known), traced.with_sizes(indices, x, known, torch.int64)]
+        return [set_sizes(values, x, known), set_sizes(indices, x, known, torch.int64)]
 
     def in_plane(self, indices: Any, plane: Any) -> Any:
         """See `Writer`; no index is negative."""
-        plane = traced.constant(self.g, plane) if isinstance(plane, int) else plane
+        plane = int64_constant(self.g, plane) if isinstance(plane, int) else plane
         if self.opset >= FIRST_MOD:
             rest = self.node("Mod", indices, plane)
         else:
             rest = self.node("Sub", indices, self.node("Mul", self.node("Div", indices, plane), plane))
-        return traced.with_sizes(rest, indices, traced.sizes_of(indices))
+        return set_sizes(rest, indices, sizes_of(indices))
 
     def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:
         """See `Writer`."""
         x = inputs[0]
-        return traced.with_sizes(self.node("MaxUnpool", *inputs, **attributes), x, [*traced.sizes_of(x)[:2], *large])
+        return set_sizes(self.node("MaxUnpool", *inputs, **attributes), x, [*sizes_of(x)[:2], *large])
 
     def pool_behind(self, indices: Any, rank: int) -> PoolBehind | None:
         """See `Writer`."""
         pool, _ = _pool_of(indices)
         if pool is None:
             return None
-        get: Any = private("torch.onnx.symbolic_helper._node_get")
+        get: Any = torch_internal("torch.onnx.symbolic_helper._node_get")
         windows = pool_windows({name: get(pool, name) for name in pool.attributeNames()}, rank)
         small, large = map(_elements_of_plane, (pool.outputsAt(1), pool.inputsAt(0)))
         return PoolBehind(windows, None if small is None or large is None else (small, large))
@@ -116,7 +205,7 @@ class TracedWriter:
 
     def all_sizes(self, x: Any) -> list[Any]:
         """The sizes along all axes."""
-        return [self.size(x, axis) for axis in range(len(traced.sizes_of(x)))]
+        return [self.size(x, axis) for axis in range(len(sizes_of(x)))]
 
 
 def _pool_of(indices: Any) -> tuple[Any, bool]:
@@ -133,7 +222,7 @@ def _pool_of(indices: Any) -> tuple[Any, bool]:
 
 def _elements_of_plane(x: Any) -> int | None:
     """Elements along all axes but the first two, None if a size is dynamic."""
-    sizes = traced.sizes_of(x)[2:]
+    sizes = sizes_of(x)[2:]
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 

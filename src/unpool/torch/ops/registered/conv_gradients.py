@@ -9,20 +9,171 @@ Everything else there, and what is traced, is torch's own convolution. All of it
 """
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
+from operator import add
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from unpool.arrays import is_on_gpu
-from unpool.torch.ops.registered.conv_backward import (
-    Settings,
-    conv_transpose_input_gradient,
-    conv_transpose_weight_gradient,
-)
-from unpool.torch.ops.registered.direct import is_direct
+from unpool.torch.ops.registered import tensors
+from unpool.torch.ops.registered.fast_path import is_direct
+from unpool.torch.ops.registered.register import Rule, folded, in_front, operator
+
+Settings: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int], int, Sequence[int]]
+"""stride, padding, output_padding, groups, dilation."""
+
+_REST = (None,) * 6  # arguments that are no tensors
+
+
+def _input_fake(grad: Tensor, weight: Tensor, size: Sequence[int], *_: Any) -> Tensor:
+    return tensors.empty(grad, [grad.shape[0], weight.shape[0], *size])
+
+
+def _weight_fake(x: Tensor, grad: Tensor, window: Sequence[int], *settings: Any) -> Tensor:
+    return x.new_empty([x.shape[1], grad.shape[1] // settings[3], *window])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+    first, second, ctx.sizes, *ctx.settings = inputs
+    return first, second
+
+
+def _input_derivatives(ctx: Any, tangent: Tensor) -> tuple[Any, ...]:
+    """Of the input gradient, by the gradient that it was made of, and by the weight."""
+    grad, weight = ctx.saved_tensors
+    by_grad = by_weight = None
+    if ctx.needs_input_grad[0]:
+        by_grad = torch.ops.unpool.conv_transpose(tangent, weight, None, *ctx.settings)
+    if ctx.needs_input_grad[1]:
+        by_weight = conv_transpose_weight_gradient(tangent, grad, weight.shape[2:], *ctx.settings)
+    return by_grad, by_weight, *_REST
+
+
+def _weight_derivatives(ctx: Any, tangent: Tensor) -> tuple[Any, ...]:
+    """Of the weight gradient, by the input of the convolution, and by the gradient of its result."""
+    x, grad = ctx.saved_tensors
+    by_x = by_grad = None
+    if ctx.needs_input_grad[0]:
+        by_x = conv_transpose_input_gradient(grad, tangent, x.shape[2:], *ctx.settings)
+    if ctx.needs_input_grad[1]:
+        by_grad = torch.ops.unpool.conv_transpose(x, tangent, None, *ctx.settings)
+    return by_x, by_grad, *_REST
+
+
+def _tangent_of(name: str) -> Callable[..., Tensor]:
+    """The product rule for the operator of this name: one part for each tensor that has a tangent."""
+
+    def tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
+        first, second = kept
+        pairs = (tangents[0], second), (first, tangents[1])
+        parts: list[Tensor] = [
+            getattr(torch.ops.unpool, name)(*pair, ctx.sizes, *ctx.settings)
+            for pair, own in zip(pairs, tangents[:2], strict=True)
+            if own is not None
+        ]
+        return reduce(add, parts)
+
+    return tangent
+
+
+def _input_rule(operator: Any) -> Rule:
+    """Calls on one weight become parts of a batch, others groups of channels."""
+
+    def rule(info: Any, places: Any, grad: Tensor, weight: Tensor, *others: Any) -> tuple[Any, Any]:
+        if places[1] is None:
+            return folded(lambda grad: operator(grad, weight, *others))(info, places[:1], grad)
+        stacked = _as_channels(grad, places[0], info.batch_size)
+        weights = in_front(weight, places[1], info.batch_size).flatten(0, 1)
+        y = operator(stacked, weights, *_grouped(others, info.batch_size))
+        return y.view(y.shape[0], info.batch_size, -1, *y.shape[2:]), 1
+
+    return rule
+
+
+def _weight_rule(operator: Any) -> Rule:
+    """Calls become groups of channels."""
+
+    def rule(info: Any, places: Any, x: Tensor, grad: Tensor, *others: Any) -> tuple[Any, Any]:
+        size = info.batch_size
+        stacked = (_as_channels(each, place, size) for each, place in zip((x, grad), places, strict=False))
+        y = operator(*stacked, *_grouped(others, size))
+        return y.view(size, -1, *y.shape[1:]), 0
+
+    return rule
+
+
+def _as_channels(x: Tensor, place: int | None, size: int) -> Tensor:
+    """Calls side by side, (N, calls * C, ..)."""
+    return in_front(x, place, size).movedim(0, 1).flatten(1, 2)
+
+
+def _grouped(others: Sequence[Any], size: int) -> tuple[Any, ...]:
+    sizes, stride, padding, output_padding, groups, dilation = others
+    return sizes, stride, padding, output_padding, groups * size, dilation
+
+
+def _by_torch(grad: Tensor, x: Tensor, weight: Tensor, settings: Settings, wanted: Sequence[bool]) -> Any:
+    stride, padding, output_padding, groups, dilation = settings
+    return torch.ops.aten.convolution_backward.default(
+        grad, x, weight, None, stride, padding, dilation, True, output_padding, groups, [*wanted, False]
+    )
+
+
+def _gpu_settings(settings: Settings) -> Any:
+    """As `execute.gpu` has it."""
+    from unpool.execute.gpu.gradients import ConvSettings
+
+    stride, padding, _, groups, dilation = settings
+    return ConvSettings(tuple(stride), tuple(padding), tuple(dilation), groups)
+
+
+@operator(_input_fake, _keep, _input_derivatives, _tangent_of("conv_transpose_input_gradient"), _input_rule)
+def conv_transpose_input_gradient(
+    grad: Tensor,
+    weight: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """The gradient of a transposed convolution by its input, whose spatial size is given."""
+    settings = stride, padding, output_padding, groups, dilation
+    if is_on_gpu(grad):
+        from unpool.execute.gpu import gradients
+
+        y = gradients.input_gradient(grad.detach(), weight.detach(), tuple(size), _gpu_settings(settings))
+    else:
+        x = grad.new_empty([grad.shape[0], weight.shape[0], *size])
+        y = _by_torch(grad, x, weight, settings, (True, False))[0]
+    return tensors.channels_last(y) if tensors.has_channels_last(grad) and y.numel() else y.contiguous()
+
+
+@operator(_weight_fake, _keep, _weight_derivatives, _tangent_of("conv_transpose_weight_gradient"), _weight_rule)
+def conv_transpose_weight_gradient(
+    x: Tensor,
+    grad: Tensor,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """The gradient of a transposed convolution by its weight, whose window is given."""
+    settings = stride, padding, output_padding, groups, dilation
+    if is_on_gpu(x):
+        from unpool.execute.gpu import gradients
+
+        return gradients.weight_gradient(x.detach(), grad.detach(), tuple(window), _gpu_settings(settings))
+    weight = x.new_empty([x.shape[1], grad.shape[1] // groups, *window])
+    found: Tensor = _by_torch(grad, x, weight, settings, (False, True))[1]
+    return found.contiguous()
+
 
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 

@@ -13,8 +13,7 @@ from unpool.operators.resolve import Spec
 from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
 from unpool.torch.ops.registered import tensors
 from unpool.torch.ops.registered.conv_gradients import gradients
-from unpool.torch.ops.registered.register import operator
-from unpool.torch.ops.registered.vmap_rules import grouped
+from unpool.torch.ops.registered.register import grouped, operator
 
 
 def _fake(x: Tensor, *others: Any) -> Tensor:

@@ -11,26 +11,75 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.library import Library, infer_schema, register_autograd, register_fake, register_vmap
 
-from unpool.torch.ops.registered.direct import HAS_DIRECT_CALLS, Operator, may_have_tangents
-from unpool.torch.ops.registered.vmap_rules import folded
-from unpool.torch.private import FORWARD_MODE, private
+from unpool.torch.compat import FORWARD_MODE, torch_internal
+from unpool.torch.ops.registered.fast_path import HAS_DIRECT_CALLS, Operator, may_have_tangents
+
+Rule: TypeAlias = Callable[..., tuple[Any, Any]]
+
+
+def folded(operator: Any) -> Rule:
+    """The rule of an operator on (N, C, ..) that treats every n by itself: the calls become parts of one batch."""
+
+    def rule(info: Any, places: Any, *arguments: Any) -> tuple[Any, Any]:
+        size, batch = info.batch_size, 0
+        flat = []
+        for argument, place in zip(arguments, places, strict=True):
+            if isinstance(argument, Tensor):
+                stacked = in_front(argument, place, size)
+                batch = stacked.shape[1]
+                flat.append(stacked.flatten(0, 1))
+            else:
+                flat.append(argument)
+        found = operator(*flat)
+        if isinstance(found, Tensor):
+            return found.view(size, batch, *found.shape[1:]), 0
+        return tuple(each.view(size, batch, *each.shape[1:]) for each in found), (0,) * len(found)
+
+    return rule
+
+
+def grouped(operator: Any) -> Rule:
+    """The rule of a transposed convolution: calls that have their own weight or bias become groups of channels.
+
+    Where weight and bias are the same for every call, the calls become parts of one batch.
+    """
+
+    def rule(info: Any, places: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Any, Any]:
+        if places[1] is None and places[2] is None:
+            return folded(lambda x: operator(x, weight, bias, *others))(info, places[:1], x)
+        size = info.batch_size
+        stride, padding, output_padding, groups, dilation = others
+        stacked = in_front(x, places[0], size).movedim(0, 1).flatten(1, 2)
+        weights = in_front(weight, places[1], size).flatten(0, 1)
+        biases = None if bias is None else in_front(bias, places[2], size).flatten()
+        y = operator(stacked, weights, biases, stride, padding, output_padding, groups * size, dilation)
+        return y.view(y.shape[0], size, y.shape[1] // size, *y.shape[2:]), 1
+
+    return rule
+
+
+def in_front(x: Tensor, place: int | None, size: int) -> Tensor:
+    """The tensor with the axis of calls in front; repeated if it has none."""
+    return x.unsqueeze(0).expand(size, *x.shape) if place is None else x.movedim(place, 0)
+
 
 Function: TypeAlias = Callable[..., Any]
 
 _LIBRARY: Any = Library("unpool", "FRAGMENT")  # type: ignore[no-untyped-call]
 
-_below = private("torch._C._AutoDispatchBelowAutograd")
-_after = private("torch._C._after_autograd_keyset")
-_any_requires_grad = private("torch._C._any_requires_grad")
-_is_transforming = private("torch._C._are_functorch_transforms_active")
-_one_level = private("torch._functorch.utils.enable_single_level_autograd_function")
-_is_forward_enabled = private("torch._C._is_fwd_grad_enabled")
-_set_forward = private("torch.autograd.forward_ad._set_fwd_grad_enabled")
+_below = torch_internal("torch._C._AutoDispatchBelowAutograd")
+_after = torch_internal("torch._C._after_autograd_keyset")
+_any_requires_grad = torch_internal("torch._C._any_requires_grad")
+_is_transforming = torch_internal("torch._C._are_functorch_transforms_active")
+_one_level = torch_internal("torch._functorch.utils.enable_single_level_autograd_function")
+_is_forward_enabled = torch_internal("torch._C._is_fwd_grad_enabled")
+_set_forward = torch_internal("torch.autograd.forward_ad._set_fwd_grad_enabled")
 
-HAS_FORWARD_MODE = all(private(name) is not None for name in FORWARD_MODE)
+HAS_FORWARD_MODE = all(torch_internal(name) is not None for name in FORWARD_MODE)
 """Whether operators have derivatives in forward mode."""
 
 

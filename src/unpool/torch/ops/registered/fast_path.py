@@ -15,15 +15,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
-from unpool.torch.private import DIRECT_CALLS, FORWARD_MODE, private, private_attribute
+from unpool.torch.compat import FAST_PATH, FORWARD_MODE, torch_internal, torch_internal_attribute
 
-_keys = private("torch._C._dispatch_keys")
-_included = private("torch._C._dispatch_tls_local_include_set")
-_is_profiling = private("torch.autograd._profiler_enabled")
-_key, _key_set = private("torch._C.DispatchKey"), private("torch._C.DispatchKeySet")
-_any_requires_grad = private("torch._C._any_requires_grad")
+_keys = torch_internal("torch._C._dispatch_keys")
+_included = torch_internal("torch._C._dispatch_tls_local_include_set")
+_is_profiling = torch_internal("torch.autograd._profiler_enabled")
+_key, _key_set = torch_internal("torch._C.DispatchKey"), torch_internal("torch._C.DispatchKeySet")
+_any_requires_grad = torch_internal("torch._C._any_requires_grad")
 
-HAS_DIRECT_CALLS = all(private(name) is not None for name in (*FORWARD_MODE, *DIRECT_CALLS))
+HAS_DIRECT_CALLS = all(torch_internal(name) is not None for name in (*FORWARD_MODE, *FAST_PATH))
 """Whether operators can be called without the dispatcher."""
 
 
@@ -42,7 +42,7 @@ def is_direct(*tensors: Tensor | None) -> bool:
 
 def may_have_tangents() -> bool:
     """Whether the caller is inside forward mode, where tensors can carry tangents."""
-    level = private_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
+    level = torch_internal_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
     return level is None or level >= 0
 
 

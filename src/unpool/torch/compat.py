@@ -22,7 +22,7 @@ FORWARD_MODE = (
 )
 """What operators need for derivatives in forward mode, all of them or none."""
 
-DIRECT_CALLS = (
+FAST_PATH = (
     "torch._C.DispatchKey",
     "torch._C.DispatchKeySet",
     "torch._C._dispatch_keys",
@@ -49,9 +49,9 @@ LEGACY_EXPORT = (
 )
 """What an export with dynamo=False needs, all of them."""
 
-WITHOUT = {
+FALLBACKS = {
     **dict.fromkeys(FORWARD_MODE, "operators are registered as torch.library does it, and forward mode is refused"),
-    **dict.fromkeys(DIRECT_CALLS, "every call goes through the dispatcher, which takes microseconds longer"),
+    **dict.fromkeys(FAST_PATH, "every call goes through the dispatcher, which takes microseconds longer"),
     **dict.fromkeys(LEGACY_EXPORT, "an export with dynamo=False is refused"),
     "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that an export with dynamo=False "
     "traces, so there is nothing to switch off",
@@ -60,7 +60,7 @@ WITHOUT = {
 }
 """Name -> what happens where torch does not have it."""
 
-WITHOUT_ATTRIBUTE = {
+ATTRIBUTE_FALLBACKS = {
     "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
     f"{REGISTRATION}._SymbolicFunctionGroup._functions": "an export with dynamo=False is refused",
     "torch.SymInt.node": "open sizes count as fixed: a Dim does not name them, verify=True runs no others",
@@ -73,14 +73,14 @@ WITHOUT_ATTRIBUTE = {
 """Attribute of something that torch hands out, read anew each time -> what happens without it."""
 
 
-def private(name: str) -> Any:
-    """What a name of `WITHOUT` stands for, None where this torch does not have it.
+def torch_internal(name: str) -> Any:
+    """What a name of `FALLBACKS` stands for, None where this torch does not have it.
 
     Example:
         >>> private("torch.utils._pytree").tree_leaves([1, (2, 3)])
         [1, 2, 3]
     """
-    _check(name, WITHOUT)
+    _check(name, FALLBACKS)
     found: Any = torch
     path = found.__name__
     for part in name.split(".")[1:]:
@@ -95,14 +95,14 @@ def private(name: str) -> Any:
     return found
 
 
-def private_attribute(owner: Any, name: str) -> Any:
-    """The attribute of an object that `WITHOUT_ATTRIBUTE` names, None where the object does not have it.
+def torch_internal_attribute(owner: Any, name: str) -> Any:
+    """The attribute of an object that `ATTRIBUTE_FALLBACKS` names, None where the object does not have it.
 
     Example:
         >>> private_attribute(3, "torch.SymInt.node") is None
         True
     """
-    _check(name, WITHOUT_ATTRIBUTE)
+    _check(name, ATTRIBUTE_FALLBACKS)
     return getattr(owner, name.rpartition(".")[2], None)
 
 

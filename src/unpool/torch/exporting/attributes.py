@@ -1,12 +1,13 @@
 """A pool as ATen describes it, and the attributes with which MaxPool does the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
 from typing import Any
 
 from unpool.errors import UnsupportedError
-from unpool.geometry import Window, grown_size, pooled_size
+from unpool.geometry import UnpoolWindow, Window, grown_size, pooled_size, window_between, window_undoing
+from unpool.operators import contract
 
 FIRST_CEIL = 10
 """The first opset whose MaxPool has ceil_mode and dilations."""
@@ -122,3 +123,85 @@ def ceil_ends(large: Sequence[Any], pool: Pool) -> list[int] | None:
         grown_size(count, window, padding=size + pad)
         for count, window, size, pad in zip(known, pool.windows, large, pool.pads, strict=True)
     ]
+
+
+def pool_windows(attributes: Mapping[str, Any], rank: int) -> list[UnpoolWindow | None]:
+    """For each of `rank` axes the window with which an unpooling undoes a pool; None for axes that the pool has not.
+
+    Args:
+        attributes: of the MaxPool node. Without ceil_mode, which opset 9 has not, other padding at the ends than at the
+            begins stands for it.
+        rank: number of spatial axes.
+
+    Example:
+        >>> pool_windows({"kernel_shape": [3], "strides": [2], "pads": [1, 1], "dilations": [2], "ceil_mode": 0}, 2)
+        [UnpoolWindow(size=5, stride=2, padding=1), None]
+    """
+    sizes = attributes["kernel_shape"]
+    ones = [1] * len(sizes)
+    pads = list(attributes.get("pads", [0, 0] * len(sizes)))
+    begins, ends = pads[: len(sizes)], pads[len(sizes) :]
+    ceil = bool(attributes.get("ceil_mode", begins != ends))
+    windows = map(Window, sizes, attributes.get("strides", ones), attributes.get("dilations", ones))
+    found = [window_undoing(window, begin, ceil=ceil) for window, begin in zip(windows, begins, strict=True)]
+    return [*found, *[None] * rank][:rank]
+
+
+def unpool_windows(
+    small: Sequence[Any], large: Sequence[Any], pools: Sequence[UnpoolWindow | None]
+) -> list[UnpoolWindow]:
+    """One window per axis for which MaxUnpool infers `large` from `small`; that of `pools` where a size is dynamic.
+
+    Args:
+        small: elements along the axes of the input, ints where they are static.
+        large: the same of the output.
+        pools: what `pool_windows` says of the pool that found the indices.
+    """
+    known = ([size if isinstance(size, int) else None for size in sizes] for sizes in (small, large))
+    return list(map(window_between, *known, pools))
+
+
+def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[UnpoolWindow]) -> bool:
+    """Whether all sizes are static and the windows alone lead from `small` to `large`."""
+    return all(
+        isinstance(size, int) and window.grown(size) == grown
+        for size, grown, window in zip(small, large, windows, strict=True)
+    )
+
+
+FIRST_OPSET = 9
+"""The first opset with MaxUnpool."""
+
+
+def check_opset(where: str, opset: int | None) -> None:
+    """Refuse opsets without MaxUnpool.
+
+    Raises:
+        UnsupportedError: opset is below 9.
+    """
+    if opset is not None and opset < FIRST_OPSET:
+        raise UnsupportedError(
+            f"{where}: opset must be at least {FIRST_OPSET}, the first with MaxUnpool, "
+            f"got {opset}. Export with a newer opset_version."
+        )
+
+
+def check_type(operator: str, opset: int, dtype: str) -> None:
+    """Refuse types that the operator has only in later opsets, if at all.
+
+    Args:
+        operator: one of unpool's.
+        opset: of the file.
+        dtype: NumPy's name of the type.
+
+    Raises:
+        UnsupportedError: the operator's version in this opset has no such type.
+    """
+    row = contract.row(operator, "", opset)
+    if dtype not in row.value_types:
+        later = [one.since_version for one in contract.rows_of(operator, "") if dtype in one.value_types]
+        where = f"Export with opset_version {later[0]} or later" if later else "Export another type"
+        raise UnsupportedError(
+            f"export: {operator}-{row.since_version} of opset {opset} takes {', '.join(row.value_types)}, "
+            f"got {dtype}. {where}."
+        )
