@@ -69,7 +69,9 @@ def look_without(gone, asked):
     spec.loader.exec_module(module)
     find, read = module.torch_internal, module.torch_internal_attribute
     module.torch_internal = lambda name: asked.add(name) or (None if name in gone else find(name))
-    module.torch_internal_attribute = lambda owner, name: asked.add(name) or (None if name in gone else read(owner, name))
+    module.torch_internal_attribute = lambda owner, name: (
+        asked.add(name) or (None if name in gone else read(owner, name))
+    )
     sys.modules["unpool.torch.compat"] = module
 
 def use_all(uses, refused):
@@ -154,7 +156,7 @@ def test_operators_need_torch_alone():
 
 
 def refused_without(name):
-    """The uses that unpool refuses where torch lacks a name, as `torch_internal.py` says, each with its message."""
+    """The uses that unpool refuses where torch lacks a name, as `compat.py` says, each with its message."""
     said = {**FALLBACKS, **ATTRIBUTE_FALLBACKS}[name]
     words = {LEGACY: "dynamo=False is refused", VERIFIES: "verify=True is refused", TANGENTS: "forward mode is refused"}
     return {use: REFUSABLE[use] for use, word in words.items() if word in said}
@@ -188,7 +190,7 @@ def test_direct_calls_are_missed_one_at_a_time():
 
 
 def test_private_names_are_missed_one_at_a_time():
-    """Where torch lacks one other private name, what asks for it works, or is refused as `torch_internal.py` says."""
+    """Where torch lacks one other private name, what asks for it works, or is refused as `compat.py` says."""
     names = [name for name in (*FALLBACKS, *ATTRIBUTE_FALLBACKS) if name not in (*FORWARD_MODE, *FAST_PATH)]
     cases = {name: refused_without(name) for name in names}
     done = run(given(uses=[TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], cases=cases) + WITHOUT_NAMES + ONE_BY_ONE)

@@ -1,7 +1,7 @@
-"""Every private name of torch that is used here, and what unpool does without where a torch does not have it.
+"""Private names of torch that unpool uses, and the fallback for a torch without them.
 
-No other file spells such a name but to ask here for it, and asks only when it needs it. So a torch that renames one
-still imports `unpool.torch`.
+Other files get such a name from here, when they need it. So `unpool.torch` can be imported with a torch that renames
+one.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ FORWARD_MODE = (
     "torch.autograd.forward_ad._set_fwd_grad_enabled",
     "torch.autograd.function._SingleLevelFunction.apply",
 )
-"""What operators need for derivatives in forward mode, all of them or none."""
+"""Names for derivatives in forward mode; all of them are needed."""
 
 FAST_PATH = (
     "torch._C.DispatchKey",
@@ -29,10 +29,10 @@ FAST_PATH = (
     "torch._C._dispatch_tls_local_include_set",
     "torch.autograd._profiler_enabled",
 )
-"""What it takes, beside the names for forward mode, to call operators without the dispatcher, all of them or none."""
+"""Names for calls without the dispatcher, in addition to those for forward mode; all of them are needed."""
 
 REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
-"""The module of torch that keeps the symbolics of its exporter with dynamo=False."""
+"""The module of torch with the symbolics of its exporter for dynamo=False."""
 
 LEGACY_EXPORT = (
     "torch.jit.is_tracing",
@@ -47,7 +47,7 @@ LEGACY_EXPORT = (
     "torch.onnx.utils.register_custom_op_symbolic",
     "torch.onnx.utils.unregister_custom_op_symbolic",
 )
-"""What an export with dynamo=False needs, all of them."""
+"""Names for an export with dynamo=False; all of them are needed."""
 
 FALLBACKS = {
     **dict.fromkeys(FORWARD_MODE, "operators are registered as torch.library does it, and forward mode is refused"),
@@ -58,7 +58,7 @@ FALLBACKS = {
     "torch.onnx._constants.ONNX_MAX_OPSET": "torch refuses opsets that its exporter with dynamo=False does not have",
     "torch.utils._pytree": "torch gets dynamic_shapes as they are, and verify=True is refused",
 }
-"""Name -> what happens where torch does not have it."""
+"""Name -> the behaviour without it."""
 
 ATTRIBUTE_FALLBACKS = {
     "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
@@ -70,14 +70,14 @@ ATTRIBUTE_FALLBACKS = {
     "torch.fx.experimental.symbolic_shapes.ShapeEnv.replace": "likewise",
     "torch.export.dynamic_shapes._DerivedDim.root": "a Dim made of another one is read as one of its own",
 }
-"""Attribute of something that torch hands out, read anew each time -> what happens without it."""
+"""Attribute of objects of torch -> the behaviour without it."""
 
 
 def torch_internal(name: str) -> Any:
-    """What a name of `FALLBACKS` stands for, None where this torch does not have it.
+    """The object of a name in `FALLBACKS`; None if this torch does not have it.
 
     Example:
-        >>> private("torch.utils._pytree").tree_leaves([1, (2, 3)])
+        >>> torch_internal("torch.utils._pytree").tree_leaves([1, (2, 3)])
         [1, 2, 3]
     """
     _check(name, FALLBACKS)
@@ -96,10 +96,10 @@ def torch_internal(name: str) -> Any:
 
 
 def torch_internal_attribute(owner: Any, name: str) -> Any:
-    """The attribute of an object that `ATTRIBUTE_FALLBACKS` names, None where the object does not have it.
+    """The attribute of an object by a name in `ATTRIBUTE_FALLBACKS`; None if the object does not have it.
 
     Example:
-        >>> private_attribute(3, "torch.SymInt.node") is None
+        >>> torch_internal_attribute(3, "torch.SymInt.node") is None
         True
     """
     _check(name, ATTRIBUTE_FALLBACKS)
@@ -108,4 +108,4 @@ def torch_internal_attribute(owner: Any, name: str) -> Any:
 
 def _check(name: str, explained: dict[str, str]) -> None:
     if name not in explained:
-        raise LookupError(f"private: expected a name that is explained here, got {name}. Write here what it is for.")
+        raise LookupError(f"compat: {name} is in no table of this file. Write here what it is for.")

@@ -1,4 +1,4 @@
-"""A pool as ATen describes it, and the attributes with which MaxPool does the same."""
+"""ONNX attributes of an exported pool or unpooling, from ATen's arguments, and the opsets and types that have both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ from unpool.errors import UnsupportedError
 from unpool.geometry import UnpoolWindow, Window, grown_size, pooled_size, window_between, window_undoing
 from unpool.operators import contract
 
+FIRST_OPSET = 9
+"""The first opset with MaxUnpool."""
+
 FIRST_CEIL = 10
 """The first opset whose MaxPool has ceil_mode and dilations."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """What a pool slides over its spatial axes.
+class AtenPool:
+    """The windows of a pool, as ATen describes it.
 
     Attributes:
         windows: one per axis.
@@ -28,18 +31,18 @@ class Pool:
     ceil: bool
 
 
-def pool_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Pool:
+def pool_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> AtenPool:
     """A pool over `rank` spatial axes from ATen's arguments, each an int, or a list of one or `rank` ints.
 
     An empty stride means the window's size.
 
     Example:
         >>> pool_of(1, 3, [], 1, 1, False)
-        Pool(windows=(Window(size=3, stride=3, dilation=1),), pads=(1,), ceil=False)
+        AtenPool(windows=(Window(size=3, stride=3, dilation=1),), pads=(1,), ceil=False)
     """
     kernel = _spread(kernel_size, rank)
     steps, dilations = _spread(stride, rank) or kernel, _spread(dilation, rank)
-    return Pool(tuple(map(Window, kernel, steps, dilations)), tuple(_spread(padding, rank)), ceil)
+    return AtenPool(tuple(map(Window, kernel, steps, dilations)), tuple(_spread(padding, rank)), ceil)
 
 
 def _spread(setting: Any, rank: int) -> list[int]:
@@ -48,15 +51,15 @@ def _spread(setting: Any, rank: int) -> list[int]:
     return values * rank if len(values) == 1 else values
 
 
-def pool_attributes(pool: Pool, large: Sequence[Any], opset: int) -> dict[str, Any]:
+def pool_attributes(pool: AtenPool, large: Sequence[Any], opset: int) -> dict[str, Any]:
     """The attributes of a MaxPool of this opset.
 
-    They say padding in place of ceil_mode where the opset has no ceil_mode, and where the last window of a pool would
-    start in the padding: shape inference before MaxPool-22 counts that window, ATen does not.
+    Padding replaces ceil_mode if the opset has no ceil_mode, or if the last window of a pool would start in the
+    padding: shape inference before MaxPool-22 counts that window, ATen does not.
 
     Args:
         pool: as ATen describes it.
-        large: elements along the spatial axes of its input, ints where they are static.
+        large: elements along the spatial axes of its input, ints if they are static.
         opset: of the node.
 
     Raises:
@@ -81,11 +84,11 @@ def pool_attributes(pool: Pool, large: Sequence[Any], opset: int) -> dict[str, A
     return attributes | {"dilations": dilations, "ceil_mode": int(pool.ceil and not is_padded)}
 
 
-def pooled_sizes(large: Sequence[Any], pool: Pool) -> list[int | None]:
-    """Elements along the spatial axes of a pool's output, None where they are dynamic.
+def pooled_sizes(large: Sequence[Any], pool: AtenPool) -> list[int | None]:
+    """Elements along the spatial axes of a pool's output, None for dynamic ones.
 
     Args:
-        large: the same of its input, ints where they are static.
+        large: the same of its input, ints if they are static.
         pool: as ATen describes it.
 
     Example:
@@ -98,14 +101,14 @@ def pooled_sizes(large: Sequence[Any], pool: Pool) -> list[int | None]:
     ]
 
 
-def ceil_ends(large: Sequence[Any], pool: Pool) -> list[int] | None:
-    """Padding at the ends with which a pool without ceil_mode has the windows of one with it.
+def ceil_ends(large: Sequence[Any], pool: AtenPool) -> list[int] | None:
+    """Padding at the ends that gives a pool without ceil_mode the windows of one with it.
 
-    The last window then ends where the padding ends. This is less than the pool's own padding where ceil_mode drops a
-    window that would start in the padding, and negative where no window meets the last elements.
+    The last window then ends with the padding. This is less than the pool's own padding if ceil_mode drops a window
+    that would start in the padding, and negative if no window covers the last elements.
 
     Args:
-        large: elements along the spatial axes of the pool's input, ints where they are static.
+        large: elements along the spatial axes of the pool's input, ints if they are static.
         pool: one with ceil_mode.
 
     Returns:
@@ -126,11 +129,11 @@ def ceil_ends(large: Sequence[Any], pool: Pool) -> list[int] | None:
 
 
 def pool_windows(attributes: Mapping[str, Any], rank: int) -> list[UnpoolWindow | None]:
-    """For each of `rank` axes the window with which an unpooling undoes a pool; None for axes that the pool has not.
+    """For each of `rank` axes the window of an unpooling that undoes a pool; None for axes that the pool lacks.
 
     Args:
-        attributes: of the MaxPool node. Without ceil_mode, which opset 9 has not, other padding at the ends than at the
-            begins stands for it.
+        attributes: of the MaxPool node. Opset 9 has no ceil_mode: there it is recognised by different padding at begins
+            and ends.
         rank: number of spatial axes.
 
     Example:
@@ -150,12 +153,12 @@ def pool_windows(attributes: Mapping[str, Any], rank: int) -> list[UnpoolWindow 
 def unpool_windows(
     small: Sequence[Any], large: Sequence[Any], pools: Sequence[UnpoolWindow | None]
 ) -> list[UnpoolWindow]:
-    """One window per axis for which MaxUnpool infers `large` from `small`; that of `pools` where a size is dynamic.
+    """One window per axis that makes MaxUnpool infer `large` from `small`; that of `pools` if a size is dynamic.
 
     Args:
-        small: elements along the axes of the input, ints where they are static.
+        small: elements along the axes of the input, ints if they are static.
         large: the same of the output.
-        pools: what `pool_windows` says of the pool that found the indices.
+        pools: `pool_windows` of the pool that computed the indices.
     """
     known = ([size if isinstance(size, int) else None for size in sizes] for sizes in (small, large))
     return list(map(window_between, *known, pools))
@@ -169,12 +172,8 @@ def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[Un
     )
 
 
-FIRST_OPSET = 9
-"""The first opset with MaxUnpool."""
-
-
 def check_opset(where: str, opset: int | None) -> None:
-    """Refuse opsets without MaxUnpool.
+    """Check that an opset has MaxUnpool.
 
     Raises:
         UnsupportedError: opset is below 9.
@@ -187,7 +186,7 @@ def check_opset(where: str, opset: int | None) -> None:
 
 
 def check_type(operator: str, opset: int, dtype: str) -> None:
-    """Refuse types that the operator has only in later opsets, if at all.
+    """Check that the operator has a type in an opset.
 
     Args:
         operator: one of unpool's.

@@ -1,9 +1,9 @@
-"""Calls that PyTorch's own operator finishes before ours would begin: they are its own.
+"""Thresholds of size below which PyTorch's own operator runs, as it ends before unpool's kernel would start.
 
-On the way from Python to a kernel, and where autograd calls back into Python, lie tens of microseconds. In training
-there is more: threads of PyTorch watch for work for milliseconds after each of its operators, on cores that ours then
-lack. Only calls go this way of which both give the same: of plain tensors on the CPU, and without windows that hold
-padding alone. Sums may be rounded otherwise. On a GPU PyTorch's gradients differ from run to run, and ours do not.
+The way from Python to a kernel, and from autograd back into Python, takes tens of microseconds. In training it takes
+more: PyTorch's threads spin for milliseconds after each of its operators, on cores that unpool's threads then lack.
+Only calls with the same result fall back: those of plain tensors on the CPU, without windows of padding alone. Sums may
+be rounded differently. On a GPU no call falls back: PyTorch's gradients differ from run to run there.
 """
 
 from functools import lru_cache
@@ -18,35 +18,40 @@ from unpool.torch.ops.arguments import Ints, check_filled, per_axis, pooled_size
 _TYPES = (torch.float32, torch.float64)
 
 
-class Most(NamedTuple):
-    """What a small call has at most: elements, or products.
+class Thresholds(NamedTuple):
+    """Largest size of a small call, in elements or products.
 
     Attributes:
-        alone: without a gradient.
-        recorded: where its gradient may be asked for.
+        without_gradient: without a gradient.
+        with_gradient: if a gradient may be needed.
     """
 
-    alone: int
-    recorded: int
+    without_gradient: int
+    with_gradient: int
 
 
-POOL = Most(1 << 14, 1 << 15)
+MAX_POOL = Thresholds(1 << 14, 1 << 15)
 """Elements of the input."""
 
-UNPOOL = Most(1 << 14, 1 << 16)
+MAX_UNPOOL = Thresholds(1 << 14, 1 << 16)
 """Elements of the input."""
 
-GROW = Most(1 << 21, 7 << 28)
-"""Products of a transposed convolution. Forward ours takes less time than torch's from a tenth of a millisecond on;
-but its gradients are torch's, and what follows them has to share the cores with threads that watch for more."""
+CONV_TRANSPOSE = Thresholds(1 << 21, 7 << 28)
+"""Products of a transposed convolution. Unpool's is faster forward from a tenth of a millisecond on; but its gradients
+are torch's, and the operators after them share the cores with torch's spinning threads."""
 
-GROW_APART = Most(1 << 21, 1 << 24)
-"""The same where windows lie apart: the gradients are products of matrices."""
+DISJOINT_CONV_TRANSPOSE = Thresholds(1 << 21, 1 << 24)
+"""Products if windows are disjoint: then the gradients are products of matrices."""
 
 
-def is_small(size: int, most: Most, first: Tensor, *others: Tensor | None) -> bool:
-    """Whether a call of such a size on these tensors, floats in row-major order but for indices, is PyTorch's own."""
-    if not 0 < size <= most.recorded or first.dtype not in _TYPES or first.is_cuda or not first.is_contiguous():
+def is_small(size: int, thresholds: Thresholds, first: Tensor, *others: Tensor | None) -> bool:
+    """Whether PyTorch runs a call of this size on these tensors: they have to be row-major floats on the CPU."""
+    if (
+        not 0 < size <= thresholds.with_gradient
+        or first.dtype not in _TYPES
+        or first.is_cuda
+        or not first.is_contiguous()
+    ):
         return False
     is_recorded = first.requires_grad
     for each in others:
@@ -54,11 +59,11 @@ def is_small(size: int, most: Most, first: Tensor, *others: Tensor | None) -> bo
             is_recorded = is_recorded or each.requires_grad
             if not each.is_contiguous():
                 return False
-    return size <= most.alone or (is_recorded and torch.is_grad_enabled())
+    return size <= thresholds.without_gradient or (is_recorded and torch.is_grad_enabled())
 
 
-def keyed(setting: Any) -> Any:
-    """A setting that can be looked up."""
+def hashable(setting: Any) -> Any:
+    """A setting as a key of a cache."""
     return tuple(setting) if isinstance(setting, list) else setting
 
 
@@ -69,7 +74,7 @@ def has_full_windows(
     """Whether no window of a pool holds padding.
 
     Raises:
-        ArgumentError: a setting that torch refuses too.
+        ArgumentError: a setting that torch rejects too.
     """
     rank = int(where[-2])
     if len(shape) not in (rank + 1, rank + 2):

@@ -1,6 +1,11 @@
-"""Rewrites single nodes for older opsets, where an attribute or another node does what an input does in newer ones.
+"""Conversion of a model to an older opset, if each of its nodes can be expressed there.
 
-Each function takes a node and the opset, changes the node itself, so that its output keeps its name, and may put nodes
+onnx's version converter does not go back for most operators whose later versions only added types, so torch's default
+exporter leaves such models at 18. It also leaves Softmax unchanged below 13, where its axis has another meaning. Here a
+node is unchanged if the older version has the same meaning, attributes, inputs and types; otherwise one of `REWRITES`
+changes it, or the model is rejected.
+
+A rewrite takes a node and the opset, changes the node itself, so that its output keeps its name, and may insert nodes
 before it. It returns None, or the reason why the node cannot be rewritten.
 """
 
@@ -25,11 +30,11 @@ FIRST_RANGE = 11
 FIRST_AXES_INPUT = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13}
 FIRST_REDUCED_AXES_INPUT = 18
 
-Form = Callable[[ir.Node, int], str | None]
+Rewrite = Callable[[ir.Node, int], str | None]
 
 
 def shape(node: ir.Node, opset: int) -> str | None:
-    """Shape with start or end: a Shape of all axes, and a Gather of those that are wanted."""
+    """Shape with start or end: a Shape of all axes, and a Gather of those between start and end."""
     x = node.inputs[0]
     start, end = node.attributes.get_int("start") or 0, node.attributes.get_int("end")
     if opset >= FIRST_SHAPE_PART or (start == 0 and end is None):
@@ -40,7 +45,7 @@ def shape(node: ir.Node, opset: int) -> str | None:
     node.attributes.clear()
     node.op_type = "Gather"
     node.resize_inputs(2)
-    node.replace_input_with(0, _before(node, "Shape", [x]))
+    node.replace_input_with(0, _insert_before(node, "Shape", [x]))
     node.replace_input_with(1, _constant(node, list(axes)))
     return None
 
@@ -49,25 +54,25 @@ def axes_attribute(node: ir.Node, opset: int) -> str | None:
     """Squeeze, Unsqueeze and reductions: the input axes becomes an attribute."""
     if opset >= FIRST_AXES_INPUT.get(node.op_type, FIRST_REDUCED_AXES_INPUT):
         return None
-    if node.attributes.get_int("noop_with_empty_axes") and _second(node) is None:
+    if node.attributes.get_int("noop_with_empty_axes") and _second_input(node) is None:
         return "noop_with_empty_axes"
     node.attributes.pop("noop_with_empty_axes", None)
-    if not _second_becomes(node, "axes"):
+    if not _input_to_attribute(node, "axes"):
         return "axes that are not constant"
-    return _positive(node, "axes", opset)
+    return _count_from_front(node, "axes", opset)
 
 
 def split(node: ir.Node, opset: int) -> str | None:
-    """Split: num_outputs is left out where the parts are equal, and the input split becomes an attribute."""
+    """Split: num_outputs is dropped if the parts are equal, and the input split becomes an attribute."""
     if "num_outputs" in node.attributes:
         x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
         size = None if x is None or x.shape is None else x.shape[axis]
         if not isinstance(size, int) or size % len(node.outputs):
             return "parts that may differ"
         node.attributes.pop("num_outputs")
-    if opset < FIRST_AXES_INPUT["Split"] and not _second_becomes(node, "split"):
+    if opset < FIRST_AXES_INPUT["Split"] and not _input_to_attribute(node, "split"):
         return "parts that are not constant"
-    return _positive(node, "axis", opset)
+    return _count_from_front(node, "axis", opset)
 
 
 def pad(node: ir.Node, opset: int) -> str | None:
@@ -77,8 +82,8 @@ def pad(node: ir.Node, opset: int) -> str | None:
         return "axes"
     if opset >= FIRST_PAD_INPUTS:
         return None
-    pads = _numbers(inputs[1])
-    value = _value(inputs[2], 0.0)
+    pads = _constant_ints(inputs[1])
+    value = _constant_number(inputs[2], 0.0)
     if pads is None or value is None:
         return "pads or a value that are not constant"
     node.attributes["pads"] = ir.AttrInt64s("pads", pads)
@@ -91,7 +96,7 @@ def clip(node: ir.Node, opset: int) -> str | None:
     """Clip: the bounds become attributes."""
     if opset >= FIRST_CLIP_INPUTS:
         return None
-    bounds = [_value(bound, None) for bound in (*node.inputs[1:], None, None)[:2]]
+    bounds = [_constant_number(bound, None) for bound in (*node.inputs[1:], None, None)[:2]]
     if any(bound is None and given is not None for bound, given in zip(bounds, node.inputs[1:], strict=False)):
         return "bounds that are not constant"
     for name, bound in zip(("min", "max"), bounds, strict=True):
@@ -104,16 +109,16 @@ def clip(node: ir.Node, opset: int) -> str | None:
 def axis_attribute(node: ir.Node, opset: int) -> str | None:
     """Concat, Flatten and Gather: axes are counted from the front; a Gather of negative indices cannot be rewritten."""
     if opset < FIRST_NEGATIVE_AXIS and node.op_type == "Gather":
-        indices = _numbers(node.inputs[1])
+        indices = _constant_ints(node.inputs[1])
         if indices is None or min(indices, default=0) < 0:
             return "indices that may be negative"
-    return _positive(node, "axis", opset)
+    return _count_from_front(node, "axis", opset)
 
 
 def reshape(node: ir.Node, opset: int) -> str | None:
-    """Reshape: allowzero is left out where no size is 0."""
+    """Reshape: allowzero is dropped if no size is 0."""
     if opset < FIRST_ALLOWZERO and node.attributes.get_int("allowzero"):
-        sizes = _numbers(node.inputs[1])
+        sizes = _constant_ints(node.inputs[1])
         if sizes is None or 0 in sizes:
             return "allowzero"
         node.attributes.pop("allowzero")
@@ -121,7 +126,7 @@ def reshape(node: ir.Node, opset: int) -> str | None:
 
 
 def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one signature for all forms
-    """Constant: numbers and lists become a tensor, the only kind that old opsets have."""
+    """Constant: numbers and lists become a tensor, the only kind of old opsets."""
     tensor = ir.convenience.get_const_tensor(node.outputs[0])
     if tensor is not None:
         node.attributes.clear()
@@ -130,7 +135,7 @@ def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one sig
 
 
 def conv_transpose(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001
-    """ConvTranspose: stays as it is; one with output_shape is refused, because opsets read it differently."""
+    """ConvTranspose: unchanged; one with output_shape is rejected, because opsets read it differently."""
     return "output_shape" if "output_shape" in node.attributes else None
 
 
@@ -165,24 +170,24 @@ def mod(node: ir.Node, opset: int) -> str | None:
     pool = None if x is None else x.producer()
     if pool is None or pool.op_type != "MaxPool":
         return "values that may be negative"
-    whole = _before(node, "Mul", [_before(node, "Div", [x, divisor]), divisor])
+    all_indices = _insert_before(node, "Mul", [_insert_before(node, "Div", [x, divisor]), divisor])
     node.attributes.clear()
     node.op_type = "Sub"
-    node.replace_input_with(1, whole)
+    node.replace_input_with(1, all_indices)
     return None
 
 
-def numbers_below(node: ir.Node, opset: int) -> str | None:
-    """Range from 0 in steps of 1: NonZero of so many ones, which gives the position of each."""
+def arange(node: ir.Node, opset: int) -> str | None:
+    """Range from 0 in steps of 1: NonZero of `limit` ones, which is the position of each."""
     if opset >= FIRST_RANGE:
         return None
     start, limit, step = node.inputs
-    if _numbers(start) != [0] or _numbers(step) != [1]:
+    if _constant_ints(start) != [0] or _constant_ints(step) != [1]:
         return "another start than 0 or another step than 1"
-    count = _before(node, "Reshape", [limit, _constant(node, [1])])
-    ones = _before(node, "ConstantOfShape", [count], value=ir.tensor(np.ones(1, dtype=np.int64)))
+    count = _insert_before(node, "Reshape", [limit, _constant(node, [1])])
+    ones = _insert_before(node, "ConstantOfShape", [count], value=ir.tensor(np.ones(1, dtype=np.int64)))
     node.op_type = "Reshape"
-    node.replace_input_with(0, _before(node, "NonZero", [ones]))
+    node.replace_input_with(0, _insert_before(node, "NonZero", [ones]))
     node.replace_input_with(1, _constant(node, [-1]))
     node.resize_inputs(2)
     return None
@@ -190,7 +195,7 @@ def numbers_below(node: ir.Node, opset: int) -> str | None:
 
 REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 
-FORMS: Mapping[str, Form] = {
+REWRITES: Mapping[str, Rewrite] = {
     "Shape": shape,
     "Split": split,
     **dict.fromkeys(("Squeeze", "Unsqueeze", *(f"Reduce{name}" for name in REDUCTIONS.split())), axes_attribute),
@@ -202,32 +207,32 @@ FORMS: Mapping[str, Form] = {
     "ConvTranspose": conv_transpose,
     "MaxPool": max_pool,
     "Mod": mod,
-    "Range": numbers_below,
+    "Range": arange,
 }
 """Operator -> the function that rewrites it."""
 
 
-def _positive(node: ir.Node, name: str, opset: int) -> str | None:
-    """Count the axes of an attribute from the front, where the opset has no negative ones."""
+def _count_from_front(node: ir.Node, name: str, opset: int) -> str | None:
+    """Make the axes of an attribute non-negative, if the opset has no negative ones."""
     attribute = node.attributes.get(name)
     if opset >= FIRST_NEGATIVE_AXIS or attribute is None:
         return None
     axes = [attribute.value] if isinstance(attribute.value, int) else list(attribute.value)
     if min(axes, default=0) >= 0:
         return None
-    whole = node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0]
-    if whole is None or whole.shape is None:
+    all_indices = node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0]
+    if all_indices is None or all_indices.shape is None:
         return "a negative axis and an unknown rank"
-    axes = [axis % len(whole.shape) for axis in axes]
+    axes = [axis % len(all_indices.shape) for axis in axes]
     is_one = isinstance(attribute.value, int)
     node.attributes[name] = ir.AttrInt64(name, axes[0]) if is_one else ir.AttrInt64s(name, axes)
     return None
 
 
-def _second_becomes(node: ir.Node, name: str) -> bool:
-    """Turn the second input, if there is one, into an attribute of ints; false if it is not constant."""
-    given = _second(node)
-    numbers = _numbers(given)
+def _input_to_attribute(node: ir.Node, name: str) -> bool:
+    """Turn the second input, if any, into an attribute of ints; false if it is not constant."""
+    given = _second_input(node)
+    numbers = _constant_ints(given)
     if numbers is not None:
         node.attributes[name] = ir.AttrInt64s(name, numbers)
     elif given is not None:
@@ -236,25 +241,25 @@ def _second_becomes(node: ir.Node, name: str) -> bool:
     return True
 
 
-def _second(node: ir.Node) -> ir.Value | None:
+def _second_input(node: ir.Node) -> ir.Value | None:
     return node.inputs[1] if len(node.inputs) > 1 else None
 
 
-def _numbers(value: ir.Value | None) -> list[int] | None:
+def _constant_ints(value: ir.Value | None) -> list[int] | None:
     """The ints of a constant."""
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
     return None if tensor is None else [int(number) for number in np.ravel(tensor.numpy())]
 
 
-def _value(value: ir.Value | None, absent: float | None) -> float | None:
-    """The number of a constant, None if it is none; `absent` for an input that is left out."""
+def _constant_number(value: ir.Value | None, absent: float | None) -> float | None:
+    """The number of a constant, None for other values; `absent` for an omitted input."""
     if value is None:
         return absent
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None or tensor.size != 1 else float(tensor.numpy().reshape(-1)[0])
 
 
-def _before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], **attributes: Any) -> ir.Value:
+def _insert_before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], **attributes: Any) -> ir.Value:
     """The output of a new node before `node`."""
     new = ir.node(op_type, inputs, attributes)
     assert node.graph is not None
@@ -263,7 +268,7 @@ def _before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], **attrib
 
 
 def _constant(node: ir.Node, numbers: list[int]) -> ir.Value:
-    return _before(node, "Constant", [], value=ir.tensor(np.array(numbers, dtype=np.int64)))
+    return _insert_before(node, "Constant", [], value=ir.tensor(np.array(numbers, dtype=np.int64)))
 
 
 SAME_FROM = {
@@ -280,15 +285,15 @@ SAME_FROM = {
     12: "GreaterOrEqual LessOrEqual Pow",
     13: "LogSoftmax Resize Softmax",
 }
-"""Opset -> operators that from there on, up to 18, mean the same in every version that can hold a node.
+"""Opset -> operators with one meaning from there up to 18, in every version that can hold a node.
 
 Source: ONNX, Changelog.md.
 """
 
-LOWEST = {name: opset for opset, names in SAME_FROM.items() for name in names.split()}
+MIN_OPSET = {name: opset for opset, names in SAME_FROM.items() for name in names.split()}
 
 
-def in_opset(model: ir.Model, opset: int) -> ir.Model:
+def downgrade_opset(model: ir.Model, opset: int) -> ir.Model:
     """A copy of the model in the opset; the model itself if that is its opset.
 
     Args:
@@ -301,7 +306,7 @@ def in_opset(model: ir.Model, opset: int) -> ir.Model:
     Example:
         >>> from onnx import parser
         >>> from onnxscript import ir
-        >>> old = in_opset(ir.from_proto(parser.parse_model('''
+        >>> old = downgrade_opset(ir.from_proto(parser.parse_model('''
         ...     <ir_version: 10, opset_import: ["" : 18]>
         ...     size (float[2, 3] x) => (int64[1] n) { n = Shape <start = 1> (x) }''')), 9)
         >>> old.opset_imports, [node.op_type for node in old.graph]
@@ -315,9 +320,9 @@ def in_opset(model: ir.Model, opset: int) -> ir.Model:
             f"export: expected an opset that torch's exporter reaches, got {opset}, where it stays at {newest}. "
             "Choose an older opset_version."
         )
-    older, reasons = _rewritten(model, opset)
+    older, reasons = _convert(model, opset)
     if reasons:
-        lowest = next(at for at in range(opset + 1, newest + 1) if at == newest or not _rewritten(model, at)[1])
+        lowest = next(at for at in range(opset + 1, newest + 1) if at == newest or not _convert(model, at)[1])
         raise UnsupportedError(
             f"export: expected nodes that opset {opset} has, got {reasons[0]}. "
             f"Export with opset_version={lowest}; dynamo=False may reach others."
@@ -325,19 +330,19 @@ def in_opset(model: ir.Model, opset: int) -> ir.Model:
     return older
 
 
-def _rewritten(model: ir.Model, opset: int) -> tuple[ir.Model, list[str]]:
+def _convert(model: ir.Model, opset: int) -> tuple[ir.Model, list[str]]:
     """A copy of the model in the opset, and for each node that cannot be expressed there the reason."""
     older = model.clone()
     ir.passes.common.InlinePass()(older)
     newest = older.opset_imports[""]
-    reasons = [reason for node in tuple(older.graph) if (reason := _lower(node, newest, opset))]
+    reasons = [reason for node in tuple(older.graph) if (reason := _downgrade_node(node, newest, opset))]
     ir.passes.common.RemoveUnusedNodesPass()(older)
     older.opset_imports[""] = opset
     return older, reasons
 
 
-def _lower(node: ir.Node, newest: int, opset: int) -> str | None:
-    """Change a node to what it has to be in an older opset; returns the reason if there is no way."""
+def _downgrade_node(node: ir.Node, newest: int, opset: int) -> str | None:
+    """Change a node for an older opset; returns the reason if that is not possible."""
     if node.domain not in ("", "ai.onnx"):
         return None
     name = f"{node.op_type}->{node.outputs[0].name}"
@@ -347,16 +352,16 @@ def _lower(node: ir.Node, newest: int, opset: int) -> str | None:
         return f"{name}, whose subgraph cannot be converted"
     new = onnx.defs.get_schema(node.op_type, newest, "")
     if _since(node.op_type, opset) != new.since_version:
-        if LOWEST.get(node.op_type, newest) > opset:
+        if MIN_OPSET.get(node.op_type, newest) > opset:
             return f"{name} as {node.op_type}-{new.since_version}"
-        reason = FORMS[node.op_type](node, opset) if node.op_type in FORMS else None
+        reason = REWRITES[node.op_type](node, opset) if node.op_type in REWRITES else None
         if reason:
             return f"{name} with {reason}"
     old = _since(node.op_type, opset)
     if old is None:
         return f"{name}, which came later"
     schema = onnx.defs.get_schema(node.op_type, old, "")
-    reason = next(_misfits(node, new, schema), None)
+    reason = next(_missing_parts(node, new, schema), None)
     return None if reason is None else f"{name} with {reason}"
 
 
@@ -368,10 +373,10 @@ def _since(op_type: str, opset: int) -> int | None:
         return None
 
 
-def _misfits(node: ir.Node, new: Any, old: Any) -> Iterator[str]:
-    """Whatever of a node its older version does not have, in words.
+def _missing_parts(node: ir.Node, new: Any, old: Any) -> Iterator[str]:
+    """The parts of a node that the older version lacks, in words.
 
-    Attributes that it does not have are removed from the node if they only state their default.
+    Attributes that it lacks are removed from the node if they have their default.
     """
     for name in [name for name in node.attributes if name not in old.attributes]:
         default = new.attributes[name].default_value if name in new.attributes else None

@@ -1,7 +1,7 @@
 """The operators unpool::max_pool, unpool::max_pool_with_indices, and max_pool_backward, the gradient of both.
 
-Indices count inside their own (n, c) plane; of equal elements the first is found, of several NaN the last. A window
-that covers only padding gives minus infinity or the smallest integer, has index -1, and passes no gradient on.
+Indices count inside their own (n, c) plane; the maximum is the first of equal elements, and the last of several NaN. A
+window of padding alone gives minus infinity or the smallest integer, has index -1, and no gradient.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch.ops.arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
-from unpool.torch.ops.registered import tensors
-from unpool.torch.ops.registered.register import operator
+from unpool.torch.ops.library import tensors
+from unpool.torch.ops.library.register import operator
 
 _NATIVE = (*FLOATS, torch.int8, torch.uint8)
 
@@ -43,7 +43,7 @@ def _sizes(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> list[int]:
-    """The shape of the result; checks everything that can be wrong."""
+    """The shape of the result, after all checks of the arguments."""
     where = f"max_pool{len(kernel_size)}d"
     check_tensor(where, "input", x, FLOATS + INTEGERS)
     check_filled(where, x.shape)
@@ -52,7 +52,7 @@ def _sizes(
 
 
 def _pool(x: Tensor, settings: tuple[Any, ...], outputs: int) -> tuple[Tensor, ...]:
-    """The largest elements, and their indices if two outputs are wanted or the kernels do not have the type."""
+    """The maxima, and their indices for two outputs or for types without kernels."""
     if x.dtype not in _NATIVE:
         _sizes(x, *settings)
         return _pool_integers(x, *settings)
@@ -60,7 +60,7 @@ def _pool(x: Tensor, settings: tuple[Any, ...], outputs: int) -> tuple[Tensor, .
 
 
 def _spec(x: Tensor, *settings: Any) -> Spec:
-    """What the arguments mean, once they are known to be right."""
+    """The Spec of the arguments, after all checks."""
     _sizes(x, *settings)
     kernel_size, stride, padding, dilation, ceil_mode = settings
     attributes = {
@@ -74,7 +74,7 @@ def _spec(x: Tensor, *settings: Any) -> Spec:
 
 
 def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
-    """Pool integers of a type that the kernels do not have: pool float64 in their order, look elements up."""
+    """Pool integers of a type without kernels: pool their order as float64, and look the elements up."""
     ordered = torch.unique(x, return_inverse=True)[1] if x.dtype == torch.int64 else x
     keys = tensors.empty(x, x.shape, torch.float64).copy_(ordered)
     indices: Tensor = max_pool_with_indices(keys, *settings)[1]
@@ -83,13 +83,13 @@ def _pool_integers(x: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     return tensors.empty(x, indices.shape).copy_(found), indices
 
 
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+def _save_input(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.settings = inputs[1:]
     return (inputs[0],)
 
 
-def _found_indices(x: Tensor, settings: Any) -> Tensor:
-    """The indices of a pool that returned its values alone; its derivatives need them."""
+def _indices_of(x: Tensor, settings: Any) -> Tensor:
+    """The indices of a pool without indices, for its derivatives."""
     indices: Tensor = max_pool_with_indices(x.detach(), *settings)[1]
     return indices
 
@@ -97,20 +97,20 @@ def _found_indices(x: Tensor, settings: Any) -> Tensor:
 def _pool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (x,) = ctx.saved_tensors
     windows = _windows(ctx.settings)
-    return max_pool_backward(grad, _found_indices(x, ctx.settings), x.shape[2:], windows), None, None, None, None, None
+    return max_pool_backward(grad, _indices_of(x, ctx.settings), x.shape[2:], windows), None, None, None, None, None
 
 
 def _windows(settings: Sequence[Any]) -> list[int]:
-    """The windows of a pool, as `max_pool_backward` takes them."""
+    """The windows of a pool for `max_pool_backward`."""
     return [size for sizes in settings[:4] for size in sizes]
 
 
-def _pool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
-    found: Tensor = torch.ops.unpool.max_unpool_backward(tangent, _found_indices(kept[0], ctx.settings))
+def _pool_tangent(ctx: Any, saved: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = torch.ops.unpool.max_unpool_backward(tangent, _indices_of(saved[0], ctx.settings))
     return found
 
 
-def _keep_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+def _save_indices(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     ctx.size, ctx.windows = inputs[0].shape[2:], _windows(inputs[1:])
     ctx.set_materialize_grads(False)  # no zeros for the indices, which have no gradient
     return (output[1],)
@@ -122,26 +122,26 @@ def _indexed_pool_gradient(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, 
     return found, None, None, None, None, None
 
 
-def _indexed_pool_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any) -> tuple[Tensor, None]:
-    return torch.ops.unpool.max_unpool_backward(tangent, kept[0]), None
+def _indexed_pool_tangent(_: Any, saved: Sequence[Tensor], tangent: Tensor, *__: Any) -> tuple[Tensor, None]:
+    return torch.ops.unpool.max_unpool_backward(tangent, saved[0]), None
 
 
-def _keep_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+def _save_places(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.size, ctx.windows = inputs[2:]
     return (inputs[1],)
 
 
-def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _backward_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
     return torch.ops.unpool.max_unpool_backward(grad, indices), None, None, None
 
 
-def _backward_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
-    found: Tensor = max_pool_backward(tangent, kept[0], ctx.size, ctx.windows)
+def _backward_tangent(ctx: Any, saved: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = max_pool_backward(tangent, saved[0], ctx.size, ctx.windows)
     return found
 
 
-@operator(_pool_fake, _keep_input, _pool_gradient, _pool_tangent)
+@operator(_pool_fake, _save_input, _pool_gradient, _pool_tangent)
 def max_pool(
     x: Tensor,
     kernel_size: Sequence[int],
@@ -154,7 +154,7 @@ def max_pool(
     return _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=1)[0]
 
 
-@operator(_indexed_pool_fake, _keep_indices, _indexed_pool_gradient, _indexed_pool_tangent)
+@operator(_indexed_pool_fake, _save_indices, _indexed_pool_gradient, _indexed_pool_tangent)
 def max_pool_with_indices(
     x: Tensor,
     kernel_size: Sequence[int],
@@ -163,25 +163,25 @@ def max_pool_with_indices(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> tuple[Tensor, Tensor]:
-    """As `max_pool`, and where each maximum was found."""
+    """As `max_pool`, and the indices of the maxima."""
     y, indices = _pool(x, (kernel_size, stride, padding, dilation, ceil_mode), outputs=2)
-    return y, tensors.laid_out(indices, x)
+    return y, tensors.in_format_of(indices, x)
 
 
-@operator(_backward_fake, _keep_places, _transposed, _backward_tangent)
+@operator(_backward_fake, _save_places, _backward_gradient, _backward_tangent)
 def max_pool_backward(grad: Tensor, indices: Tensor, size: Sequence[int], windows: Sequence[int]) -> Tensor:
-    """Planes of the given spatial size, in which every element of `grad` is added where its index points.
+    """Planes of the given spatial size, with every element of `grad` added at its index.
 
-    `windows` are sizes, strides, paddings and dilations of the pool, one int per spatial axis in each, or nothing where
-    indices may point anywhere: a GPU adds in their order where it knows them, and sorts the indices where it does not.
-    16-bit floats are summed in float32; torch converts them, because it does so several times faster than NumPy.
+    `windows` are sizes, strides, paddings and dilations of the pool, one int per spatial axis in each, or empty if
+    indices may be anywhere: a GPU adds in the order of known windows, and sorts the indices otherwise. 16-bit floats
+    are summed in float32; torch converts them, several times faster than NumPy.
     """
     if is_on_gpu(grad):
-        return tensors.laid_out(_sum_on_gpu(grad, indices, tuple(size), tuple(windows)), indices)
+        return tensors.in_format_of(_sum_on_gpu(grad, indices, tuple(size), tuple(windows)), indices)
     is_narrow = grad.dtype.itemsize == 2
     arrays = tensors.view(grad.float() if is_narrow else grad), tensors.view(indices)
     found = tensors.tensor(per_plane.max_pool_backward(*arrays, tuple(size), torch.get_num_threads()))
-    return tensors.laid_out(found.to(grad.dtype) if is_narrow else found, indices)
+    return tensors.in_format_of(found.to(grad.dtype) if is_narrow else found, indices)
 
 
 def _sum_on_gpu(grad: Tensor, indices: Tensor, size: tuple[int, ...], windows: tuple[int, ...]) -> Tensor:

@@ -1,8 +1,8 @@
-"""Calls that do without PyTorch's dispatcher where it would only record a gradient and run our kernel.
+"""Calls of kernels without PyTorch's dispatcher, where it would only record a gradient and run the kernel.
 
-Both of these are Python: on the way there the dispatcher turns all arguments into its own types and back, twice, which
-takes longer than a small call computes. It is needed wherever anything else looks at a call: transforms of
-`torch.func`, torch.compile, tracers, modes, profilers, tangents, subclasses of tensors, and other devices.
+Both are Python: the dispatcher converts all arguments into its own types and back, twice, which takes longer than a
+small call computes. It is needed for everything else that observes a call: transforms of `torch.func`, torch.compile,
+tracers, modes, profilers, tangents, subclasses of tensors, and other devices.
 """
 
 import inspect
@@ -23,15 +23,15 @@ _is_profiling = torch_internal("torch.autograd._profiler_enabled")
 _key, _key_set = torch_internal("torch._C.DispatchKey"), torch_internal("torch._C.DispatchKeySet")
 _any_requires_grad = torch_internal("torch._C._any_requires_grad")
 
-HAS_DIRECT_CALLS = all(torch_internal(name) is not None for name in (*FORWARD_MODE, *FAST_PATH))
-"""Whether operators can be called without the dispatcher."""
+HAS_FAST_PATH = all(torch_internal(name) is not None for name in (*FORWARD_MODE, *FAST_PATH))
+"""Whether this torch allows calls without the dispatcher."""
 
 
-def is_direct(*tensors: Tensor | None) -> bool:
-    """Whether nothing but autograd and our kernels would see a call on these tensors, on the CPU or a CUDA device."""
-    if not HAS_DIRECT_CALLS or torch.compiler.is_compiling() or has_torch_function(tensors):
+def can_bypass_dispatcher(*tensors: Tensor | None) -> bool:
+    """Whether only autograd and the kernel would observe a call on these tensors, on the CPU or a CUDA device."""
+    if not HAS_FAST_PATH or torch.compiler.is_compiling() or has_torch_function(tensors):
         return False
-    if _included().raw_repr() not in _plain_threads() or may_have_tangents() or _is_profiling():
+    if _included().raw_repr() not in _plain_threads() or is_in_forward_mode() or _is_profiling():
         return False
     plain = _plain_tensors(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
     for each in tensors:  # noqa: SIM110 - a generator takes three times as long
@@ -40,7 +40,7 @@ def is_direct(*tensors: Tensor | None) -> bool:
     return True
 
 
-def may_have_tangents() -> bool:
+def is_in_forward_mode() -> bool:
     """Whether the caller is inside forward mode, where tensors can carry tangents."""
     level = torch_internal_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
     return level is None or level >= 0
@@ -48,14 +48,14 @@ def may_have_tangents() -> bool:
 
 @cache
 def _plain_threads() -> frozenset[int]:
-    """What the dispatcher looks at for every call in a thread where nothing is switched on, and in inference mode."""
+    """The dispatch keys of a thread without modes, and of one in inference mode."""
     always = _key_set(_key.BackendSelect)
     return frozenset(((always | _key_set(_key.ADInplaceOrView)).raw_repr(), always.raw_repr()))
 
 
 @cache
 def _plain_tensors(has_cuda: bool) -> frozenset[int]:
-    """What it looks at for plain tensors; first asked for in a plain thread, where tensors are made as always."""
+    """The dispatch keys of plain tensors; first called in a thread without modes."""
     found = set()
     for device in ("cpu", "cuda")[: 1 + has_cuda]:
         for is_inference in (False, True):
@@ -83,10 +83,10 @@ class Operator:
         self.tensors = sum(each in (Tensor, Tensor | None) for each in annotations)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The shorter way that there is."""
-        return self.direct(*inputs) if is_direct(*inputs[: self.tensors]) else self.overload(*inputs)
+        """Call the kernel if possible, else the dispatcher."""
+        return self.call_kernel(*inputs) if can_bypass_dispatcher(*inputs[: self.tensors]) else self.overload(*inputs)
 
-    def direct(self, *inputs: Any) -> Any:
-        """Without the dispatcher, where `is_direct` allows it: recorded if a gradient may be asked for."""
+    def call_kernel(self, *inputs: Any) -> Any:
+        """Call the kernel without the dispatcher, if `can_bypass_dispatcher`; recorded if a gradient may be needed."""
         is_recorded = torch.is_grad_enabled() and _any_requires_grad(*inputs)
         return self.record(*inputs) if is_recorded else self.kernel(*inputs)

@@ -1,6 +1,6 @@
 """The operators unpool::max_unpool and max_unpool_backward, its gradient; also that of max_pool_backward.
 
-Indices count inside their own (n, c) plane of the output; of equal ones the last in row-major order wins.
+Indices count inside their own (n, c) plane of the output; of equal ones the last in row-major order counts.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from unpool import per_plane
 from unpool.arrays import is_on_gpu
 from unpool.errors import IndicesError
 from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
-from unpool.torch.ops.registered import tensors
-from unpool.torch.ops.registered.register import operator
+from unpool.torch.ops.library import tensors
+from unpool.torch.ops.library.register import operator
 
 
 def _unpool_fake(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
@@ -27,7 +27,7 @@ def _backward_fake(grad: Tensor, indices: Tensor) -> Tensor:
 
 
 def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
-    """The shape of the result; checks everything but the values of the indices."""
+    """The shape of the result, after all checks of the arguments but the values of the indices."""
     where = f"max_unpool{len(output_size)}d"
     check_tensor(where, "input", x, FLOATS)
     check_tensor(where, "indices", indices, (torch.int64,))
@@ -49,19 +49,19 @@ def _check(
     indices_dtype: torch.dtype,
     output_size: tuple[int, ...],
 ) -> None:
-    """As `_shape`, asked once for tensors of the same shapes and types."""
+    """As `_shape`, with a cache, for tensors of the same shapes and types."""
     x, indices = (
         torch.empty(size, dtype=kind, device="meta") for size, kind in ((shape, dtype), (indices_shape, indices_dtype))
     )
     _shape(x, indices, output_size)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+def _save(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.output_size = inputs[2]
     return (inputs[1],)
 
 
-def _keep_size(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+def _save_size(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     ctx.size = inputs[0].shape[2:]
     return (inputs[1],)
 
@@ -71,47 +71,47 @@ def _unpool_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return max_unpool_backward(grad, indices), None, None
 
 
-def _unpool_tangent(ctx: Any, kept: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
-    found: Tensor = max_unpool(tangent, kept[0], ctx.output_size)
+def _unpool_tangent(ctx: Any, saved: Sequence[Tensor], tangent: Tensor, *_: Any) -> Tensor:
+    found: Tensor = max_unpool(tangent, saved[0], ctx.output_size)
     return found
 
 
-def _transposed(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _backward_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
     return torch.ops.unpool.max_pool_backward(grad, indices, ctx.size, []), None
 
 
-def _backward_tangent(_: Any, kept: Sequence[Tensor], tangent: Tensor, *__: Any) -> Tensor:
-    found: Tensor = max_unpool_backward(tangent, kept[0])
+def _backward_tangent(_: Any, saved: Sequence[Tensor], tangent: Tensor, *__: Any) -> Tensor:
+    found: Tensor = max_unpool_backward(tangent, saved[0])
     return found
 
 
-@operator(_unpool_fake, _keep, _unpool_gradient, _unpool_tangent)
+@operator(_unpool_fake, _save, _unpool_gradient, _unpool_tangent)
 def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Planes of zeros of a spatial size, with every element of a batched tensor where its index points."""
+    """Planes of zeros of a spatial size, with every element of a batched tensor at its index."""
     size = tuple(output_size)
     _check(x.shape, x.dtype, indices.shape, indices.dtype, size)
     if is_on_gpu(x):
         from unpool.execute.gpu import gradients as on_gpu
 
-        return tensors.laid_out(on_gpu.max_unpool(x.detach(), indices, size), x)
+        return tensors.in_format_of(on_gpu.max_unpool(x.detach(), indices, size), x)
     arrays = tensors.view(x), tensors.view(indices)
     try:
         y = per_plane.max_unpool(*arrays, size, torch.get_num_threads())
-        return tensors.laid_out(tensors.tensor(y), x)
+        return tensors.in_format_of(tensors.tensor(y), x)
     except IndicesError as error:
-        found = error  # and go on outside, so that the error in the words of torch does not show this one above it
+        cause = error  # raised below, so that the error in torch's words does not show this one as its context
     check_plane_indices(f"max_unpool{len(output_size)}d", indices, output_size)
-    raise found
+    raise cause
 
 
-@operator(_backward_fake, _keep_size, _transposed, _backward_tangent)
+@operator(_backward_fake, _save_size, _backward_gradient, _backward_tangent)
 def max_unpool_backward(grad: Tensor, indices: Tensor) -> Tensor:
-    """The elements of `grad` to which the indices point, in the shape of the indices."""
+    """The elements of `grad` at the indices, in the shape of the indices."""
     if is_on_gpu(grad):
         from unpool.execute.gpu import gradients as on_gpu
 
-        return tensors.laid_out(on_gpu.max_unpool_backward(grad.detach(), indices), indices)
+        return tensors.in_format_of(on_gpu.max_unpool_backward(grad.detach(), indices), indices)
     arrays = tensors.view(grad), tensors.view(indices)
     found = per_plane.max_unpool_backward(*arrays, torch.get_num_threads())
-    return tensors.laid_out(tensors.tensor(found), indices)
+    return tensors.in_format_of(tensors.tensor(found), indices)

@@ -1,7 +1,7 @@
-"""Turns tensors into the arrays that kernels take, and results back into tensors.
+"""Conversion of tensors to arrays for kernels, and of results to tensors.
 
-Both share their memory where a tensor is row-major or channels-last without gaps; `view` copies others, such as slices.
-Results have the memory format of the input, as those of torch's own operators have.
+They share memory if a tensor is row-major or channels-last without gaps; `view` copies others, such as slices. Results
+have the memory format of the input, like those of torch's own operators.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,20 +25,20 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether torch takes a batched tensor for channels-last, and gives that format to results of it.
+    """Whether torch treats a batched tensor as channels-last, and gives its results that format.
 
-    Its strides then grow from the channels over the last spatial axis to the batch; there may be gaps. Axes of one
-    element can have any stride: they count as torch counts them.
+    Its strides then increase from the channels over the last spatial axis to the batch; gaps are allowed. Axes of one
+    element can have any stride; they are treated as torch treats them.
     """
-    return x.dim() in _FORMATS and _grow_from_channels(x.shape, x.stride())
+    return x.dim() in _FORMATS and _has_channels_last_strides(x.shape, x.stride())
 
 
 def has_channels_last(x: torch.Tensor) -> bool:
-    """As `is_channels_last`, for tensors that are really there, whose strides are numbers: remembers the answer."""
-    return x.dim() in _FORMATS and _remembered(x.shape, x.stride())
+    """As `is_channels_last`, with a cache, for real tensors, whose strides are numbers."""
+    return x.dim() in _FORMATS and _has_channels_last_cached(x.shape, x.stride())
 
 
-def _grow_from_channels(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+def _has_channels_last_strides(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     if strides[1] == 0:
         return False
     least = 0
@@ -50,20 +50,20 @@ def _grow_from_channels(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-_remembered = lru_cache(maxsize=CACHE_SIZE)(_grow_from_channels)
+_has_channels_last_cached = lru_cache(maxsize=CACHE_SIZE)(_has_channels_last_strides)
 
 
 def domain_of(x: torch.Tensor) -> str:
-    """The domain whose operators take a tensor without a copy: channels-last, or row-major where both would do."""
+    """The domain whose operators take a tensor without a copy: channels-last, or row-major if both are possible."""
     return "" if x.is_contiguous() or not has_channels_last(x) else contract.NHWC
 
 
 def empty(
     model: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None, other: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """An uninitialised tensor with the memory format of `model`: what a kernel would return, for tracing.
+    """An uninitialised tensor like the result of a kernel, for tracing: with the memory format of `model`.
 
-    It is channels-last where `other` is, too.
+    It is also channels-last if `other` is.
     """
     is_last = is_channels_last(model) or (other is not None and is_channels_last(other))
     memory_format = _FORMATS[model.dim()] if is_last else torch.contiguous_format
@@ -71,9 +71,9 @@ def empty(
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """A batched tensor in torch's channels_last format, copied only if its elements lie otherwise.
+    """A batched tensor in torch's channels_last format, copied only if its elements are in another order.
 
-    Axes of one element get the strides that the format says, too.
+    Axes of one element get the strides of the format, too.
     """
     dense = x.contiguous(memory_format=_FORMATS[x.dim()])
     strides, step = [0] * x.dim(), 1
@@ -91,7 +91,7 @@ def view(x: torch.Tensor) -> AnyArray:
     return array(dense)
 
 
-def laid_out(y: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+def in_format_of(y: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """A result in the memory format of `model`."""
     return channels_last(y) if has_channels_last(model) and y.numel() else y
 
@@ -112,19 +112,19 @@ def tensor(x: AnyArray) -> torch.Tensor:
 def run(
     resolve: Callable[..., Spec], settings: tuple[Any, ...], inputs: Sequence[torch.Tensor | None], outputs: int = 1
 ) -> tuple[torch.Tensor, ...]:
-    """Run an operator with as many threads as torch.get_num_threads() says.
+    """Run an operator on torch.get_num_threads() threads.
 
-    Of several NaN in a window the last is found, and indices count inside their own plane.
+    Of several NaN in a window the last one is the maximum, and indices count inside their own plane.
 
     Args:
-        resolve: checks (*inputs, *settings), and returns what they mean; asked once for the same settings, shapes,
-            strides and types.
-        settings: the same in every call that means the same.
-        inputs: on the CPU or a GPU; None for one that is left out.
-        outputs: how many are wanted.
+        resolve: checks (*inputs, *settings), and returns their Spec; called once for the same settings, shapes, strides
+            and types.
+        settings: the key of the call, with shapes, strides and types.
+        inputs: on the CPU or a GPU; None for an omitted one.
+        outputs: their number.
 
     Returns:
-        The outputs, of which the first has the memory format of the first input.
+        The outputs; the first one has the memory format of the first input.
     """
     key = (
         resolve, outputs, is_on_gpu(inputs[0]), *map(_hashable, settings),
@@ -156,7 +156,7 @@ class _Call:
         self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
         self.targets = (None,) * outputs
         self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-        self.is_laid_out = self.order is None and has_channels_last(self.model)
+        self.needs_channels_last = self.order is None and has_channels_last(self.model)
         self.spec, self.is_on_gpu = spec, is_on_gpu(x)
         self.on_gpu: Any = None
         if not self.is_on_gpu:
@@ -164,16 +164,16 @@ class _Call:
 
     def __call__(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
         if self.is_on_gpu:
-            first, *others = self.computed_on_gpu(inputs)
+            first, *others = self.run_on_gpu(inputs)
         else:
             found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
             first, *others = map(tensor, found)
         if self.order:
             return first.permute(self.back), *others
-        return laid_out(first, self.model) if self.is_laid_out else first, *others
+        return in_format_of(first, self.model) if self.needs_channels_last else first, *others
 
-    def computed_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        """The outputs, as the spec's layout has them."""
+    def run_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        """The outputs in the layout of the spec."""
         from unpool.execute import gpu
 
         gpu.raise_known()
@@ -187,7 +187,7 @@ class _Call:
         return found
 
     def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
-        """The inputs as the kernels take them."""
+        """The inputs as arrays for the kernels."""
         arrays = [None if each is None else array(each.detach()) for each in inputs]
         if self.order:
             arrays[0] = arrays[0].transpose(self.order)  # type: ignore[union-attr]  # never optional

@@ -1,6 +1,6 @@
-"""Writes nodes for torch's exporter behind dynamo=False, in the opset that was asked for, from 9 on.
+"""The NodeWriter of torch's exporter behind dynamo=False, for opset 9 and later.
 
-Opset 9 has no Mod, opset 10 no Range: other nodes take their places.
+Sizes are ints if they are static, else int64 values. Opset 9 has no Mod, opset 10 no Range: other nodes replace them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ import torch
 from unpool.errors import UnsupportedError
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.attributes import pool_windows
-from unpool.torch.exporting.nodes import PoolBehind
+from unpool.torch.exporting.nodes import SourcePool
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {"onnx::Add": add, "onnx::Sub": sub, "onnx::Mul": mul}
 SAME_VALUE = ("onnx::Cast", "onnx::Reshape", "onnx::Squeeze", "onnx::Unsqueeze", "onnx::Identity")
 
 
 def sizes_of(x: Any) -> list[int | None]:
-    """Sizes of a value's axes, None where they are dynamic.
+    """Sizes of a value's axes, None for dynamic ones.
 
     Raises:
         UnsupportedError: not even the number of axes is known.
@@ -38,14 +38,14 @@ def sizes_of(x: Any) -> list[int | None]:
 
 
 def set_sizes(value: Any, like: Any, sizes: Sequence[Any], dtype: torch.dtype | None = None) -> Any:
-    """Tell torch that a value has the type of `like` and these sizes; those that are no ints are dynamic."""
+    """Set the type of a value to that of `like` with these sizes; sizes that are no ints are dynamic."""
     kind = like.type().set_sizes([length if isinstance(length, int) else None for length in sizes])
     value.setType(kind if dtype is None else kind.with_dtype(dtype))
     return value
 
 
 def axis_size(g: Any, x: Any, axis: int) -> Any:
-    """Elements along `axis`: an int, or an int64 value of shape () where it is dynamic."""
+    """Elements along `axis`: an int, or an int64 value of shape () if dynamic."""
     sizes = sizes_of(x)
     length = sizes[axis]
     if length is not None:
@@ -54,7 +54,7 @@ def axis_size(g: Any, x: Any, axis: int) -> Any:
 
 
 def known_size(value: Any) -> int | None:
-    """The number that a value is known to be, computed from constants and static sizes; else None."""
+    """The number of a value, if it follows from constants and static sizes; else None."""
     node = value.node()
     inputs = list(node.inputs())
     if node.kind() == "onnx::Constant":
@@ -98,7 +98,7 @@ def concat_sizes(g: Any, sizes: Sequence[Any]) -> Any:
 def reshape(g: Any, x: Any, sizes: Sequence[Any]) -> Any:
     """The value in another shape; itself if it has that shape.
 
-    This is always a Reshape, which is the same in all opsets, where Squeeze and Unsqueeze are not.
+    Always by Reshape, which is the same in all opsets, unlike Squeeze and Unsqueeze.
     """
     if sizes_of(x) == list(sizes):
         return x
@@ -112,7 +112,7 @@ FIRST_RANGE = 11
 
 @dataclass(frozen=True, slots=True)
 class TracedWriter:
-    """The `Writer` behind dynamo=False. A dynamic size is an int64 value of shape ().
+    """The `NodeWriter` behind dynamo=False. A dynamic size is an int64 value of shape ().
 
     Attributes:
         g: the graph, as torch hands it to a symbolic.
@@ -122,59 +122,59 @@ class TracedWriter:
 
     @property
     def opset(self) -> int:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         return int(self.g.opset)
 
-    def known_sizes(self, x: Any) -> list[int | None]:
-        """See `Writer`."""
+    def static_sizes(self, x: Any) -> list[int | None]:
+        """See `NodeWriter`."""
         return sizes_of(x)
 
     def size(self, x: Any, axis: int) -> Any:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         return axis_size(self.g, x, axis)
 
     def node(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
-        """See `Writer`; the attributes are ints or lists of ints."""
+        """See `NodeWriter`; the attributes are ints or lists of ints."""
         values = [int64_constant(self.g, one) if isinstance(one, int) else one for one in inputs]
-        return self.g.op(op_type, *values, **_with_kinds(attributes))
+        return self.g.op(op_type, *values, **_suffix_kinds(attributes))
 
     def constant(self, numbers: npt.NDArray[np.int64]) -> Any:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         return int64_constant(self.g, numbers)
 
     def vector(self, sizes: Sequence[Any]) -> Any:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         return concat_sizes(self.g, sizes)
 
-    def reshaped(self, x: Any, sizes: Sequence[Any]) -> Any:
-        """See `Writer`."""
+    def reshape(self, x: Any, sizes: Sequence[Any]) -> Any:
+        """See `NodeWriter`."""
         return reshape(self.g, x, sizes)
 
-    def numbers_below(self, count: Any) -> Any:
-        """See `Writer`."""
+    def arange(self, count: Any) -> Any:
+        """See `NodeWriter`."""
         if self.opset >= FIRST_RANGE:
             return self.node("Range", 0, count, 1)
         ones = self.g.op("ConstantOfShape", self.vector([count]), value_t=torch.ones(1, dtype=torch.int64))
         return self.node("NonZero", ones)
 
-    def with_batch(self, x: Any) -> Any:
-        """See `Writer`."""
-        return self.reshaped(x, [1, *self.all_sizes(x)])
+    def add_batch(self, x: Any) -> Any:
+        """See `NodeWriter`."""
+        return self.reshape(x, [1, *self.sizes_of_axes(x)])
 
-    def without_batch(self, x: Any) -> Any:
-        """See `Writer`."""
-        return self.reshaped(x, self.all_sizes(x)[1:])
+    def remove_batch(self, x: Any) -> Any:
+        """See `NodeWriter`."""
+        return self.reshape(x, self.sizes_of_axes(x)[1:])
 
     def max_pool(self, x: Any, attributes: dict[str, Any], sizes: Any, *, with_indices: bool) -> list[Any]:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         known = [*sizes_of(x)[:2], *sizes[1]]
         if not with_indices:
             return [set_sizes(self.node("MaxPool", x, **attributes), x, known)]
-        values, indices = self.g.op("MaxPool", x, outputs=2, **_with_kinds(attributes))
+        values, indices = self.g.op("MaxPool", x, outputs=2, **_suffix_kinds(attributes))
         return [set_sizes(values, x, known), set_sizes(indices, x, known, torch.int64)]
 
-    def in_plane(self, indices: Any, plane: Any) -> Any:
-        """See `Writer`; no index is negative."""
+    def indices_in_plane(self, indices: Any, plane: Any) -> Any:
+        """See `NodeWriter`; no index is negative."""
         plane = int64_constant(self.g, plane) if isinstance(plane, int) else plane
         if self.opset >= FIRST_MOD:
             rest = self.node("Mod", indices, plane)
@@ -183,36 +183,33 @@ class TracedWriter:
         return set_sizes(rest, indices, sizes_of(indices))
 
     def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:
-        """See `Writer`."""
+        """See `NodeWriter`."""
         x = inputs[0]
         return set_sizes(self.node("MaxUnpool", *inputs, **attributes), x, [*sizes_of(x)[:2], *large])
 
-    def pool_behind(self, indices: Any, rank: int) -> PoolBehind | None:
-        """See `Writer`."""
-        pool, _ = _pool_of(indices)
+    def source_pool(self, indices: Any, rank: int) -> SourcePool | None:
+        """See `NodeWriter`."""
+        pool, _ = _source_pool(indices)
         if pool is None:
             return None
         get: Any = torch_internal("torch.onnx.symbolic_helper._node_get")
         windows = pool_windows({name: get(pool, name) for name in pool.attributeNames()}, rank)
-        small, large = map(_elements_of_plane, (pool.outputsAt(1), pool.inputsAt(0)))
-        return PoolBehind(windows, None if small is None or large is None else (small, large))
+        small, large = map(_plane_size, (pool.outputsAt(1), pool.inputsAt(0)))
+        return SourcePool(windows, None if small is None or large is None else (small, large))
 
-    def as_pooled(self, indices: Any) -> Any:
-        """See `Writer`."""
-        pool, is_reshaped = _pool_of(indices)
+    def indices_in_tensor(self, indices: Any) -> Any:
+        """See `NodeWriter`."""
+        pool, is_reshaped = _source_pool(indices)
         found = pool.outputsAt(1)
-        return self.reshaped(found, self.all_sizes(indices)) if is_reshaped else found
+        return self.reshape(found, self.sizes_of_axes(indices)) if is_reshaped else found
 
-    def all_sizes(self, x: Any) -> list[Any]:
+    def sizes_of_axes(self, x: Any) -> list[Any]:
         """The sizes along all axes."""
         return [self.size(x, axis) for axis in range(len(sizes_of(x)))]
 
 
-def _pool_of(indices: Any) -> tuple[Any, bool]:
-    """The MaxPool that found indices, which a Mod or Sub then counts inside their plane; None if there is no such pair.
-
-    The second value says whether the indices were reshaped after that.
-    """
+def _source_pool(indices: Any) -> tuple[Any, bool]:
+    """The MaxPool of indices that a Mod or Sub counts inside their plane, or None; and whether they were reshaped."""
     node, steps = indices.node(), 0
     while node.kind() in ("onnx::Unsqueeze", "onnx::Squeeze", "onnx::Reshape"):
         node, steps = node.inputsAt(0).node(), steps + 1
@@ -220,13 +217,13 @@ def _pool_of(indices: Any) -> tuple[Any, bool]:
     return (None if pool is None or pool.kind() != "onnx::MaxPool" else pool), steps > 0
 
 
-def _elements_of_plane(x: Any) -> int | None:
+def _plane_size(x: Any) -> int | None:
     """Elements along all axes but the first two, None if a size is dynamic."""
     sizes = sizes_of(x)[2:]
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 
 
-def _with_kinds(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes with the suffix that tells torch that they are ints, as all of ours are."""
+def _suffix_kinds(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes with torch's suffix for ints."""
     return {f"{name}_i": value for name, value in attributes.items()}

@@ -1,4 +1,4 @@
-"""The operator unpool::conv_transpose. Its gradients are made of torch's own operators, and so have gradients too."""
+"""The operator unpool::conv_transpose. Its gradients are operators themselves, and so have gradients too."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -11,9 +11,9 @@ from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
-from unpool.torch.ops.registered import tensors
-from unpool.torch.ops.registered.conv_gradients import gradients
-from unpool.torch.ops.registered.register import grouped, operator
+from unpool.torch.ops.library import tensors
+from unpool.torch.ops.library.conv_gradients import gradients
+from unpool.torch.ops.library.register import group_rule, operator
 
 
 def _fake(x: Tensor, *others: Any) -> Tensor:
@@ -30,7 +30,7 @@ def _shape(
     groups: int,
     dilation: Sequence[int],
 ) -> list[int]:
-    """The shape of the result; checks everything that can be wrong."""
+    """The shape of the result, after all checks of the arguments."""
     where = f"conv_transpose{len(stride)}d"
     _check_operands(where, x, weight, bias, groups)
     windows = [Window(*each) for each in zip(weight.shape[2:], stride, dilation, strict=True)]
@@ -46,7 +46,7 @@ def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, 
     if weight.dim() != x.dim() or weight.shape[0] != channels or 0 in weight.shape or 0 in x.shape[2:]:
         raise ArgumentError(
             f"{where}: weight needs the shape ({channels}, M/groups, k1..kn) without empty axes for an input of "
-            f"{list(x.shape)}, got {list(weight.shape)}. Pass the weight of a layer with so many channels."
+            f"{list(x.shape)}, got {list(weight.shape)}. Pass the weight of a layer with {channels} channels."
         )
     if groups < 1 or channels % groups:
         raise ArgumentError(f"{where}: groups needs to divide the {channels} channels, got {groups}. Pass a divisor.")
@@ -56,7 +56,7 @@ def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, 
 
 
 def _spec(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Spec:
-    """What the arguments mean, once they are known to be right."""
+    """The Spec of the arguments, after all checks."""
     _shape(x, weight, bias, *settings)
     stride, padding, output_padding, groups, dilation = settings
     attributes = {
@@ -69,7 +69,7 @@ def _spec(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Spe
     return resolve.spec("ConvTranspose", attributes, domain=tensors.domain_of(x))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
+def _save(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     x, weight, bias, *ctx.settings = inputs
     ctx.bias_sizes = None if bias is None else list(bias.shape)
     ctx.set_materialize_grads(False)  # no zeros for inputs without a tangent
@@ -80,14 +80,14 @@ def _gradient(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * 8
     x, weight = ctx.saved_tensors
-    wanted = [*ctx.needs_input_grad[:2], ctx.bias_sizes is not None and ctx.needs_input_grad[2]]
-    found = gradients(grad, x, weight, ctx.settings, ctx.bias_sizes, wanted)
-    return *found, None, None, None, None, None
+    needed = [*ctx.needs_input_grad[:2], ctx.bias_sizes is not None and ctx.needs_input_grad[2]]
+    computed = gradients(grad, x, weight, ctx.settings, ctx.bias_sizes, needed)
+    return *computed, None, None, None, None, None
 
 
-def _tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
-    """The tangent of the output: by the product rule one part for each input that has a tangent."""
-    x, weight = kept
+def _tangent(ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Tensor:
+    """The tangent of the output, by the product rule: one part for each input with a tangent."""
+    x, weight = saved
     x_tangent, weight_tangent, bias_tangent, *_ = tangents
     parts: list[Tensor] = []
     if x_tangent is not None:
@@ -100,7 +100,7 @@ def _tangent(ctx: Any, kept: Sequence[Tensor], *tangents: Any) -> Tensor:
     return reduce(add, parts)
 
 
-@operator(_fake, _keep, _gradient, _tangent, grouped)
+@operator(_fake, _save, _gradient, _tangent, group_rule)
 def conv_transpose(
     x: Tensor,
     weight: Tensor,

@@ -1,4 +1,4 @@
-"""The symbolics with which torch's exporter behind dynamo=False writes pools and unpoolings, for opset 9 and later."""
+"""Symbolics of pools and unpoolings for torch's exporter behind dynamo=False, for opset 9 and later."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,8 +7,8 @@ import torch
 
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.attributes import check_type, pool_of
-from unpool.torch.exporting.legacy.writer import TracedWriter, int64_constant, known_size
 from unpool.torch.exporting.nodes import write_max_pool, write_max_unpool
+from unpool.torch.exporting.torchscript.writer import TracedWriter, int64_constant, known_size
 
 _quantized_args: Any = torch_internal("torch.onnx.symbolic_helper.quantized_args")
 _parse_args: Any = torch_internal("torch.onnx.symbolic_helper.parse_args")
@@ -33,7 +33,7 @@ def _pool_symbolic(rank: int, *, with_indices: bool) -> Callable[..., Any]:
 def _unpool_symbolic(rank: int) -> Callable[..., Any]:
     """Symbolic of an unpooling over `rank` spatial axes.
 
-    ATen gives strides and padding to the 3-D one alone; they are not needed where the size of the output is known.
+    ATen has strides and padding in the 3-D one only; with a known output size they are not needed.
     """
 
     def max_unpool(g: Any, x: Any, indices: Any, output_size: Any, stride: Any = None, padding: Any = None) -> Any:  # noqa: ARG001
@@ -50,7 +50,7 @@ def _check_type(g: Any, operator: str, x: Any) -> None:
 
 
 def _output_sizes(g: Any, output_size: Any, rank: int) -> list[Any]:
-    """ATen's output_size, ints where they are known."""
+    """ATen's output_size, with known sizes as ints."""
     if _is_packed_list(output_size):
         values = _unpack_list(output_size)
         return [value if known is None else known for value, known in zip(values, map(known_size, values), strict=True)]

@@ -1,7 +1,7 @@
-"""Registers the symbolics with torch's exporter behind dynamo=False, for as long as a with statement lasts.
+"""Temporary registration of the symbolics with torch's exporter behind dynamo=False.
 
-torch 2.13 alone cannot export an unpooling this way, for two reasons: it has no symbolic for one, and while it traces,
-sizes are tensors, which its own check of the output size does not take.
+torch 2.13 alone cannot export an unpooling this way: it has no symbolic for one, and its check of the output size fails
+on the tensors that sizes are during tracing.
 """
 
 import threading
@@ -15,7 +15,7 @@ from unpool.errors import UnsupportedError
 from unpool.torch.compat import LEGACY_EXPORT, REGISTRATION, torch_internal, torch_internal_attribute
 
 VERSIONS = (9, 10)
-"""The versions for which torch has its own symbolics of pools; torch takes the newest that is not above the opset."""
+"""The versions for which torch has its own symbolics of pools; torch takes the newest up to the opset."""
 
 SIZE_CHECK = "_check_unpool_output_size"
 """Name of the check in torch.nn.functional."""
@@ -29,15 +29,15 @@ LOCK = threading.RLock()
 def legacy_translations() -> Iterator[None]:
     """Let torch.onnx.export(..., dynamo=False) write one MaxPool per pool and one MaxUnpool per unpooling.
 
-    `unpool.torch.export` does this itself. Inside the with statement torch has our symbolics, but keeps one that the
-    caller has registered, and does not check the output size of an unpooling while it traces a model; the operator
-    itself still refuses negative sizes. At the end, after an error too, torch is as it was before.
+    `unpool.torch.export` does this itself. Inside the with statement torch has unpool's symbolics, except where the
+    caller has registered one, and does not check the output size of an unpooling while it traces a model; the operator
+    itself still rejects negative sizes. At the end, after an error too, the earlier state is restored.
 
-    torch's registry belongs to the whole process, and so does its exporter with dynamo=False: of several threads only
-    one is inside at a time, the others wait. Their models can run meanwhile.
+    torch's registry belongs to the whole process, and so does its exporter with dynamo=False: only one thread is inside
+    at a time, others wait. Models can run at the same time.
 
     Raises:
-        UnsupportedError: this version of torch keeps its exporter in another place than torch 2.13.
+        UnsupportedError: this version of torch has its exporter in other modules than torch 2.13.
 
     Example:
         >>> from torch.onnx._internal.torchscript_exporter.registration import registry
@@ -48,7 +48,7 @@ def legacy_translations() -> Iterator[None]:
         False
     """
     _check_torch()
-    from unpool.torch.exporting.legacy.symbolics import SYMBOLICS
+    from unpool.torch.exporting.torchscript.symbolics import SYMBOLICS
 
     with LOCK, ExitStack() as undo:
         for name, symbolic in SYMBOLICS.items():
@@ -63,7 +63,7 @@ def legacy_translations() -> Iterator[None]:
 
 
 def _check_torch() -> None:
-    """Refuse a torch that lacks a private name without which there is nothing to register with."""
+    """Check that torch has the private names of its registry."""
     for name in LEGACY_EXPORT:
         if torch_internal(name) is None:
             raise _lacks(name)
@@ -77,7 +77,7 @@ def _lacks(name: str) -> UnsupportedError:
 
 
 def _is_registered_by_caller(name: str, version: int) -> bool:
-    """Whether the caller has registered a translation, at this version or an older one, that ours would hide."""
+    """Whether the caller has registered a translation, at this version or an older one, that would be hidden."""
     group = torch_internal(f"{REGISTRATION}.registry.get_function_group")(name)
     if group is None:
         return False
@@ -89,7 +89,7 @@ def _is_registered_by_caller(name: str, version: int) -> bool:
 
 
 def _unless_tracing(check: Callable[..., Any]) -> Callable[..., Any]:
-    """The check, which does nothing in a thread that traces a model."""
+    """The check, disabled in threads that trace a model."""
     is_tracing = torch_internal("torch.jit.is_tracing")
 
     def checked(*arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from unpool.operators.contract import OPERATORS
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.attributes import check_opset, check_type
 from unpool.torch.exporting.dynamic_shapes import name_open_sizes, read_dynamic_shapes
-from unpool.torch.exporting.dynamo.opset_downgrade import in_opset
+from unpool.torch.exporting.dynamo.opset_downgrade import downgrade_opset
 from unpool.torch.exporting.dynamo.translations import translation_table
 
 P = ParamSpec("P")
@@ -103,7 +103,7 @@ def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNX
         if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:
             check_type(node.op_type, opset or program.model.opset_imports[""], x.dtype.numpy().name)
     if opset is not None:
-        program.model = in_opset(program.model, opset)
+        program.model = downgrade_opset(program.model, opset)
     if f is not None:
         _save(program, f, given)
     if given.get("verify"):
@@ -149,7 +149,7 @@ def _export_traced(given: dict[str, Any], opset: int | None) -> None:
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
-    from unpool.torch.exporting.legacy.registration import legacy_translations
+    from unpool.torch.exporting.torchscript.registration import legacy_translations
 
     with legacy_translations(), _only_warnings_for_the_caller():
         torch.onnx.export(**given | {"verify": False})
