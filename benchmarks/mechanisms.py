@@ -131,7 +131,7 @@ MECHANISMS = {
     "pieces sleep": Mechanism(
         "threads of onnxruntime spin between the nodes of a piece",
         ("network/*",),
-        _replaced("unpool.runtime.runners.ort_options:_DEFAULTS", by={"session.force_spinning_stop": "1"}),
+        _replaced("unpool.runtime.backends.ort_options:_DEFAULTS", by={"session.force_spinning_stop": "1"}),
     ),
     "workers wait awake": Mechanism(
         "threads of unpool sleep as soon as they have nothing to do",

@@ -12,7 +12,7 @@ import numpy as np
 import unpool
 from benchmarks.case import Case
 from benchmarks.network import arrays, model
-from unpool.runtime.runners.schedule import ScheduledStep
+from unpool.runtime.backends.schedule import ScheduledStep
 from unpool.runtime.table import table
 
 TASKS = Path("/proc/self/task")

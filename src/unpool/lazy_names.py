@@ -81,11 +81,11 @@ CORE_ONNXRUNTIME_NAMES = frozenset(
 UNPOOL_NAMES = {
     "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),
     "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
-    "ModelMetadata": ("unpool.runtime.session.metadata", "ModelMetadata"),
+    "ModelMetadata": ("unpool.runtime.session.signature", "ModelMetadata"),
     "NodeArg": ("unpool.runtime.session.signature", "ValueInfo"),
     "get_all_providers": ("unpool.runtime.session.providers", "get_all_providers"),
     "get_available_providers": ("unpool.runtime.session.providers", "get_available_providers"),
-    "set_default_logger_severity": ("unpool.runtime.runners.ort_log", "set_default_logger_severity"),
+    "set_default_logger_severity": ("unpool.runtime.backends.ort_options", "set_default_logger_severity"),
 }
 """Names of onnxruntime that unpool defines itself, each with its module and its name there."""
 

@@ -69,13 +69,13 @@ INNER = {
     ),
     "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),
     "runtime": (
-        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
+        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "backends", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
         "cluster", "report",
     ),
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
-    "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
-    "torch/ops": ("arguments", "small", "registered", "modes", "conv_transpose", "max_pool", "max_unpool"),
+    "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
+    "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
         "links", "strides", "grid", "walk", "images", "windows", "bands", "blending", "rules", "tracing", "memory",
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
@@ -87,8 +87,7 @@ INNER = {
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (
-        "example", "dynamic_shapes", "versions", "windows", "writer", "pools", "verify", "nodes", "dynamo", "legacy",
-        "call",
+        "example", "dynamic_shapes", "attributes", "verify", "nodes", "dynamo", "torchscript", "export",
     ),
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""

@@ -20,8 +20,9 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.runtime import requirements
-from unpool.runtime.runners import cuda_choice, cuda_memory
-from unpool.runtime.runners.cuda_memory import ort_value_of, tensor_of
+from unpool.runtime.backends import cuda
+from unpool.runtime.backends.cuda import ort_value_of, tensor_of
+from unpool.runtime.session.ort_compat import cuda_choice
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
@@ -35,7 +36,7 @@ def asked(monkeypatch):
         return [CUDA]
     monkeypatch.setattr(requirements.onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(requirements.onnxruntime, "InferenceSession", CpuSession)
-    monkeypatch.setattr(cuda_memory, "CudaMemory", HostMemory)
+    monkeypatch.setattr(cuda, "CudaMemory", HostMemory)
     return [CUDA]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.support import models
-from unpool.runtime.runners.cuda_memory import CudaMemory
+from unpool.runtime.backends.cuda import CudaMemory
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from unpool.runtime.onnx_reference import new_ops
 from unpool.runtime.plan import policy
 from unpool.runtime.plan.bodies import has_our_bodies
 from unpool.runtime.plan.policy import Choice
-from unpool.runtime.session.loaded import load_as_session
+from unpool.runtime.session.executor import load_as_session
 from unpool.runtime.session.session import FallbackWarning
 
 X = models.random(2, 3)
@@ -340,8 +340,8 @@ def test_branches_share_constant_weights():
     (step,) = session._model._loaded_plan.steps
     found = [
         entry.loaded._constants["w"]
-        for body in step.bodies.values()
-        for entry in body._entries
+        for body in step.subgraphs.values()
+        for entry in body._schedule
         if hasattr(entry.loaded, "_spec")
     ]
     assert len(found) == 2

@@ -6,9 +6,9 @@ from onnx import TensorProto, helper
 
 import unpool
 from tests.support import models
+from unpool.runtime.backends import build
 from unpool.runtime.graph import inference
 from unpool.runtime.graph.nodes import with_inner
-from unpool.runtime.runners import assemble
 
 LEVELS = 30
 
@@ -64,14 +64,14 @@ def test_a_body_of_many_pools_is_refused(monkeypatch):
 
 def test_threads_do_not_grow_with_pieces(monkeypatch):
     """Only the first pieces have threads of their own."""
-    threads, original = [], assemble.OrtPiece
+    threads, original = [], build.OrtPartition
 
     def noted(model, where, options, providers):
         threads.append(options.copy.intra_op_num_threads)
         return original(model, where, options, providers)
 
-    monkeypatch.setattr(assemble, "OrtPiece", noted)
-    monkeypatch.setattr(assemble, "MOST_POOLS", 2)
+    monkeypatch.setattr(build, "OrtPartition", noted)
+    monkeypatch.setattr(build, "MAX_THREAD_POOLS", 2)
     unpool.InferenceSession(levels(4), threads=3)
     assert threads == [3, 3, 1, 1, 1]
 

@@ -20,9 +20,9 @@ import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED
+from unpool.runtime.backends import openvino_backend, openvino_device
+from unpool.runtime.backends.openvino_device import package
 from unpool.runtime.passes import conv_as_transpose
-from unpool.runtime.runners import openvino_compiled, openvino_device, openvino_piece
-from unpool.runtime.runners.openvino_device import package
 from unpool.runtime.session import providers
 
 OPENVINO, CPU = "OpenVINO", "CPUExecutionProvider"
@@ -182,7 +182,7 @@ def test_pads_that_repeat_elements_run_on_openvino(mode):
 
 def test_a_piece_that_openvino_refuses(monkeypatch):
     """What OpenVINO itself says is the reason."""
-    monkeypatch.setattr(openvino_compiled, "core", refusing)
+    monkeypatch.setattr(openvino_backend, "core", refusing)
     assert "not on OpenVINO: no such layer" in str(by_openvino(conv()).plan)
 
 
@@ -209,7 +209,7 @@ def growing():
 
 def test_sizes_that_change_between_runs(monkeypatch, caplog):
     """Sizes that a model leaves open may differ in every run; onnxruntime has those that come late."""
-    monkeypatch.setattr(openvino_piece, "MOST_SHAPES", 3)
+    monkeypatch.setattr(openvino_backend, "MAX_SHAPES", 3)
     session = by_openvino(growing())
     expected = onnxruntime.InferenceSession(growing().SerializeToString(), providers=[CPU])
     assert set(runners(session).values()) == {"openvino"}
@@ -220,7 +220,7 @@ def test_sizes_that_change_between_runs(monkeypatch, caplog):
                 np.testing.assert_array_equal(ours, theirs, strict=True)
     (piece,) = session._model._loaded_plan.steps
     assert len(piece._compiled) == 3
-    assert piece._spare is not None
+    assert piece._ort_partition is not None
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_an_operator_newer_than_openvino_knows():
 def test_an_error_of_openvino_while_it_runs(monkeypatch):
     """It is an error of ours that names the piece."""
     session = by_openvino(conv())
-    monkeypatch.setattr(openvino_compiled, "package", refusing)
+    monkeypatch.setattr(openvino_backend, "package", refusing)
     with pytest.raises(unpool.UnpoolError, match=r"'Conv->c' to 'Relu->y': OpenVINO cannot run .*: no such layer\."):
         session.run(None, {"x": models.random(1, 3, 6, 6)})
 
@@ -443,7 +443,7 @@ def test_nobody_is_told_of_the_import():
     """OpenVINO's report of its import to its makers is not loaded, and can be imported by others afterwards."""
     code = """if True:
         import sys, unpool
-        from unpool.runtime.runners.openvino_device import package
+        from unpool.runtime.backends.openvino_device import package
         package()
         assert "openvino_telemetry" not in sys.modules
         import openvino_telemetry"""

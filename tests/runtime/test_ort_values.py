@@ -8,7 +8,7 @@ from onnx import helper
 
 import unpool
 from tests.support import models
-from unpool.runtime.runners.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
+from unpool.runtime.backends.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 
 TYPES = [
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),

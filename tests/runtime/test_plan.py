@@ -12,9 +12,9 @@ from tests.support import models
 from unpool.kernels.cpu import weights
 from unpool.kernels.cpu.weights import Packings
 from unpool.operators.contract import OPERATORS
+from unpool.runtime.backends import build
 from unpool.runtime.graph import shapes
 from unpool.runtime.plan import pieces
-from unpool.runtime.runners import assemble
 from unpool.runtime.session.session import FallbackWarning
 
 
@@ -89,7 +89,7 @@ def test_an_output_does_not_wait_for_a_later_piece():
     session = unpool.InferenceSession(skip_model("float[1, 2, 8, 8] y, float[1, 2, 8, 8] c"))
     steps = {one.node: one.step for one in session.plan}
     assert steps["Neg->b"] == steps["Sigmoid->c"] == steps["Relu->a"]
-    assert len(session._model._schedules.of(("c",))) == 1
+    assert len(session._model._schedules.for_outputs(("c",))) == 1
 
 
 def piece_inputs(model):
@@ -101,7 +101,7 @@ def piece_inputs(model):
         stated.update({one.name: shapes.sizes(one.type) for one in piece.graph.input})
         return piece
 
-    with patch.object(assemble, "cut", noted):
+    with patch.object(build, "cut", noted):
         unpool.InferenceSession(model)
     return stated
 

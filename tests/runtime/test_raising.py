@@ -22,7 +22,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.passes import merge_pools
 from unpool.runtime.rewrite.fix import fix
-from unpool.runtime.session.loaded import load_as_written
+from unpool.runtime.session.executor import load_as_written
 
 STATIC = {
     "1-D": (RoundTrip(1, True, 2), (2, 3, 7)),

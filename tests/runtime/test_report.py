@@ -25,7 +25,7 @@ from unpool.runtime.report.accuracy import Judge
 from unpool.runtime.report.double import evaluate
 from unpool.runtime.report.pictures import CELL, MARK
 from unpool.runtime.report.report import Wanted
-from unpool.runtime.session.prepared import prepared
+from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.session.random_inputs import random_feed
 
 QUICK = Wanted(effort=None, accuracy=False)
@@ -125,11 +125,11 @@ def test_fused_activation_is_evaluated_too(activation):
 def test_an_error_is_told():
     """One wrong element of a step is counted, and measured against the largest value."""
     session = unpool.InferenceSession(models.model(ROUND_TRIP))
-    judge = Judge(prepared(session), session._model.types, 1)
-    pool, _ = session._model.watch({"x": X})
-    wrong = pool.made["y"].copy()
+    judge = Judge(prepared_graph(session), session._model.types, 1)
+    pool, _ = session._model.trace({"x": X})
+    wrong = pool.outputs["y"].copy()
     wrong[0, 0, 0, 1] = 6.1
-    found = judge.accuracy(pool._replace(made={**pool.made, "y": wrong}))
+    found = judge.accuracy(pool._replace(outputs={**pool.outputs, "y": wrong}))
     assert (found.exact.differing, found.exact.elements) == (1, 8)
     assert found.exact.largest == pytest.approx(0.1)
     assert found.onnxruntime == found.exact

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 
 import unpool
 from tests.support import models
-from unpool.runtime.runners.ort_made import ort_value_as
-from unpool.runtime.runners.ort_values import from_ort_value, to_ort_value
+from unpool.runtime.backends.ort_values import from_ort_value, to_ort_value
+from unpool.runtime.session.ort_compat.ort_value_factory import make_ort_value
 from unpool.runtime.session.session import FallbackWarning
 
 ORT_CAN_RUN = (
@@ -302,7 +302,7 @@ def test_ort_values_in_and_out(kind):
 def test_what_is_no_ort_value():
     """A sequence of sequences has no OrtValue; the message says what to use."""
     with pytest.raises(unpool.UnsupportedError, match=r"'y': expected a value that an OrtValue holds.*Use run\."):
-        ort_value_as([[models.random(2)]], "seq(seq(tensor(float)))", "output 'y'")
+        make_ort_value([[models.random(2)]], "seq(seq(tensor(float)))", "output 'y'")
 
 
 ELEMENTS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}

@@ -17,9 +17,9 @@ from tests.onnxruntime_api.nets import grows, plain, pools
 from tests.support import models
 from unpool.lazy_names import ONNXRUNTIME_NAMES, UNPOOL_NAMES
 from unpool.runtime import onnx_backend
+from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.graph import skim
-from unpool.runtime.runners.ort_values import from_ort_value
-from unpool.runtime.session.whole import WholeModel
+from unpool.runtime.session.passthrough import OrtModel
 
 NAMES = [name for name in dir(onnxruntime.InferenceSession) if not name.startswith("_")]
 
@@ -113,7 +113,7 @@ def test_only_models_without_our_operators_are_whole():
     spelt = models.model("g (float[2] x) => (float[2] z) { z = Mul (x, w) }", w=np.float32([1, 2]))
     spelt.graph.initializer[0].raw_data = b"MaxPool!"
     found = {
-        name: isinstance(unpool.InferenceSession(content)._model, WholeModel)
+        name: isinstance(unpool.InferenceSession(content)._model, OrtModel)
         for name, content in (
             ("plain", plain().content),
             ("spelt", spelt.SerializeToString()),
@@ -151,7 +151,7 @@ def test_whole_models_take_what_other_models_take():
 def test_the_step_that_makes_an_output_writes_it(net, monkeypatch):
     """Bound memory is not written by a copy at the end."""
     session, z = unpool.InferenceSession(net().content), np.empty_like(net().z)
-    monkeypatch.setattr("unpool.runtime.session.loaded._write", None)
+    monkeypatch.setattr("unpool.runtime.session.executor._write", None)
     binding = session.io_binding()
     binding.bind_cpu_input("x", net().x)
     binding.bind_output("z", "cpu", 0, np.float32, z.shape, z.ctypes.data)

@@ -12,8 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 import unpool
 from tests.support import models
 from unpool.runtime import requirements
-from unpool.runtime.runners import ort_copies
-from unpool.runtime.runners.ort_options import PieceOptions, piece_options
+from unpool.runtime.backends.ort_options import PartitionOptions, clone, config_entry, partition_options
 
 SQUARE = np.arange(9, dtype=np.float32).reshape(3, 3)
 SPINNING, SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
@@ -49,7 +48,7 @@ def test_a_copy_has_everything():
     options.add_session_config_entry("my.own", "7")
     options.add_free_dimension_override_by_name("N", 3)
     options.add_initializer("w", weights)
-    copy = ort_copies.copied(options)
+    copy = clone(options)
     options.logid = "other"
 
     assert (copy.logid, copy.enable_mem_pattern, copy.graph_optimization_level) == ("mine", False, BASIC)
@@ -87,7 +86,7 @@ def test_pieces_have_the_entries_and_the_level():
     options.graph_optimization_level, options.log_severity_level = BASIC, 1
     options.add_session_config_entry("my.own", "7")
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-    made = piece_options(options, 2)
+    made = partition_options(options, 2)
 
     assert (made.graph_optimization_level, made.copy.log_severity_level, made.copy.intra_op_num_threads) == (
         BASIC,
@@ -116,19 +115,19 @@ def test_pieces_spin_for_a_moment(version, asked, expected, monkeypatch):
     options = onnxruntime.SessionOptions()
     for key, value in asked.items():
         options.add_session_config_entry(key, value)
-    made = piece_options(options, 2).copy
+    made = partition_options(options, 2).copy
 
-    assert (ort_copies.entry(made, SPINNING), ort_copies.entry(made, SPIN_DURATION)) == expected
+    assert (config_entry(made, SPINNING), config_entry(made, SPIN_DURATION)) == expected
 
 
 def test_a_lent_object_comes_back_as_it_was():
     """The caller's own object has a piece's attributes while the piece is made, also where that fails."""
     own = onnxruntime.SessionOptions()
     own.enable_profiling, own.intra_op_num_threads = True, 5
-    lent = PieceOptions(piece_options(own, 1).copy, own)
+    lent = PartitionOptions(partition_options(own, 1).copy, own)
 
     def fail():
-        with lent.lent() as options:
+        with lent.session_options() as options:
             assert options is own
             assert (own.enable_profiling, own.intra_op_num_threads) == (False, 1)
             raise KeyError
@@ -142,9 +141,9 @@ def test_what_a_caller_sets_meanwhile_stays():
     """Another thread may change the lent object: a piece has all attributes of the copy, and the change is kept."""
     own = onnxruntime.SessionOptions()
     own.logid = "first"
-    lent = PieceOptions(piece_options(own, 1).copy, own)
+    lent = PartitionOptions(partition_options(own, 1).copy, own)
     own.logid = "second"
-    with lent.lent():
+    with lent.session_options():
         assert own.logid == "first"
         own.logid = "third"
 
@@ -292,7 +291,7 @@ def test_options_of_the_model_count_alone(monkeypatch, tmp_path):
     words = '{"session_options": {"intra_op_num_threads": 1, "graph_optimization_level": 1, "enable_profiling": 1}}'
     session = unpool.InferenceSession(with_config(words), options)
 
-    for one in (session, *session._model.pieces):
+    for one in (session, *session._model.ort_sessions):
         made = one.get_session_options()
         assert (made.intra_op_num_threads, made.inter_op_num_threads, made.logid) in ((1, 0, ""), (1, 1, ""))
         assert made.graph_optimization_level == BASIC
@@ -315,7 +314,7 @@ def test_pieces_run_their_nodes_in_parallel():
     options.execution_mode, options.inter_op_num_threads = onnxruntime.ExecutionMode.ORT_PARALLEL, 2
     session = unpool.InferenceSession(pooled(), options)
 
-    for one in (session, session._model.pieces[0]):
+    for one in (session, session._model.ort_sessions[0]):
         made = one.get_session_options()
         assert (made.execution_mode, made.inter_op_num_threads) == (onnxruntime.ExecutionMode.ORT_PARALLEL, 2)
 

@@ -14,18 +14,19 @@ from tests.support import models
 from unpool.execute import autotune
 from unpool.kernels.cpu.machine import tuning_cache
 from unpool.kernels.cpu.machine.cache import _Files
-from unpool.runtime.runners import openvino_loader
-from unpool.runtime.runners.openvino_piece import OpenVinoPiece
-from unpool.runtime.session import fastest, whole
-from unpool.runtime.session.fastest import BEFORE_INDICES, PIECES, USUAL, WHOLE
+from unpool.runtime.backends import openvino_backend
+from unpool.runtime.backends.openvino_backend import OpenVinoPartition
+from unpool.runtime.session import autotune as session_autotune
+from unpool.runtime.session import passthrough
+from unpool.runtime.session.autotune import BEFORE_INDICES, OPENVINO_ALL, OPENVINO_PARTITIONS, USUAL
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
 X = models.random(1, 3, 8, 8)
 W, V = models.random(3, 4, 3, 3, seed=1), models.random(4, 5, 4, 4, seed=2)
 EXPECTED = {
     USUAL: {"Conv": "onnxruntime", "Relu": "onnxruntime", "ConvTranspose": "unpool", "Abs": "onnxruntime"},
-    PIECES: {"Conv": "openvino", "Relu": "openvino", "ConvTranspose": "unpool", "Abs": "openvino"},
-    WHOLE: dict.fromkeys(("Conv", "Relu", "ConvTranspose", "Abs"), "openvino"),
+    OPENVINO_PARTITIONS: {"Conv": "openvino", "Relu": "openvino", "ConvTranspose": "unpool", "Abs": "openvino"},
+    OPENVINO_ALL: dict.fromkeys(("Conv", "Relu", "ConvTranspose", "Abs"), "openvino"),
 }
 
 
@@ -41,13 +42,13 @@ def network(size="1, 3, 8, 8", grow="strides = [2, 2], pads = [1, 1, 1, 1]", w="
 
 def runners(session):
     """Who runs each node, by the operator; what has no other place than between others is left out."""
-    return {record.operator: record.runner for record in session.plan if record.operator in EXPECTED[WHOLE]}
+    return {record.operator: record.runner for record in session.plan if record.operator in EXPECTED[OPENVINO_ALL]}
 
 
 @pytest.fixture
 def clock(monkeypatch, tmp_path):
     """Says which runners are fast, whatever the machine does, and counts trials; nothing is kept yet."""
-    times = dict.fromkeys((USUAL, BEFORE_INDICES, PIECES, WHOLE), 1.0)
+    times = dict.fromkeys((USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS, OPENVINO_ALL), 1.0)
     asked: list[tuple[str, ...]] = []
 
     def timed(calls, *_):
@@ -60,7 +61,7 @@ def clock(monkeypatch, tmp_path):
     return times, asked
 
 
-@pytest.mark.parametrize("name", [USUAL, PIECES, WHOLE])
+@pytest.mark.parametrize("name", [USUAL, OPENVINO_PARTITIONS, OPENVINO_ALL])
 def test_the_fastest_runners_are_taken(clock, name):
     """The plan and the providers say which ones, and results are those of the usual ones but for rounding."""
     times, asked = clock
@@ -68,7 +69,7 @@ def test_the_fastest_runners_are_taken(clock, name):
 
     session = unpool.InferenceSession(network(), tune=True)
 
-    assert asked == [(USUAL, PIECES, WHOLE)]
+    assert asked == [(USUAL, OPENVINO_PARTITIONS, OPENVINO_ALL)]
     assert runners(session) == EXPECTED[name]
     assert (OPENVINO in session.get_providers()) == (name != USUAL)
     usual = unpool.InferenceSession(network()).run(None, {"x": X})[0]
@@ -77,19 +78,19 @@ def test_the_fastest_runners_are_taken(clock, name):
 
 def test_little_is_not_worth_a_change(clock):
     """Runners that are faster by 2 % are not taken."""
-    clock[0][WHOLE] = 0.98
+    clock[0][OPENVINO_ALL] = 0.98
 
     assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[USUAL]
 
 
 def test_later_sessions_find_what_was_found(clock, tmp_path):
     """It is kept for the same file, for other threads it is found out anew, and untuned sessions have no part in it."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     path = tmp_path / "net.onnx"
     path.write_bytes(network().SerializeToString())
     unpool.InferenceSession(path, tune=True)
 
-    assert runners(unpool.InferenceSession(path, tune=1e-9)) == EXPECTED[WHOLE]
+    assert runners(unpool.InferenceSession(path, tune=1e-9)) == EXPECTED[OPENVINO_ALL]
     assert runners(unpool.InferenceSession(path)) == EXPECTED[USUAL]
     assert len(clock[1]) == 1
     unpool.InferenceSession(path, tune=True, threads=1)
@@ -98,27 +99,27 @@ def test_later_sessions_find_what_was_found(clock, tmp_path):
 
 def test_what_another_release_found_is_found_out_anew(clock):
     """Runners that this one does not have are no result."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     unpool.InferenceSession(network(), tune=True)
     with pytest.MonkeyPatch.context() as another:
         another.setattr(autotune, "find_result", lambda key: "on the moon")
-        assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[WHOLE]
+        assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[OPENVINO_ALL]
 
     assert len(clock[1]) == 2
 
 
 def test_a_tuned_session_can_be_pickled(clock):
     """In another process it has the same runners, without a trial."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     session = pickle.loads(pickle.dumps(unpool.InferenceSession(network(), tune=True)))
 
-    assert runners(session) == EXPECTED[WHOLE]
+    assert runners(session) == EXPECTED[OPENVINO_ALL]
     assert len(clock[1]) == 1
 
 
 def test_providers_that_are_set_later_count(clock):
     """`set_providers` ends what a trial chose."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     session = unpool.InferenceSession(network(), tune=True)
     session.set_providers([CPU])
 
@@ -146,16 +147,16 @@ def test_nothing_is_timed_that_is_not_asked_for(clock, words):
 
 def test_pieces_that_a_caller_gave_to_openvino_stay_there(clock):
     """Then the trial is only about ConvTranspose."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     session = unpool.InferenceSession(network(), tune=True, providers=[OPENVINO, CPU])
 
-    assert clock[1] == [(USUAL, WHOLE)]
-    assert runners(session) == EXPECTED[WHOLE]
+    assert clock[1] == [(USUAL, OPENVINO_ALL)]
+    assert runners(session) == EXPECTED[OPENVINO_ALL]
 
 
 def test_without_openvino_nothing_is_timed(clock, monkeypatch):
     """The package may be missing."""
-    monkeypatch.setattr(fastest, "is_installed", lambda: False)
+    monkeypatch.setattr(session_autotune, "is_installed", lambda: False)
 
     assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[USUAL]
     assert clock[1] == []
@@ -164,7 +165,7 @@ def test_without_openvino_nothing_is_timed(clock, monkeypatch):
 @pytest.mark.parametrize("size", ["1, 3, h, w", "n, 3, 8, 8"])
 def test_a_model_with_open_inputs_stays(clock, monkeypatch, caplog, size):
     """There are no inputs to time it on, so nothing else is loaded, and the log says so."""
-    monkeypatch.setattr(openvino_loader, "OpenVinoPiece", None)
+    monkeypatch.setattr(openvino_backend, "OpenVinoPartition", None)
     with caplog.at_level(logging.INFO, logger="unpool"):
         session = unpool.InferenceSession(network(size), tune=True)
 
@@ -175,9 +176,9 @@ def test_a_model_with_open_inputs_stays(clock, monkeypatch, caplog, size):
 
 def test_other_results_are_left_out(clock, monkeypatch, caplog):
     """Runners that compute something else are not taken, however fast they are."""
-    clock[0].update({PIECES: 0.5, WHOLE: 0.5})
-    run = OpenVinoPiece.run
-    monkeypatch.setattr(OpenVinoPiece, "run", lambda *given: [made + 1 for made in run(*given)])
+    clock[0].update({OPENVINO_PARTITIONS: 0.5, OPENVINO_ALL: 0.5})
+    run = OpenVinoPartition.run
+    monkeypatch.setattr(OpenVinoPartition, "run", lambda *given: [made + 1 for made in run(*given)])
 
     with caplog.at_level(logging.INFO, logger="unpool"):
         session = unpool.InferenceSession(network(), tune=True)
@@ -188,12 +189,12 @@ def test_other_results_are_left_out(clock, monkeypatch, caplog):
 
 def test_runners_that_fail_are_left_out(clock, monkeypatch, caplog):
     """An error while another one loads or runs is no error of the session."""
-    clock[0].update({PIECES: 0.5, WHOLE: 0.5})
+    clock[0].update({OPENVINO_PARTITIONS: 0.5, OPENVINO_ALL: 0.5})
 
     def fail(*_):
         raise unpool.UnpoolError("no")
 
-    monkeypatch.setattr(OpenVinoPiece, "run", fail)
+    monkeypatch.setattr(OpenVinoPartition, "run", fail)
     with caplog.at_level(logging.INFO, logger="unpool"):
         session = unpool.InferenceSession(network(), tune=True)
 
@@ -203,7 +204,7 @@ def test_runners_that_fail_are_left_out(clock, monkeypatch, caplog):
 
 def test_a_run_that_takes_too_long_is_not_repeated(clock, monkeypatch, caplog):
     """Where a trial does not fit into the time that is left, the usual runners stay after one run."""
-    monkeypatch.setattr(fastest, "RUNS", 10**9)
+    monkeypatch.setattr(session_autotune, "MIN_RUNS", 10**9)
     with caplog.at_level(logging.INFO, logger="unpool"):
         session = unpool.InferenceSession(network(), tune=True)
 
@@ -225,7 +226,7 @@ ATTRIBUTES = [
 @pytest.mark.parametrize("given", ATTRIBUTES, ids=str)
 def test_openvino_grows_as_the_standard_says(clock, given):
     """Strides, pads, output_padding and groups: the result is the oracle's."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     w, b = models.random(4, 6 // given.get("group", 1), 4, 4, seed=3), models.random(6, seed=4)
     text = ", ".join(f"{name} = {value}" for name, value in given.items())
     body = f"r = Relu (x) y = ConvTranspose <{text}> (r, w, b)"
@@ -243,7 +244,7 @@ def test_openvino_grows_as_the_standard_says(clock, given):
 @pytest.mark.parametrize("size", [(9,), (4, 5, 3)], ids=["one axis", "three axes"])
 def test_openvino_grows_over_any_axes(clock, size):
     """Over one axis and over three, too."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     x, w = models.random(1, 4, *size), models.random(4, 3, *[3] * len(size), seed=3)
     body = f"r = Relu (x) y = ConvTranspose <strides = {[2] * len(size)}> (r, w)"
     shape = ", ".join(map(str, x.shape))
@@ -267,19 +268,19 @@ def test_openvino_grows_over_any_axes(clock, size):
 )
 def test_what_openvino_may_read_otherwise_stays(clock, words):
     """A ConvTranspose with computed pads, gaps in its windows or weights that are fed is unpool's, beside OpenVINO."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     fed = {"fed": V} if "w" in words else {}
 
     session = unpool.InferenceSession(network(**words), tune=True)
 
-    assert runners(session) == EXPECTED[PIECES]
+    assert runners(session) == EXPECTED[OPENVINO_PARTITIONS]
     usual = unpool.InferenceSession(network(**words)).run(None, {"x": X, **fed})[0]
     np.testing.assert_allclose(session.run(None, {"x": X, **fed})[0], usual, rtol=0, atol=2e-5)
 
 
 def test_what_openvino_refuses_with_its_neighbours_comes_back(clock):
     """A ConvTranspose in a piece that OpenVINO does not take is unpool's again, and never onnxruntime's."""
-    clock[0][WHOLE] = 0.5
+    clock[0][OPENVINO_ALL] = 0.5
     made = models.model(
         """net (float[1, 3, 8, 8] x) => (float y) {
             a = Conv (x, k) b = Relu (a) c = ConvTranspose (b, w) d = Trilu (c) y = Abs (d) }""",
@@ -318,7 +319,7 @@ def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
 
     session = unpool.InferenceSession(segnet(), tune=True, threads=1)
 
-    assert clock[1] == [(USUAL, BEFORE_INDICES, PIECES, WHOLE)] * 2
+    assert clock[1] == [(USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS, OPENVINO_ALL)] * 2
     assert convolutions(session) == {"Conv->a": "unpool", "Conv->y": "unpool"}
     assert OPENVINO not in session.get_providers()
     x = models.random(1, 64, 40, 40)
@@ -344,7 +345,7 @@ def test_a_conv_before_indices_goes_back(clock):
 
 def test_without_openvino_there_is_still_a_choice(clock, monkeypatch):
     """Where a model has Indices."""
-    monkeypatch.setattr(fastest, "is_installed", lambda: False)
+    monkeypatch.setattr(session_autotune, "is_installed", lambda: False)
     clock[0][BEFORE_INDICES] = 0.5
 
     assert set(convolutions(unpool.InferenceSession(segnet(), tune=True)).values()) == {"unpool"}
@@ -353,8 +354,8 @@ def test_without_openvino_there_is_still_a_choice(clock, monkeypatch):
 
 def test_a_model_without_operators_of_ours_is_not_planned_for_a_trial(clock, monkeypatch):
     """Onnxruntime runs it whole, and a plan is made only for those who ask for it."""
-    monkeypatch.setattr(fastest, "is_installed", lambda: False)
-    monkeypatch.setattr(whole, "make_plan", None)
+    monkeypatch.setattr(session_autotune, "is_installed", lambda: False)
+    monkeypatch.setattr(passthrough, "make_plan", None)
     model = models.model("net (float[1, 3] x) => (float[1, 3] y) { y = Abs (x) }")
     session = unpool.InferenceSession(model.SerializeToString(), tune=True)
 
@@ -364,9 +365,11 @@ def test_a_model_without_operators_of_ours_is_not_planned_for_a_trial(clock, mon
 
 def test_what_there_is_no_time_for_is_left_out(clock, monkeypatch, caplog):
     """The last choices first, with a word in the log."""
-    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=iter([0.0, 1.0]).__next__))
+    monkeypatch.setattr(session_autotune, "time", SimpleNamespace(perf_counter=iter([0.0, 1.0]).__next__))
     with caplog.at_level(logging.INFO, logger="unpool"):
-        found = fastest._equal(dict.fromkeys((USUAL, BEFORE_INDICES, PIECES), list), 2.5 * fastest.RUNS)
+        found = session_autotune._eligible(
+            dict.fromkeys((USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS), list), 2.5 * session_autotune.MIN_RUNS
+        )
 
     assert list(found) == [USUAL, BEFORE_INDICES]
     assert "a run takes too long for the time that is left: openvino." in caplog.text

@@ -12,7 +12,7 @@ from unpool.errors import UnpoolError
 from unpool.execute import autotune
 from unpool.kernels.cpu.machine import tuning_cache
 from unpool.kernels.cpu.machine.cache import _Files
-from unpool.runtime.session import fastest
+from unpool.runtime.session import autotune as session_autotune
 
 SHAPE, WINDOW, STRIDES = (1, 32, 31, 31), (32, 8, 4, 4), (2, 2)
 WAYS = ("direct", "winograd", "phases")
@@ -39,7 +39,7 @@ def clock(monkeypatch, tmp_path):
         return {way: times[way] for way in calls}
 
     monkeypatch.setattr(autotune, "time_calls", timed)
-    monkeypatch.setattr(fastest, "is_installed", lambda: False)  # only ways are to be chosen here
+    monkeypatch.setattr(session_autotune, "is_installed", lambda: False)  # only ways are to be chosen here
     monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
     return times, asked
 

@@ -11,10 +11,10 @@ import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.exits import OK
+from unpool.runtime.backends import build, ort_backend
 from unpool.runtime.graph import load as graph_load
 from unpool.runtime.graph import serialized, weight_files
 from unpool.runtime.graph.load import load
-from unpool.runtime.runners import assemble, ort_weights
 
 SHAPE = (40, 40, 3, 3)
 
@@ -55,7 +55,7 @@ def test_results_are_those_of_a_model_with_its_weights_inside(path):
 
 def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
     """Pieces of a ModelProto beyond the limit get their weights in arrays; the session loads again from the proto."""
-    sizes, original = [], assemble.OrtPiece
+    sizes, original = [], build.OrtPartition
 
     def noted(model, *rest):
         sizes.append(len(model))
@@ -63,8 +63,8 @@ def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
 
     feed, made = {"x": models.random(1, 40, 8, 8)}, net()
     expected = unpool.InferenceSession(made.SerializeToString()).run(None, feed)
-    monkeypatch.setattr(assemble, "OrtPiece", noted)
-    monkeypatch.setattr(ort_weights, "MOST_INSIDE", 1000)
+    monkeypatch.setattr(build, "OrtPartition", noted)
+    monkeypatch.setattr(ort_backend, "MAX_WEIGHT_BYTES", 1000)
     monkeypatch.setattr(serialized, "LARGEST_MESSAGE", 20_000)
     session = unpool.InferenceSession(made)
     session.set_providers(["CPUExecutionProvider"])
@@ -79,13 +79,13 @@ def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
 
 def test_pieces_have_no_weights_inside(path, monkeypatch):
     """What onnxruntime gets of a piece are its nodes and the places of its weights."""
-    sizes, original = [], assemble.OrtPiece
+    sizes, original = [], build.OrtPartition
 
     def noted(model, *rest):
         sizes.append(len(model))
         return original(model, *rest)
 
-    monkeypatch.setattr(assemble, "OrtPiece", noted)
+    monkeypatch.setattr(build, "OrtPartition", noted)
     unpool.InferenceSession(path)
     assert sizes
     assert max(sizes) < 2000

@@ -11,7 +11,7 @@ from unpool.errors import UnpoolError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.rewrite.workload import MOST_ELEMENTS, Trials
-from unpool.runtime.session.loaded import LoadedModel, load_as_session
+from unpool.runtime.session.executor import Executor, load_as_session
 
 LETTERS = "hwdef"
 
@@ -45,7 +45,7 @@ def test_a_run_takes_as_many_elements_as_were_counted(rank):
     loaded = load_as_session(down_and_up(rank), Meaning(exact=True))
     size = next(iter(Trials(loaded, {})))
     feed = next(runs(loaded, {}))[0]
-    seen = {name: np.size(value) for step in loaded.watch(feed) for name, value in step.made.items()}
+    seen = {name: np.size(value) for step in loaded.trace(feed) for name, value in step.outputs.items()}
     work = Trials(loaded, {})._sized.workload({"x": feed["x"].shape})
     assert work.elements == elements(feed) + sum(seen.values())
     assert feed["x"].shape == (2, 2, *[size] * rank)
@@ -62,7 +62,7 @@ def test_all_runs_of_a_model_take_a_bounded_number_of_elements(rank, monkeypatch
         fed.append(elements(feed))
         raise UnpoolError("no.")
 
-    monkeypatch.setattr(LoadedModel, "run", refuse)
+    monkeypatch.setattr(Executor, "run", refuse)
     with pytest.raises(unpool.UnsupportedError, match="expected it to run on random inputs"):
         list(runs(loaded, {}))
     assert len(fed) >= 5
@@ -136,7 +136,7 @@ def test_a_total_stride_that_is_no_power_of_two():
 def test_a_small_model_that_makes_gigabytes_is_refused_before_it_runs(monkeypatch):
     """A model that repeats its input 4096 times along each axis runs only on sizes that the caller gives."""
     model = down_and_up(2, scale="times")
-    monkeypatch.setattr(LoadedModel, "run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(Executor, "run", lambda *_: pytest.fail("it was run"))
     words = r"a run takes [\d,]+ elements and [\d,]+ products, more than are taken unasked. Give sizes"
     with pytest.raises(unpool.UnsupportedError, match=words):
         unpool.canonicalise(model)

@@ -13,14 +13,14 @@ import onnxruntime
 import torch
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.runners import cuda_memory
-from unpool.runtime.runners.ort_values import array_at
+from unpool.runtime.backends import cuda
+from unpool.runtime.backends.ort_values import array_at
 
 _LOCK = threading.RLock()
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
-class HostMemory(cuda_memory.CudaMemory):
+class HostMemory(cuda.CudaMemory):
     """Memory of the CPU under the name of a GPU.
 
     Attributes:
@@ -37,7 +37,7 @@ class HostMemory(cuda_memory.CudaMemory):
         self.moved: list[str] = []
 
     @staticmethod
-    def is_there() -> bool:
+    def is_available() -> bool:
         """It is."""
         return True
 

@@ -10,9 +10,16 @@ import pytest
 import torch
 from torch.export import Dim
 
-from unpool.torch import private as private_names
+from unpool.torch import compat as private_names
+from unpool.torch.compat import (
+    ATTRIBUTE_FALLBACKS,
+    FALLBACKS,
+    FAST_PATH,
+    FORWARD_MODE,
+    torch_internal,
+    torch_internal_attribute,
+)
 from unpool.torch.exporting.dynamic_shapes import inputs_of
-from unpool.torch.private import DIRECT_CALLS, FORWARD_MODE, WITHOUT, WITHOUT_ATTRIBUTE, private, private_attribute
 
 TRAINS = """
 import torch, unpool.torch
@@ -54,16 +61,18 @@ REFUSABLE = {
 WITHOUT_NAMES = """
 import importlib.util, os, pathlib, sys, traceback, warnings
 warnings.simplefilter("ignore")
-place = pathlib.Path(importlib.util.find_spec("unpool").origin).parent / "torch" / "private.py"
+place = pathlib.Path(importlib.util.find_spec("unpool").origin).parent / "torch" / "compat.py"
 
 def look_without(gone, asked):
-    spec = importlib.util.spec_from_file_location("unpool.torch.private", place)
+    spec = importlib.util.spec_from_file_location("unpool.torch.compat", place)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    find, read = module.private, module.private_attribute
-    module.private = lambda name: asked.add(name) or (None if name in gone else find(name))
-    module.private_attribute = lambda owner, name: asked.add(name) or (None if name in gone else read(owner, name))
-    sys.modules["unpool.torch.private"] = module
+    find, read = module.torch_internal, module.torch_internal_attribute
+    module.torch_internal = lambda name: asked.add(name) or (None if name in gone else find(name))
+    module.torch_internal_attribute = lambda owner, name: (
+        asked.add(name) or (None if name in gone else read(owner, name))
+    )
+    sys.modules["unpool.torch.compat"] = module
 
 def use_all(uses, refused):
     import pytest, unpool
@@ -147,8 +156,8 @@ def test_operators_need_torch_alone():
 
 
 def refused_without(name):
-    """The uses that unpool refuses where torch lacks a name, as `private.py` says, each with its message."""
-    said = {**WITHOUT, **WITHOUT_ATTRIBUTE}[name]
+    """The uses that unpool refuses where torch lacks a name, as `compat.py` says, each with its message."""
+    said = {**FALLBACKS, **ATTRIBUTE_FALLBACKS}[name]
     words = {LEGACY: "dynamo=False is refused", VERIFIES: "verify=True is refused", TANGENTS: "forward mode is refused"}
     return {use: REFUSABLE[use] for use, word in words.items() if word in said}
 
@@ -160,7 +169,7 @@ def given(**values):
 
 def test_no_private_name_of_torch_is_needed():
     """Without any private name operators import, train and map, and models export; what is missed is refused."""
-    uses, gone = [TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], [*WITHOUT, *WITHOUT_ATTRIBUTE]
+    uses, gone = [TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], [*FALLBACKS, *ATTRIBUTE_FALLBACKS]
     done = run(given(uses=uses, gone=gone, refused=REFUSABLE) + WITHOUT_NAMES + ALL)
     assert done.returncode == 0, done.stderr
 
@@ -175,14 +184,14 @@ def test_operators_miss_private_names_one_at_a_time():
 
 def test_direct_calls_are_missed_one_at_a_time():
     """Where torch lacks a name that direct calls need, operators train and push tangents through the dispatcher."""
-    done = run(given(uses=[TRAINS, TANGENTS], refused={}, names=DIRECT_CALLS) + WITHOUT_NAMES + OPERATORS)
-    assert [refused_without(name) for name in DIRECT_CALLS] == [{}] * len(DIRECT_CALLS)
+    done = run(given(uses=[TRAINS, TANGENTS], refused={}, names=FAST_PATH) + WITHOUT_NAMES + OPERATORS)
+    assert [refused_without(name) for name in FAST_PATH] == [{}] * len(FAST_PATH)
     assert done.returncode == 0, done.stderr
 
 
 def test_private_names_are_missed_one_at_a_time():
-    """Where torch lacks one other private name, what asks for it works, or is refused as `private.py` says."""
-    names = [name for name in (*WITHOUT, *WITHOUT_ATTRIBUTE) if name not in (*FORWARD_MODE, *DIRECT_CALLS)]
+    """Where torch lacks one other private name, what asks for it works, or is refused as `compat.py` says."""
+    names = [name for name in (*FALLBACKS, *ATTRIBUTE_FALLBACKS) if name not in (*FORWARD_MODE, *FAST_PATH)]
     cases = {name: refused_without(name) for name in names}
     done = run(given(uses=[TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], cases=cases) + WITHOUT_NAMES + ONE_BY_ONE)
     assert done.returncode == 0, done.stderr
@@ -190,8 +199,8 @@ def test_private_names_are_missed_one_at_a_time():
 
 def test_private_names_are_written_down():
     """A name that the tables do not explain is not looked up; torch has every name that they explain."""
-    assert [name for name in WITHOUT if private(name) is None] == []
-    for look in (private, lambda name: private_attribute(torch, name)):
+    assert [name for name in FALLBACKS if torch_internal(name) is None] == []
+    for look in (torch_internal, lambda name: torch_internal_attribute(torch, name)):
         with pytest.raises(LookupError, match="Write here what it is for"):
             look("torch._C._unheard_of")
 
@@ -212,15 +221,15 @@ def test_private_attributes_are_there():
         "ShapeEnv": node.shape_env,
         "_DerivedDim": 2 * rows,
     }
-    for name in WITHOUT_ATTRIBUTE:
-        assert private_attribute(owners[name.split(".")[-2]], name) is not None, name
+    for name in ATTRIBUTE_FALLBACKS:
+        assert torch_internal_attribute(owners[name.split(".")[-2]], name) is not None, name
 
 
 def test_private_names_stand_in_one_file():
     """No other file of the room spells a name of torch that begins with an underscore."""
     room = Path(private_names.__file__).parent
     for path in sorted(room.rglob("*.py")):
-        if path.name != "private.py":
+        if path.name != "compat.py":
             code = ast.parse(path.read_text())
             spelt = [node.attr for node in ast.walk(code) if isinstance(node, ast.Attribute)]
             spelt += [node.module or "" for node in ast.walk(code) if isinstance(node, ast.ImportFrom)]

@@ -12,7 +12,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import unpool.torch as ours
-from unpool.torch.ops.registered import is_direct
+from unpool.torch.ops.library import can_bypass_dispatcher
 
 SETTINGS = {"kernel_size": 3, "stride": 2, "padding": 1}
 GRADIENTS = [
@@ -47,7 +47,7 @@ def test_plain_tensors_are_called_directly(inside):
     """Eager code calls kernels itself: tensors, views, parameters, missing ones, with and without gradients."""
     with inside():
         x = torch.ones(2, 3)
-        assert is_direct(x, x[:, 1:], nn.Parameter(x), None, x.to(torch.bfloat16))
+        assert can_bypass_dispatcher(x, x[:, 1:], nn.Parameter(x), None, x.to(torch.bfloat16))
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,18 @@ def test_plain_tensors_are_called_directly(inside):
 def test_whoever_looks_at_calls_sees_them(inside):
     """A call goes through the dispatcher where a mode, a transform, a tangent or a profiler wants to know of it."""
     with inside() as mode:
-        assert not is_direct(torch.ones(1))
+        assert not can_bypass_dispatcher(torch.ones(1))
     if inside is Listed:
         with mode:
             ours.max_pool1d(torch.ones(1, 4), 2)
         assert "unpool.max_pool.default" in mode.names
-    assert is_direct(torch.ones(1))
+    assert can_bypass_dispatcher(torch.ones(1))
 
 
 def test_transforms_see_calls():
     """A function that torch.func maps over a batch calls through the dispatcher, whatever it hands on."""
     seen = []
-    torch.vmap(lambda x: seen.append(is_direct(torch.ones(1))) or x)(torch.ones(2))
+    torch.vmap(lambda x: seen.append(can_bypass_dispatcher(torch.ones(1))) or x)(torch.ones(2))
     assert seen == [False]
 
 
@@ -76,11 +76,11 @@ def test_transforms_see_calls():
 def test_other_tensors_go_through_the_dispatcher():
     """Subclasses, tensors without memory, lazily negated and sparse ones, and all that jit traces."""
     x, seen = torch.ones(2, 2), []
-    assert not is_direct(x, x.as_subclass(Tagged))
-    assert not is_direct(x.to("meta"))
-    assert not is_direct(torch.complex(x, x).conj().imag)
-    assert not is_direct(x.to_sparse())
-    torch.jit.trace(lambda x: seen.append(is_direct(x)) or x + 1, x, check_trace=False)
+    assert not can_bypass_dispatcher(x, x.as_subclass(Tagged))
+    assert not can_bypass_dispatcher(x.to("meta"))
+    assert not can_bypass_dispatcher(torch.complex(x, x).conj().imag)
+    assert not can_bypass_dispatcher(x.to_sparse())
+    torch.jit.trace(lambda x: seen.append(can_bypass_dispatcher(x)) or x + 1, x, check_trace=False)
     assert seen == [False]
 
 

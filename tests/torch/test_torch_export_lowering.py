@@ -10,8 +10,7 @@ from onnx import parser
 from onnxscript import ir
 
 import unpool
-from unpool.torch.exporting.dynamo.older_forms import FORMS
-from unpool.torch.exporting.dynamo.older_opset import LOWEST, in_opset
+from unpool.torch.exporting.dynamo.opset_downgrade import MIN_OPSET, REWRITES, downgrade_opset
 
 SAME = {
     "shape of some axes": "float[2, 3, 5] x) => (int64[2] y) { y = Shape <start = -2> (x) }",
@@ -112,7 +111,7 @@ def test_older_forms_mean_the_same(name, opset):
     """The older model gives in onnxruntime what the one of opset 18 gives, under the same names."""
     opset = max(opset, LATER.get(name, 9))
     new = model_of(SAME[name])
-    old = ir.to_proto(in_opset(ir.from_proto(new), opset))
+    old = ir.to_proto(downgrade_opset(ir.from_proto(new), opset))
     onnx.checker.check_model(old, full_check=True)
     assert [entry.version for entry in old.opset_import] == [opset]
     random = np.random.default_rng(5)
@@ -132,9 +131,9 @@ def test_refusals_name_the_node_and_the_next_opset(name):
     text, opset, reason, possible = REFUSED[name]
     model = ir.from_proto(model_of(text))
     with pytest.raises(unpool.UnsupportedError, match=reason) as caught:
-        in_opset(model, opset)
+        downgrade_opset(model, opset)
     assert f"opset_version={possible};" in str(caught.value)
-    assert in_opset(model, possible).opset_imports[""] == possible
+    assert downgrade_opset(model, possible).opset_imports[""] == possible
 
 
 def test_the_model_itself_stays():
@@ -143,21 +142,21 @@ def test_the_model_itself_stays():
     model = ir.from_proto(model_of(text))
     before = ir.to_proto(model).SerializeToString()
     with pytest.raises(unpool.UnsupportedError):
-        in_opset(model, 9)
-    in_opset(model, 13)
+        downgrade_opset(model, 9)
+    downgrade_opset(model, 13)
     assert ir.to_proto(model).SerializeToString() == before
 
 
-@pytest.mark.parametrize("name", sorted(LOWEST))
+@pytest.mark.parametrize("name", sorted(MIN_OPSET))
 def test_the_table_of_operators_agrees_with_onnx(name):
     """An operator exists at the opset that the table gives, or a form replaces it there."""
     try:
-        onnx.defs.get_schema(name, LOWEST[name], "")
+        onnx.defs.get_schema(name, MIN_OPSET[name], "")
     except onnx.defs.SchemaError:
-        assert name in FORMS
+        assert name in REWRITES
 
 
 def test_newer_opsets_are_not_made_here():
     """A model that torch's exporter left below the opset asked for is refused."""
     with pytest.raises(unpool.UnsupportedError, match="where it stays at 18"), warnings.catch_warnings():
-        in_opset(ir.from_proto(model_of(SAME["squeeze"])), 99)
+        downgrade_opset(ir.from_proto(model_of(SAME["squeeze"])), 99)

@@ -92,7 +92,7 @@ def export_file(request: ExportRequest) -> Exported:
 
 def _draft(request: ExportRequest, module: "torch.nn.Module", inputs: "Example", path: Path) -> "list[Shapes]":
     """Write the file, and give the shapes for which it was compared."""
-    from unpool.torch.exporting.call import export
+    from unpool.torch.exporting.export import export
     from unpool.torch.exporting.verify import verify
 
     open_sizes: dict[str, Any] = (

@@ -127,8 +127,8 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     Raises:
         MissingExtraError: OpenVINO or CUDA is asked for and not installed.
     """
-    from unpool.runtime.runners.openvino_device import is_installed
-    from unpool.runtime.runners.ort_options import CUDA, OPENVINO
+    from unpool.runtime.backends.openvino_device import is_installed
+    from unpool.runtime.backends.ort_options import CUDA, OPENVINO
     from unpool.runtime.session.session import InferenceSession
 
     plain = onnxruntime.SessionOptions()

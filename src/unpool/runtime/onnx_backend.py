@@ -20,11 +20,11 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.runtime.backends.ort_options import clone
 from unpool.runtime.errors import also
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_ours
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_copies import copied
 from unpool.runtime.session.session import InferenceSession
 
 _LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
@@ -112,7 +112,7 @@ def prepare(
     others = {name: value for name, value in kwargs.items() if name not in _WORDS}
     if others:
         given = words.get("sess_options")
-        words["sess_options"] = onnxruntime.SessionOptions() if given is None else copied(given)
+        words["sess_options"] = onnxruntime.SessionOptions() if given is None else clone(given)
         _set_options(words["sess_options"], others, SESSION_OPTIONS, _WORDS)
     return PreparedModel(InferenceSession(model, **{**words, "exact": True}))
 

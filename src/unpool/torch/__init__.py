@@ -1,12 +1,12 @@
 """unpool for PyTorch: operators with gradients, and an ONNX export that writes MaxUnpool. Needs the extra `torch`.
 
-The operators need torch alone. `export`, `example`, `legacy_translations` and `translation_table` need onnxscript too,
-which is imported when one of them is first used.
+The operators need torch alone. `export`, `example`, `legacy_translations` and `translation_table` also need onnxscript,
+which is imported on first use of one of them.
 
     ops/          the operators
-    accelerate    lets the modules of a model run on them
-    exporting/    what writes ONNX
-    private       every private name of torch that these use
+    accelerate    runs the modules of a model on them
+    exporting/    ONNX export
+    compat        private names of torch that these use
 """
 
 from importlib import import_module
@@ -26,10 +26,10 @@ from unpool.torch.ops.max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa
 from unpool.torch.ops.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
 
 if TYPE_CHECKING:
-    from unpool.torch.exporting.call import export
     from unpool.torch.exporting.dynamo.translations import translation_table
     from unpool.torch.exporting.example import example
-    from unpool.torch.exporting.legacy.registration import legacy_translations
+    from unpool.torch.exporting.export import export
+    from unpool.torch.exporting.torchscript.registration import legacy_translations
 
 __all__ = [
     "accelerate",
@@ -50,14 +50,14 @@ __all__ = [
 
 _EXPORTING = {
     "example": "example",
-    "export": "call",
-    "legacy_translations": "legacy.registration",
+    "export": "export",
+    "legacy_translations": "torchscript.registration",
     "translation_table": "dynamo.translations",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what writes ONNX when it is first asked for."""
+    """Import the ONNX export on first use."""
     if name not in _EXPORTING:
         raise AttributeError(f"module 'unpool.torch' has no attribute {name!r}")
     require(f"unpool.torch.{name}", "torch", "onnx", "onnxscript")
@@ -67,5 +67,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names alone."""
+    """The public names."""
     return sorted({"__doc__", *__all__})

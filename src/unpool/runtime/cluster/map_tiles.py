@@ -16,12 +16,12 @@ from distributed import Client, KilledWorker, as_completed
 
 from unpool.errors import UnpoolError
 from unpool.files import lock, write_errors
+from unpool.runtime.backends.ort_options import thread_budget
 from unpool.runtime.cluster.job import Job, JobPlugin, run_numbered
 from unpool.runtime.cluster.outputs import Outputs, chunks_of, local_place
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.graph.type_names import parse
-from unpool.runtime.runners.ort_options import thread_budget
 from unpool.runtime.streams.doing import paths_of
 from unpool.runtime.streams.unfinished import require_apart
 from unpool.runtime.tiles.tiler import Tiler
@@ -181,12 +181,12 @@ def _arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
 
 def _for_workers(session: "InferenceSession", threads: int) -> "InferenceSession":
     """The session as workers open it: on so many threads, and from bytes where the model is a single file."""
-    told = session._told
-    source = told.source
+    config = session._config
+    source = config.source
     if isinstance(source, str) and not outside(Path(source)).used:
         source = Path(source).read_bytes()
     twin = copy(session)
-    twin._told = replace(told, source=source, threads=thread_budget(None, threads))
+    twin._config = replace(config, source=source, threads=thread_budget(None, threads))
     return twin
 
 

@@ -34,7 +34,7 @@ from unpool.runtime.graph.record import dense
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
-from unpool.runtime.session.loaded import load_as_session
+from unpool.runtime.session.executor import load_as_session
 
 STANDARD = Tolerance()
 

@@ -18,7 +18,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import label
 from unpool.runtime.lower.runtimes import Call, Feed, Runtime, runtimes
-from unpool.runtime.session.loaded import load_as_session
+from unpool.runtime.session.executor import load_as_session
 
 UNPOOL = "unpool"
 TORCH = "torch"

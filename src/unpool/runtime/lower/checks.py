@@ -21,7 +21,7 @@ from unpool.runtime.lower.probes import Probe
 from unpool.runtime.lower.runtimes import Runtime, runtimes
 from unpool.runtime.lower.target import words
 from unpool.runtime.rewrite.verify import Feed, compare, runs
-from unpool.runtime.session.loaded import load_as_session
+from unpool.runtime.session.executor import load_as_session
 
 STRAYS = 0.05
 """Share of the results that rounding may put elsewhere."""

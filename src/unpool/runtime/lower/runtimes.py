@@ -11,11 +11,11 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
+from unpool.runtime.backends import openvino_device
+from unpool.runtime.backends.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners import openvino_device
-from unpool.runtime.runners.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 
 QUIET = 4  # onnxruntime's level for fatal errors only
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}

@@ -20,15 +20,15 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
+from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
 from unpool.runtime.graph.nodes import label
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_options import OURS
-from unpool.runtime.runners.ort_piece import short
-from unpool.runtime.session.profile import KERNEL_TIME, PIECE_TIME, REFERENCE
+from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 QUIET = 4  # fatal only: what fails comes back as an exception
@@ -163,12 +163,12 @@ def _is_step(event: Mapping[str, Any]) -> bool:
 
 def _name(event: Mapping[str, Any]) -> str:
     """The step of an event."""
-    return str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PIECE_TIME)
+    return str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PARTITION_TIME)
 
 
 def _runner(event: Mapping[str, Any]) -> str:
     """Who runs the step of an event."""
-    return {OURS: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
+    return {UNPOOL: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
 
 
 def _time_theirs(
@@ -179,7 +179,7 @@ def _time_theirs(
         timing, made = _whole_time(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         return timing, _node_times(source, feed, timing.samples, threads), "", made
     except Exception as error:
-        return None, {}, short(error), []
+        return None, {}, ort_message(error), []
 
 
 def _whole_time(session: onnxruntime.InferenceSession, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:

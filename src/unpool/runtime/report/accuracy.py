@@ -8,15 +8,15 @@ import numpy as np
 import onnx
 
 from unpool.execute import available_cores
+from unpool.runtime.backends.build import FUSED_UNPOOL
+from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.measure.bench import distance, ort_session
 from unpool.runtime.report.alone import alone
 from unpool.runtime.report.double import evaluate
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.assemble import AS_RAISED
-from unpool.runtime.runners.ort_piece import short
-from unpool.runtime.session.loaded import Watched
-from unpool.runtime.session.prepared import Prepared
+from unpool.runtime.session.executor import StepTrace
+from unpool.runtime.session.inspect import PreparedGraph
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,19 @@ class StepAccuracy:
 class Judge:
     """Holds steps against other evaluations."""
 
-    def __init__(self, prepared: Prepared, types: Types, threads: int | None) -> None:
+    def __init__(self, prepared: PreparedGraph, types: Types, threads: int | None) -> None:
         self._graph, _, self._meaning = prepared
         self._types = types
         self._threads = threads or available_cores()
 
-    def accuracy(self, ran: Watched) -> StepAccuracy:
+    def accuracy(self, ran: StepTrace) -> StepAccuracy:
         """The accuracy of a step that has run."""
         step = ran.entry.step
         piece = alone(self._graph, step, self._types)
         is_raised = any(name in self._graph.raised for name in step.outputs)
-        meaning = AS_RAISED if is_raised else self._meaning
-        exact = _held(ran, lambda: evaluate(piece, ran.read, meaning))
-        theirs = None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(piece, ran.read))
+        meaning = FUSED_UNPOOL if is_raised else self._meaning
+        exact = _held(ran, lambda: evaluate(piece, ran.inputs, meaning))
+        theirs = None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(piece, ran.inputs))
         return StepAccuracy(ran.entry.name, step.runner, exact, theirs)
 
     def _in_onnxruntime(self, piece: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
@@ -76,13 +76,13 @@ class Judge:
         return list(session.run(None, dict(feed)))
 
 
-def _held(ran: Watched, other: Callable[[], Sequence[Any]]) -> Distance:
+def _held(ran: StepTrace, other: Callable[[], Sequence[Any]]) -> Distance:
     """The distance of a step from another evaluation, or the reason why there is none."""
     try:
         expected = other()
     except Exception as error:  # an evaluation that is impossible ends no report
-        return Distance(refusal=short(error))
-    pairs = [(one, got) for one, got in zip(expected, ran.made.values(), strict=True) if _is_numbers(got)]
+        return Distance(refusal=ort_message(error))
+    pairs = [(one, got) for one, got in zip(expected, ran.outputs.values(), strict=True) if _is_numbers(got)]
     if not pairs:
         return Distance(refusal="it makes no numbers")
     return Distance(

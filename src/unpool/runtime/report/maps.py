@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.operators.resolve import Spec
+from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.node_contract import Meaning, spec_of
 from unpool.runtime.graph.nodes import attributes, domain, label
 from unpool.runtime.report.pictures import Area, close_up, whole
-from unpool.runtime.runners.assemble import AS_RAISED
-from unpool.runtime.session.loaded import Watched
-from unpool.runtime.session.prepared import Prepared
+from unpool.runtime.session.executor import StepTrace
+from unpool.runtime.session.inspect import PreparedGraph
 
 POOLS = ("MaxPool", "MaxUnpool")
 NEAR = 20
@@ -69,7 +69,7 @@ class MapPair:
     after: FeatureMap
 
 
-def map_pair(ran: Watched, prepared: Prepared, constants: Mapping[str, AnyArray]) -> MapPair | None:
+def map_pair(ran: StepTrace, prepared: PreparedGraph, constants: Mapping[str, AnyArray]) -> MapPair | None:
     """The feature maps of a step that has run; None where it is no pooling, or nothing of it can be drawn.
 
     Args:
@@ -79,7 +79,7 @@ def map_pair(ran: Watched, prepared: Prepared, constants: Mapping[str, AnyArray]
     """
     node = prepared.graph.nodes[ran.entry.step.nodes[0]]
     is_drawn = ran.entry.step.runner == "unpool" and node.op_type in POOLS and domain(node) == ""
-    values = {**constants, **ran.read, **ran.made}
+    values = {**constants, **ran.inputs, **ran.outputs}
     x, y = values.get(node.input[0]), values.get(node.output[0])
     if not is_drawn or x is None or y is None or x.ndim < 3 or not (x.size and y.size):
         return None
@@ -131,7 +131,9 @@ def _chosen(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDA
     return marks.reshape(plane.shape[2:])
 
 
-def _written(node: onnx.NodeProto, values: Mapping[str, Any], prepared: Prepared, channel: int) -> NDArray[np.bool_]:
+def _written(
+    node: onnx.NodeProto, values: Mapping[str, Any], prepared: PreparedGraph, channel: int
+) -> NDArray[np.bool_]:
     """Where one channel of the first image was written to."""
     inputs = [values.get(name) for name in node.input]
     ones = np.ones_like(inputs[0])
@@ -140,8 +142,8 @@ def _written(node: onnx.NodeProto, values: Mapping[str, Any], prepared: Prepared
     return written
 
 
-def _spec(node: onnx.NodeProto, prepared: Prepared) -> Spec:
-    meaning: Meaning = AS_RAISED if node.output[0] in prepared.graph.raised else prepared.meaning
+def _spec(node: onnx.NodeProto, prepared: PreparedGraph) -> Spec:
+    meaning: Meaning = FUSED_UNPOOL if node.output[0] in prepared.graph.raised else prepared.meaning
     return spec_of(node, prepared.graph.opsets, meaning)
 
 

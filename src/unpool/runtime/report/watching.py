@@ -14,9 +14,7 @@ from unpool.runtime.report.drawing import Settings
 from unpool.runtime.report.maps import MapPair, map_pair
 from unpool.runtime.report.memory import Ledger, Memory, forecast
 from unpool.runtime.report.presets import presets_of
-from unpool.runtime.session.loaded import LoadedModel
-from unpool.runtime.session.opening import brought
-from unpool.runtime.session.prepared import Prepared, prepared
+from unpool.runtime.session.inspect import PreparedGraph, executor_of, prepared_graph
 from unpool.runtime.session.session import InferenceSession
 
 Feed = Mapping[str, Any]
@@ -41,9 +39,9 @@ class Seen:
     """
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
-        self._loaded = loaded = _loaded(session)
+        self._loaded = loaded = executor_of(session)
         self._session, self._feed = session, feed
-        self._prepared: Prepared = prepared(session)
+        self._prepared: PreparedGraph = prepared_graph(session)
         nodes = [node for node in load(source).graph.node if node.input]
         self._read_by = {kind: {node.input[0] for node in nodes if node.op_type == kind} for kind in CONVOLUTIONS}
         self.plan = loaded.plan
@@ -61,13 +59,13 @@ class Seen:
 
     def run(self) -> None:
         """Run the model once."""
-        for ran in self._loaded.watch(self._feed):
-            self._ledger.note(ran.read, ran.made)
+        for ran in self._loaded.trace(self._feed):
+            self._ledger.note(ran.inputs, ran.outputs)
             if self._judge is not None:
                 self.accuracy.append(self._judge.accuracy(ran))
             node = self._prepared.graph.nodes[ran.entry.step.nodes[0]]
             if ran.entry.step.runner == "unpool" and is_ours(node):
-                values = {**self._constants(node), **ran.read, **ran.made}
+                values = {**self._constants(node), **ran.inputs, **ran.outputs}
                 pair = map_pair(ran, self._prepared, values)
                 self.maps += [] if pair is None else [pair]
                 if not self._is_turned(node):
@@ -85,11 +83,3 @@ class Seen:
     def memory(self) -> Memory:
         """What the values take."""
         return self._ledger.memory(self._outputs, *forecast(self._session, self._feed))
-
-
-def _loaded(session: InferenceSession) -> LoadedModel:
-    """The steps of a session, also of one that gives the whole model to onnxruntime."""
-    if isinstance(session._model, LoadedModel):
-        return session._model
-    model, _, settings = brought(session._told)
-    return LoadedModel(model, settings)

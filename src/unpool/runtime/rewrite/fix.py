@@ -39,7 +39,7 @@ from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NotRepaired, offset_edits, window_edits
 from unpool.runtime.rewrite.verify import verify
 from unpool.runtime.rewrite.verify_fix import verify_in_onnxruntime, verify_offsets
-from unpool.runtime.session.loaded import load_as_written
+from unpool.runtime.session.executor import load_as_written
 
 
 @dataclass(frozen=True)

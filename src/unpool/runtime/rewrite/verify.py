@@ -13,14 +13,14 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import is_ours, with_inner
 from unpool.runtime.rewrite.workload import Trials
-from unpool.runtime.session.loaded import LoadedModel, load_as_session
+from unpool.runtime.session.executor import Executor, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Feed: TypeAlias = Mapping[str, AnyArray]
-Load: TypeAlias = Callable[[onnx.ModelProto, Meaning], LoadedModel]
+Load: TypeAlias = Callable[[onnx.ModelProto, Meaning], Executor]
 
 
 def verify(
@@ -57,7 +57,7 @@ def verify(
             compare(info.name, one, other, is_exact)
 
 
-def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+def runs(loaded: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
     """Random feeds that the model accepts, each with the outputs that it gives for them.
 
     Args:
@@ -89,7 +89,7 @@ def runs(loaded: LoadedModel, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, 
             yield _run(loaded, sizes, done[0], seed)
 
 
-def _run(loaded: LoadedModel, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
+def _run(loaded: Executor, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
     feed = random_feed(loaded.signature.inputs, sizes, open_size=open_size, seed=seed)
     return feed, loaded.run(None, feed)
 

@@ -12,6 +12,8 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import to_onnx
 from unpool.operators import resolve
+from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
+from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.fed_weights import with_fed_weights
@@ -21,10 +23,7 @@ from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.rewrite.verify import compare, runs
-from unpool.runtime.runners.ort_options import PieceOptions
-from unpool.runtime.runners.ort_piece import OrtPiece, RefusedError
-from unpool.runtime.session.loaded import LoadedModel, load_as_session, load_as_written
-from unpool.runtime.session.providers import providers_of
+from unpool.runtime.session.executor import Executor, load_as_session, load_as_written
 
 SILENT = 4  # onnxruntime's level for fatal errors only
 
@@ -129,7 +128,7 @@ def _maker(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
     return node
 
 
-def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning: Meaning) -> LoadedModel:
+def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning: Meaning) -> Executor:
     """The model, loaded so that its outputs are these values; a value of unknown type is taken for indices."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
@@ -140,10 +139,10 @@ def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning
     return load_as_session(probe, replace(meaning, exact=True))
 
 
-def _whole(model: onnx.ModelProto) -> tuple[OrtPiece, list[AnyArray]]:
+def _whole(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:
     """The model in onnxruntime, and what it reads beside the feed of the model."""
     bare, weights = with_fed_weights(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
-    piece = OrtPiece(serialize(bare, "the model"), "the model", PieceOptions(options), providers_of(None, None))
+    piece = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)
     return piece, list(weights.values())

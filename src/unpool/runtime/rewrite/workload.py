@@ -25,7 +25,7 @@ from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.without_weights import LARGE
-from unpool.runtime.session.loaded import LoadedModel
+from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.random_inputs import feed_shapes
 
 MOST_ELEMENTS = 2**25
@@ -159,7 +159,7 @@ class Trials:
         refusal: why the last size that was left out would take too much; "" where none was.
     """
 
-    def __init__(self, loaded: LoadedModel, sizes: Mapping[str, int]) -> None:
+    def __init__(self, loaded: Executor, sizes: Mapping[str, int]) -> None:
         assert loaded.graph is not None
         self._sized = SizedGraph(loaded.graph, loaded.meaning)
         self._inputs, self._sizes = loaded.signature.inputs, sizes

@@ -10,16 +10,16 @@ from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError, suggest_name
+from unpool.runtime.backends.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_values import NUMPY_LACKS, array_at
-from unpool.runtime.session.loaded import LoadedModel
-from unpool.runtime.session.profile import Profile
+from unpool.runtime.session.executor import Executor
+from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.signature import Signature, ValueInfo
 
 if TYPE_CHECKING:
-    from unpool.runtime.runners.cuda_memory import CudaMemory
+    from unpool.runtime.backends.cuda import CudaMemory
 
 NAME = "cuda"
 
@@ -28,7 +28,7 @@ class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has
     """What `InferenceSession.io_binding` gives: onnxruntime's own where it runs the whole model, else `PlanBinding`."""
 
     def __new__(cls, session: Any) -> "IOBinding":  # noqa: D102
-        is_planned = cls is IOBinding and isinstance(getattr(session, "_sess", None), LoadedModel)
+        is_planned = cls is IOBinding and isinstance(getattr(session, "_sess", None), Executor)
         made: IOBinding = super().__new__(PlanBinding if is_planned else cls)
         made._session = getattr(session, "_sess", None)  # older releases of onnxruntime do not keep it
         return made
@@ -42,7 +42,7 @@ class PlanBinding(IOBinding):
     """
 
     def __init__(self, session: Any) -> None:
-        self._session: LoadedModel = session._sess
+        self._session: Executor = session._sess
         self._inputs: dict[str, Any] = {}
         self._targets: dict[str, Any] = {}
         self._stays: set[str] = set()

@@ -3,9 +3,9 @@
 import warnings
 from collections.abc import Sequence
 
+from unpool.runtime.backends.ort_options import Provider
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.plan.plan import Plan
-from unpool.runtime.runners.ort_options import Provider
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 

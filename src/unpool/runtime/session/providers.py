@@ -5,13 +5,12 @@ from typing import Any
 
 from unpool.errors import UnpoolError, suggest_name, warn_caller
 from unpool.extras import install_advice
+from unpool.runtime.backends.openvino_device import is_installed, require_properties
+from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.backends.ort_options import CPU, CUDA, OPENVINO, TINY_MODEL, UNPOOL, Provider, Providers
 from unpool.runtime.errors import also
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.cuda_choice import what_is_missing
-from unpool.runtime.runners.openvino_device import is_installed, require_properties
-from unpool.runtime.runners.ort_copies import TINY
-from unpool.runtime.runners.ort_options import CPU, CUDA, OPENVINO, OURS, Provider, Providers
-from unpool.runtime.runners.ort_piece import short
+from unpool.runtime.session.ort_compat.cuda_choice import missing_requirement
 
 _HINTS = {
     OPENVINO: f" {install_advice('openvino')}.",
@@ -24,12 +23,12 @@ def get_available_providers() -> list[str]:
 
     So a session that is given this list is none of OpenVINO's: that gets pieces only where it stands first.
     """
-    return [OURS, *onnxruntime.get_available_providers(), *([OPENVINO] if is_installed() else [])]
+    return [UNPOOL, *onnxruntime.get_available_providers(), *([OPENVINO] if is_installed() else [])]
 
 
 def get_all_providers() -> list[str]:
     """The providers that there could be: ours, OpenVINO, and all that onnxruntime knows."""
-    return [OURS, OPENVINO, *onnxruntime.get_all_providers()]
+    return [UNPOOL, OPENVINO, *onnxruntime.get_all_providers()]
 
 
 def providers_of(
@@ -67,7 +66,7 @@ def providers_of(
                     f"InferenceSession: Unknown Provider Type: {name}, expected one out of {', '.join(known)}. "
                     f"{suggest_name(name, known)}"
                 )
-    found.pop(OURS, None)
+    found.pop(UNPOOL, None)
     found.setdefault(CPU, {})
     if next(iter(found)) == OPENVINO:
         require_properties(found[OPENVINO])
@@ -81,7 +80,7 @@ def providers_of(
         )
         del found[CUDA]
         return Providers(tuple(found), tuple(found.values()))
-    missing = "" if providers.cuda is None else what_is_missing()
+    missing = "" if providers.cuda is None else missing_requirement()
     if missing:
         warn_caller(
             f"InferenceSession: nodes of unpool run on the CPU, and values are copied to them and back: {missing}"
@@ -95,11 +94,11 @@ def _starts(providers: Providers) -> bool:
     options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(
-            TINY, options, list(providers.names), list(providers.options), enable_fallback=0
+            TINY_MODEL, options, list(providers.names), list(providers.options), enable_fallback=0
         )
     except Exception as error:
         raise also(UnpoolError, type(error))(
-            f"{CUDA}: expected options and a device that it takes, got its refusal: {short(error)}. "
+            f"{CUDA}: expected options and a device that it takes, got its refusal: {ort_message(error)}. "
             f"Change provider_options, or leave {CUDA} out."
         ) from error
     return CUDA in session.get_providers()

@@ -6,22 +6,22 @@ from functools import partial
 from typing import Any
 
 from unpool.errors import UnpoolError
+from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.errors import RUNNING, also, as_onnxruntime
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_piece import short
-from unpool.runtime.session.asynchronous import AsyncRuns, Callback
+from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
-from unpool.runtime.session.loaded import LoadedModel
-from unpool.runtime.session.profile import Profile
-from unpool.runtime.session.whole import WholeModel
+from unpool.runtime.session.ort_compat.async_runner import AsyncRunner, Callback
+from unpool.runtime.session.ort_compat.profile import Profile
+from unpool.runtime.session.passthrough import OrtModel
 
 
 class Runs:
     """The part of a session that runs the model."""
 
-    _model: LoadedModel | WholeModel
+    _model: Executor | OrtModel
     _profile: Profile | None
-    _async_runs: AsyncRuns
+    _async_runner: AsyncRunner
     _sess: Any
 
     def run(
@@ -62,7 +62,7 @@ class Runs:
         with _answered():
             self._model.signature.require_all(input_feed)
             self._model.signature.require_own(input_feed.values())
-            self._async_runs.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
+            self._async_runner.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
 
     def run_with_ort_values(
         self,
@@ -75,7 +75,7 @@ class Runs:
         Raises:
             UnpoolError: as `run`; or an output has a type that no OrtValue holds.
         """
-        if isinstance(self._model, WholeModel):
+        if isinstance(self._model, OrtModel):
             return self._values_of_whole(self._model, output_names, input_dict_ort_values, run_options)
         with _answered():
             names = self._model.signature.choose(output_names)
@@ -97,7 +97,7 @@ class Runs:
             UnpoolError: as `run_with_ort_values`.
         """
         with _answered():
-            if isinstance(self._model, WholeModel):
+            if isinstance(self._model, OrtModel):
                 self._model.session.run_with_ortvaluevector(
                     run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
                 )
@@ -133,12 +133,12 @@ class Runs:
                 )
             if isinstance(iobinding, PlanBinding):
                 iobinding.run(run_options, self._profile)
-            elif isinstance(self._model, WholeModel):
+            elif isinstance(self._model, OrtModel):
                 self._model.session.run_with_iobinding(iobinding, run_options)
 
     def _values_of_whole(
         self,
-        model: WholeModel,
+        model: OrtModel,
         output_names: Sequence[str] | None,
         feed: Mapping[str, onnxruntime.OrtValue],
         run_options: onnxruntime.RunOptions | None,
@@ -146,7 +146,7 @@ class Runs:
         try:
             return list(model.session.run_with_ort_values(output_names, feed, run_options))
         except Exception as error:
-            found = as_onnxruntime(model.explained(error, output_names, feed, run_options), RUNNING)
+            found = as_onnxruntime(model.to_own_error(error, output_names, feed, run_options), RUNNING)
             raise found from found.__cause__
 
 
@@ -160,4 +160,4 @@ def _answered() -> Iterator[None]:
             raise
         raise as_onnxruntime(error, RUNNING) from error.__cause__
     except Exception as error:
-        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {short(error)}.") from error
+        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {ort_message(error)}.") from error

@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
 from unpool.runtime.errors import LOADING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_options import Provider, Providers, thread_budget
-from unpool.runtime.session.asynchronous import AsyncRuns
+from unpool.runtime.session.build import build_session
+from unpool.runtime.session.config import SessionConfig, stable_source, tuning_seconds
 from unpool.runtime.session.described import Described
-from unpool.runtime.session.opened import opened
-from unpool.runtime.session.opening import require_words
-from unpool.runtime.session.pickled import told_in, words_of
+from unpool.runtime.session.load import require_picklable
+from unpool.runtime.session.ort_compat.async_runner import AsyncRunner
+from unpool.runtime.session.passthrough import OrtModel
 from unpool.runtime.session.providers import providers_of
 from unpool.runtime.session.runs import Runs
-from unpool.runtime.session.told import Told, lasting, names_of, tuning_seconds
-from unpool.runtime.session.whole import WholeModel
 
 
 class FallbackWarning(UserWarning):
@@ -101,23 +100,23 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         _require_options(sess_options)
         _tell_unknown(others)
         self._enable_fallback = int(enable_fallback) == 1
-        told = Told(
+        config = SessionConfig(
             path_or_bytes,
             sess_options,
             _providers(providers, provider_options, falls_back=self._enable_fallback),
             Meaning(compat, index_space, exact),
             thread_budget(None, threads),
             None if read_config_from_model is None else int(read_config_from_model) == 1,
-            names_of(disabled_optimizers),
+            frozenset(disabled_optimizers or ()),
             tuning_seconds(tune),
         )
-        self._open(told)
+        self._open(config)
         if self._model.refused:
             warn_caller(_fallback_text(self._model.refused), FallbackWarning)
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
-        source = self._told.source
+        source = self._config.source
         name = Path(source).name if isinstance(source, str | Path) else self._model.metadata.graph_name
         inputs, outputs = (
             ", ".join(f"{value.name} {value.type} {value.shape}" for value in values)
@@ -135,25 +134,25 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         Raises:
             UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
         """
-        self._open(self._told.with_providers(_providers(providers, provider_options, falls_back=False)))
+        self._open(self._config.with_providers(_providers(providers, provider_options, falls_back=False)))
 
     def enable_fallback(self) -> None:
         """Let pieces whose provider fails in a run change to the CPU."""
         self._enable_fallback = True
-        for piece in self._model.pieces:
+        for piece in self._model.ort_sessions:
             piece.enable_fallback()
 
     def disable_fallback(self) -> None:
         """Let pieces whose provider fails in a run raise its error."""
         self._enable_fallback = False
-        for piece in self._model.pieces:
+        for piece in self._model.ort_sessions:
             piece.disable_fallback()
 
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
     ) -> onnxruntime.OrtValue:
         """An OrtValue that this session alone may use."""
-        if isinstance(self._model, WholeModel):
+        if isinstance(self._model, OrtModel):
             return self._model.session.create_ortvalue_from_shape_and_type(
                 shape, element_type, device_type, device_id, vendor_id
             )
@@ -174,17 +173,17 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
                 f"set_tuning_results: expected results of {', '.join(self.get_providers())}; "
                 f"got those of {', '.join(unknown)}. Leave them out."
             )
-        for piece in self._model.pieces:
+        for piece in self._model.ort_sessions:
             piece.set_tuning_results(results, error_on_invalid=error_on_invalid)
 
     def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
         """Hand options on to the providers of the pieces."""
-        for piece in self._model.pieces:
+        for piece in self._model.ort_sessions:
             piece.set_ep_dynamic_options(options)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Let the providers of the pieces forget a graph that they captured; the CPU captures none."""
-        for piece in self._model.pieces:
+        for piece in self._model.ort_sessions:
             if hasattr(piece, "release_captured_graph"):
                 piece.release_captured_graph(graph_annotation_id)
 
@@ -193,7 +192,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
 
         It has an event for loading, one for every run, and one for every step of it. A session that goes writes it too.
         """
-        if isinstance(self._model, WholeModel):
+        if isinstance(self._model, OrtModel):
             return str(self._model.session.end_profiling())
         return "" if self._profile is None else self._profile.end()
 
@@ -248,19 +247,19 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         )
         return found
 
-    def _open(self, told: Told) -> None:
+    def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""
         try:
-            told, model, options, profile = opened(told)
+            config, model, options, profile = build_session(config)
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
-        source = lasting(told.source)
-        self._told = told if source is told.source else replace(told, source=source)
+        source = stable_source(config.source)
+        self._config = config if source is config.source else replace(config, source=source)
         self._model, self._options, self._profile = model, options, profile
-        self._sess = model.session._sess if isinstance(model, WholeModel) else model
-        self._model_path = self._told.source if isinstance(self._told.source, str) else None
-        self._model_bytes = self._told.source if isinstance(self._told.source, bytes) else None
-        self._async_runs = AsyncRuns(thread_budget(options, told.threads))
+        self._sess = model.session._sess if isinstance(model, OrtModel) else model
+        self._model_path = self._config.source if isinstance(self._config.source, str) else None
+        self._model_bytes = self._config.source if isinstance(self._config.source, bytes) else None
+        self._async_runner = AsyncRunner(thread_budget(options, config.threads))
         self.__dict__.update(self._private_attributes())
         if profile is not None:
             weakref.finalize(self, profile.end)
@@ -272,16 +271,16 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
 
     def __getstate__(self) -> dict[str, Any]:
         try:
-            require_words(self._told)
-            told = words_of(self._told, self._options)
+            require_picklable(self._config)
+            config = self._config.to_state(self._options)
         except UnsupportedError as error:
             raise also(UnsupportedError, TypeError)(*error.args) from error.__cause__
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {"told": told, "enable_fallback": self._enable_fallback, "own": own}
+        return {"config": config, "enable_fallback": self._enable_fallback, "own": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._enable_fallback = state["enable_fallback"]
-        self._open(told_in(state["told"]))
+        self._open(SessionConfig.from_state(state["config"]))
         self.__dict__.update(state["own"])
 
 

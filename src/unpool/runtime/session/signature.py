@@ -11,19 +11,62 @@ from onnx import numpy_helper
 from unpool.arrays import to_numpy
 from unpool.display import display_line
 from unpool.errors import ShapeError, UnpoolError, suggest_name
+from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.graph.record import Graph, has_type
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.text import strings
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.runners.ort_made import ort_value_as
-from unpool.runtime.runners.ort_values import from_ort_value
+from unpool.runtime.session.ort_compat.ort_value_factory import make_ort_value
 
 if TYPE_CHECKING:
-    from unpool.runtime.runners.cuda_memory import CudaMemory
+    from unpool.runtime.backends.cuda import CudaMemory
+
+NO_VERSION = 2**63 - 1
+"""Onnxruntime's version of a model that states none."""
 
 _STRING = np.dtype(object)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """The metadata of a model."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+    @classmethod
+    def of_model(cls, model: onnx.ModelProto) -> "ModelMetadata":
+        """The metadata in a ModelProto."""
+        return cls(
+            model.producer_name,
+            model.graph.name,
+            model.domain,
+            model.doc_string,
+            model.graph.doc_string,
+            model.model_version if model.HasField("model_version") else NO_VERSION,
+            {entry.key: entry.value for entry in model.metadata_props},
+        )
+
+    @classmethod
+    def of_session(cls, session: onnxruntime.InferenceSession) -> "ModelMetadata":
+        """The metadata that a session of onnxruntime tells."""
+        meta = session.get_modelmeta()
+        return cls(
+            meta.producer_name,
+            meta.graph_name,
+            meta.domain,
+            meta.description,
+            meta.graph_description,
+            meta.version,
+            dict(meta.custom_metadata_map),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +119,7 @@ class AcceptedInput:
         """
         if self.dtype is None:
             return value
-        found = None if cuda is None else cuda.held(value, f"input {self.info.name!r}")
+        found = None if cuda is None else cuda.as_tensor(value, f"input {self.info.name!r}")
         array: Any = self._array(value) if found is None else found
         kind: np.dtype[Any] = array.dtype if cuda is None else cuda.kind(array)
         if kind != self.dtype or not kind.isnative:
@@ -228,7 +271,7 @@ class Signature:
 
     def value_of(self, value: onnxruntime.OrtValue) -> Any:
         """The tensor of an OrtValue in the memory of the GPU, or the array of another; both share its memory."""
-        found = None if self.cuda is None else self.cuda.held(value, "OrtValue")
+        found = None if self.cuda is None else self.cuda.as_tensor(value, "OrtValue")
         return from_ort_value(value) if found is None else found
 
     def choose(self, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -261,7 +304,7 @@ class Signature:
         """
         kinds = {info.name: info.type for info in self.outputs}
         pairs = zip(names, values, strict=True)
-        return [ort_value_as(value, kinds[name], f"output {name!r}") for name, value in pairs]
+        return [make_ort_value(value, kinds[name], f"output {name!r}") for name, value in pairs]
 
     def _advice(self) -> str:
         """The end of an error about the names in a feed."""

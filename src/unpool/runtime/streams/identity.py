@@ -88,18 +88,18 @@ def array_identity(array: Any) -> str:
 
 def session_identity(session: "InferenceSession") -> dict[str, str]:
     """The model of a session, how it is read, and the versions that run it."""
-    told = session._told
+    config = session._config
     paths = session_paths(session)
     return {
-        "model": " ".join(map(file_identity, paths)) if paths else _model_identity(told.source),
-        "meaning": f"{told.meaning} providers={session.get_providers()}",
+        "model": " ".join(map(file_identity, paths)) if paths else _model_identity(config.source),
+        "meaning": f"{config.meaning} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
     }
 
 
 def session_paths(session: "InferenceSession") -> list[Path]:
     """The files that the model of a session is in: its own, and those of its weights; none where it is in memory."""
-    source = session._told.source
+    source = session._config.source
     return [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
 
 

@@ -11,7 +11,7 @@ from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.record import without_data
 from unpool.runtime.graph.shapes import dtype
-from unpool.runtime.session.prepared import prepared
+from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, alike, extent, parts, rounded
 from unpool.runtime.tiles.images import image_inputs
 from unpool.runtime.tiles.links import Edge
@@ -56,7 +56,7 @@ class Tiler:
         unknown = set(self.outputs).difference(names)
         if unknown:
             raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
-        graph, self._types, self._meaning = prepared(session)
+        graph, self._types, self._meaning = prepared_graph(session)
         self._nodes = graph.nodes
         chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = without_data(prune(replace(graph, outputs=chosen)))

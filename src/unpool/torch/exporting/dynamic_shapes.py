@@ -18,7 +18,7 @@ from sympy import Integer, true
 from torch.export import Dim, ExportedProgram
 
 from unpool.errors import UnpoolError, UnsupportedError, warn_caller
-from unpool.torch.private import private, private_attribute
+from unpool.torch.compat import torch_internal, torch_internal_attribute
 
 Axes: TypeAlias = Mapping[int, Any]
 """Axis of a tensor -> what dynamic_shapes says of it."""
@@ -51,7 +51,7 @@ def read_dynamic_shapes(given: Mapping[str, Any]) -> DynamicShapes:
         UnpoolError: one Dim stands for axes of several sizes, or the example is out of its range.
     """
     model, shapes = given["model"], given.get("dynamic_shapes")
-    pytree = private("torch.utils._pytree")
+    pytree = torch_internal("torch.utils._pytree")
     if not shapes or pytree is None or isinstance(model, ExportedProgram | torch.onnx.ExportableModule):
         return DynamicShapes(shapes, None)
     args, kwargs = arguments_of(given)
@@ -84,7 +84,7 @@ def _hint(dim: Dim) -> Any:
 
 def _is_derived(dim: Any) -> bool:
     """Whether a Dim is computed from another one, as 2 * Dim("n"): then torch has to see both."""
-    root = private_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
+    root = torch_internal_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
     return isinstance(dim, Dim) and root is not None
 
 
@@ -219,17 +219,17 @@ def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
 
 def open_sizes(value: Any) -> dict[int, Any]:
     """Axis -> SymPy expression of every size that is open in a tensor of an exported program."""
-    expressions = {axis: private_attribute(node, f"{SYM_NODE}.expr") for axis, node in _symbolic_nodes(value)}
+    expressions = {axis: torch_internal_attribute(node, f"{SYM_NODE}.expr") for axis, node in _symbolic_nodes(value)}
     return {axis: expression for axis, expression in expressions.items() if expression is not None}
 
 
 def conditions(value: Any) -> set[Any]:
     """SymPy conditions that the open sizes of a program have to meet, read from one of its tensors."""
-    environments = [private_attribute(node, f"{SYM_NODE}.shape_env") for _, node in _symbolic_nodes(value)]
+    environments = [torch_internal_attribute(node, f"{SYM_NODE}.shape_env") for _, node in _symbolic_nodes(value)]
     if not environments:
         return set()
-    groups = private_attribute(environments[0], f"{SHAPE_ENV}.deferred_runtime_asserts")
-    replace = private_attribute(environments[0], f"{SHAPE_ENV}.replace")
+    groups = torch_internal_attribute(environments[0], f"{SHAPE_ENV}.deferred_runtime_asserts")
+    replace = torch_internal_attribute(environments[0], f"{SHAPE_ENV}.replace")
     if groups is None or replace is None:
         return set()
     return {replace(one.expr) for group in groups.values() for one in group}
@@ -238,5 +238,5 @@ def conditions(value: Any) -> set[Any]:
 def _symbolic_nodes(value: Any) -> list[tuple[int, Any]]:
     """The axes of a tensor whose sizes are open, each with what torch knows of its size."""
     sizes = [(axis, size) for axis, size in enumerate(value.shape) if not isinstance(size, int)]
-    nodes = [(axis, private_attribute(size, "torch.SymInt.node")) for axis, size in sizes]
+    nodes = [(axis, torch_internal_attribute(size, "torch.SymInt.node")) for axis, size in sizes]
     return [(axis, node) for axis, node in nodes if node is not None]

@@ -13,8 +13,8 @@ from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.extras import require
+from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.dynamic_shapes import arguments_of, inputs_of, open_sizes
-from unpool.torch.private import private
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Type -> how far an output may be off, as a part of its largest value: two runtimes add in another order."""
@@ -38,13 +38,13 @@ class Open:
 
     name: str
     least: int
-    most: int
+    thresholds: int
     example: int
     times: int = 1
 
     def near(self, size: int) -> int:
         """The nearest value that it can have."""
-        return max(self.least, min(self.most, size))
+        return max(self.least, min(self.thresholds, size))
 
 
 def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None) -> list[Shapes]:
@@ -63,7 +63,7 @@ def verify(given: Mapping[str, Any], file: str | Path | bytes, program: torch.on
         UnsupportedError: onnxruntime cannot load the file.
         MissingExtraError: onnxruntime is not installed.
     """
-    pytree = private("torch.utils._pytree")
+    pytree = torch_internal("torch.utils._pytree")
     if pytree is None:
         raise UnsupportedError(f"export: verify=True does not know torch {torch.__version__}. Export without it.")
     session = _session(file)
@@ -147,8 +147,8 @@ def _axes(
 def _bounded(name: str, bounds: Any, example: int, times: int = 1) -> Open:
     if bounds is None:
         return Open(name, 1, 2**31, example, times)
-    most = int(bounds.upper) if bounds.upper.is_Integer else 2**31
-    return Open(name, max(1, int(bounds.lower)), most, example, times)
+    thresholds = int(bounds.upper) if bounds.upper.is_Integer else 2**31
+    return Open(name, max(1, int(bounds.lower)), thresholds, example, times)
 
 
 def _trials(axes: Sequence[Mapping[int, Open]]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
@@ -181,7 +181,7 @@ def _resized(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
     if all(x.shape[axis] == size for axis, size in sizes.items()) or x.numel() == 0:
         return x
     shape = [sizes.get(axis, size) for axis, size in enumerate(x.shape)]
-    times = [-(-wanted // size) for wanted, size in zip(shape, x.shape, strict=True)]
+    times = [-(-wide // size) for wide, size in zip(shape, x.shape, strict=True)]
     larger = x.detach().repeat(times)[tuple(map(slice, shape))]
     generator = torch.Generator().manual_seed(0)
     mixed = larger.flatten()[torch.randperm(larger.numel(), generator=generator)].view(shape)
@@ -217,15 +217,15 @@ class _Pair:
         except (RuntimeError, ValueError, IndexError, AssertionError):
             return False
         expected = [leaf for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        wanted = [each.name for each in self.session.get_inputs()]
-        by_name = dict(zip(self.names or wanted, map(_array, tensors), strict=False))
+        input_names = [each.name for each in self.session.get_inputs()]
+        by_name = dict(zip(self.names or input_names, map(_array, tensors), strict=False))
         try:
-            found = self.session.run(None, {name: by_name[name] for name in wanted})
+            found = self.session.run(None, {name: by_name[name] for name in input_names})
         except Exception as error:
-            raise UnpoolError(_differs(sizes, f"it fails: {_first_line(error)}")) from error
-        reason = _difference(found, [_array(each) for each in expected])
+            raise UnpoolError(_difference_message(sizes, f"it fails: {_first_line(error)}")) from error
+        reason = _describe_difference(found, [_array(each) for each in expected])
         if reason is not None:
-            raise UnpoolError(_differs(sizes, reason))
+            raise UnpoolError(_difference_message(sizes, reason))
         return True
 
 
@@ -233,26 +233,26 @@ def _array(x: torch.Tensor) -> AnyArray:
     return to_numpy((torch.view_as_real(x) if x.is_complex() else x).detach().contiguous(), "export")
 
 
-def _difference(found: Sequence[AnyArray], expected: Sequence[AnyArray]) -> str | None:
+def _describe_difference(found: Sequence[AnyArray], expected: Sequence[AnyArray]) -> str | None:
     """The first difference that rounding does not explain."""
     if len(found) != len(expected):
         return f"{len(found)} outputs for {len(expected)}"
-    for at, (y, wanted) in enumerate(zip(found, expected, strict=True)):
-        if y.shape != wanted.shape or y.dtype != wanted.dtype:
-            return f"output {at} is {y.dtype} {list(y.shape)}, not {wanted.dtype} {list(wanted.shape)}"
-        if wanted.dtype.name not in TOLERANCES:
-            off = y != wanted
+    for at, (y, reference) in enumerate(zip(found, expected, strict=True)):
+        if y.shape != reference.shape or y.dtype != reference.dtype:
+            return f"output {at} is {y.dtype} {list(y.shape)}, not {reference.dtype} {list(reference.shape)}"
+        if reference.dtype.name not in TOLERANCES:
+            off = y != reference
         else:
-            y, wanted = y.astype(np.float64), wanted.astype(np.float64)
-            largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+            y, reference = y.astype(np.float64), reference.astype(np.float64)
+            largest = np.abs(reference[np.isfinite(reference)]).max(initial=0)
             near = TOLERANCES[expected[at].dtype.name] * largest
-            off = ~((y == wanted) | (np.isnan(y) & np.isnan(wanted)) | (np.abs(y - wanted) <= near))
+            off = ~((y == reference) | (np.isnan(y) & np.isnan(reference)) | (np.abs(y - reference) <= near))
         if np.count_nonzero(off) > FLIPPED * off.size:
             return f"output {at} differs in {np.count_nonzero(off)} of {off.size} elements"
     return None
 
 
-def _differs(sizes: Mapping[str, int], reason: str) -> str:
+def _difference_message(sizes: Mapping[str, int], reason: str) -> str:
     where = f"sizes {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "the example"
     return (
         f"export: verify=True expects the file to give what the module gives; for {where} {reason}. Pass output_size "

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.torch.ops.arguments import Ints, batched, per_axis
+from unpool.torch.ops.eager_fallback import CONV_TRANSPOSE, DISJOINT_CONV_TRANSPOSE, is_small
+from unpool.torch.ops.library import can_bypass_dispatcher
+from unpool.torch.ops.library.conv_gradients import has_disjoint_windows
+from unpool.torch.ops.library.conv_transpose import conv_transpose
 from unpool.torch.ops.modes import check_tangents, in_autocast_type, torch_function
-from unpool.torch.ops.registered import is_direct
-from unpool.torch.ops.registered.conv_gradients import are_apart
-from unpool.torch.ops.registered.conv_transpose import conv_transpose
-from unpool.torch.ops.small import GROW, GROW_APART, is_small
 
 
 def conv_transpose1d(
@@ -24,28 +24,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Transposed convolution along one axis.
-
-        size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
-
-    Args:
-        input: (N, C, L), or without N; float16, bfloat16, float32 or float64; under autocast it and
-            the weights are cast first, as torch does.
-        weight: (C, M/groups, k), type of input.
-        bias: (M,), type of input; zeros by default.
-        stride: step between windows of the output in elements; an int.
-        padding: elements cut from both sides of the output.
-        output_padding: elements added at the end, below the larger of stride and dilation.
-        groups: channels are split into so many groups that do not see each other.
-        dilation: step between the taps of a window.
-
-    Returns:
-        (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
-
-    Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
-
-    Source: torch.nn.functional.conv_transpose1d.
+    """As `conv_transpose2d`, along the axis of (N, C, L) or (C, L), with weight (C, M/groups, k).
 
     >>> conv_transpose1d(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[[1.0, 10.0, 100.0]]]), stride=2).tolist()
     [[1.0, 10.0, 102.0, 20.0, 203.0, 30.0, 300.0]]
@@ -68,21 +47,21 @@ def conv_transpose2d(
         size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
 
     Args:
-        input: (N, C, H, W), or without N; float16, bfloat16, float32 or float64; under autocast it and
-            the weights are cast first, as torch does.
+        input: (N, C, H, W), or without N; float16, bfloat16, float32 or float64; autocast casts it and the weights
+            first, as in torch.
         weight: (C, M/groups, kH, kW), type of input.
         bias: (M,), type of input; zeros by default.
         stride: step between windows of the output in elements; an int, or one per spatial axis.
-        padding: elements cut from both sides of the output.
+        padding: elements cropped from both sides of the output.
         output_padding: elements added at the end, below the larger of stride and dilation.
-        groups: channels are split into so many groups that do not see each other.
+        groups: number of independent groups of channels.
         dilation: step between the taps of a window.
 
     Returns:
         (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
 
     Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
+        ArgumentError: a type, shape or setting that torch rejects too.
 
     Source: torch.nn.functional.conv_transpose2d.
 
@@ -102,28 +81,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Transposed convolution of a volume.
-
-        size = (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
-
-    Args:
-        input: (N, C, D, H, W), or without N; float16, bfloat16, float32 or float64; under autocast it and
-            the weights are cast first, as torch does.
-        weight: (C, M/groups, kD, kH, kW), type of input.
-        bias: (M,), type of input; zeros by default.
-        stride: step between windows of the output in elements; an int, or one per spatial axis.
-        padding: elements cut from both sides of the output.
-        output_padding: elements added at the end, below the larger of stride and dilation.
-        groups: channels are split into so many groups that do not see each other.
-        dilation: step between the taps of a window.
-
-    Returns:
-        (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
-
-    Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
-
-    Source: torch.nn.functional.conv_transpose3d.
+    """As `conv_transpose2d`, over a volume (N, C, D, H, W) or (C, D, H, W), with weight (C, M/groups, kD, kH, kW).
 
     >>> conv_transpose3d(torch.ones(1, 1, 1, 1, 1), torch.ones(1, 2, 2, 3, 4), stride=2).shape
     torch.Size([1, 2, 2, 3, 4])
@@ -134,23 +92,23 @@ def conv_transpose3d(
 def _conv_transpose(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints], groups: int
 ) -> Tensor:
-    where, is_alone = f"conv_transpose{rank}d", is_direct(x, weight, bias)
+    where, bypasses = f"conv_transpose{rank}d", can_bypass_dispatcher(x, weight, bias)
     stride, padding, output_padding, dilation = settings
-    if not is_alone:
-        asked: tuple[Any, ...] = (x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if not bypasses:
+        arguments: tuple[Any, ...] = (x, weight, bias, stride, padding, output_padding, groups, dilation)
         if has_torch_function_variadic(x, weight, bias):
-            y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, weight, bias), *asked)
+            y: Tensor = handle_torch_function(_FUNCTIONS[rank], (x, weight, bias), *arguments)
             return y
         if torch.onnx.is_in_onnx_export():
-            return torch_function(where)(*asked)  # type: ignore[no-any-return]
+            return torch_function(where)(*arguments)  # type: ignore[no-any-return]
         check_tangents(where, x, weight, bias)
     elif _is_small(rank, x, weight, bias, settings):
         try:
             return torch_function(where)(x, weight, bias, stride, padding, output_padding, groups, dilation)  # type: ignore[no-any-return]
         except RuntimeError:
-            pass  # ours says what is wrong
+            pass  # the call below raises unpool's error
     batch, is_unbatched = batched(where, in_autocast_type(x), rank)
-    y = (conv_transpose.direct if is_alone else torch.ops.unpool.conv_transpose)(
+    y = (conv_transpose.call_kernel if bypasses else torch.ops.unpool.conv_transpose)(
         batch,
         in_autocast_type(weight),
         None if bias is None else in_autocast_type(bias),
@@ -168,12 +126,12 @@ def _is_small(
 ) -> bool:
     """Whether the call is torch's own."""
     products = x.numel() * weight.numel() // max(1, len(weight))
-    if not is_small(products, GROW, x, weight, bias):
+    if not is_small(products, CONV_TRANSPOSE, x, weight, bias):
         return False
-    if is_small(products, GROW_APART, x, weight, bias) or not x.dim() == weight.dim() == rank + 2:
+    if is_small(products, DISJOINT_CONV_TRANSPOSE, x, weight, bias) or not x.dim() == weight.dim() == rank + 2:
         return True
     stride, padding, _, dilation = (per_axis("conv_transpose", "settings", each, rank) for each in settings)
-    return not are_apart(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    return not has_disjoint_windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
 
 
 _FUNCTIONS: dict[int, Any] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from unpool.torch.ops.arguments import Ints, batched, per_axis, window_sizes
+from unpool.torch.ops.eager_fallback import MAX_POOL, has_full_windows, hashable, is_small
+from unpool.torch.ops.library import can_bypass_dispatcher
+from unpool.torch.ops.library.max_pool import max_pool, max_pool_with_indices
 from unpool.torch.ops.modes import check_tangents, in_full_precision, torch_function
-from unpool.torch.ops.registered import is_direct
-from unpool.torch.ops.registered.max_pool import max_pool, max_pool_with_indices
-from unpool.torch.ops.small import POOL, has_full_windows, is_small, keyed
 
 
 def max_pool1d(
@@ -22,24 +22,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Largest element of every window along one axis, and where it was found.
-
-    Args:
-        input: (N, C, L), or without N; float16, bfloat16, float32, float64, or integers.
-        kernel_size: window size in elements; an int.
-        stride: step between windows; kernel_size by default.
-        padding: elements on both sides that never win; at most half of kernel_size.
-        dilation: step between the taps of a window.
-        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
-        return_indices: whether to return the indices too.
-
-    Returns:
-        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
-
-    Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
-
-    Source: torch.nn.functional.max_pool1d.
+    """As `max_pool2d`, along the axis of (N, C, L) or (C, L).
 
     >>> y, indices = max_pool1d(torch.tensor([[1.0, 5.0, 2.0, 4.0]]), 2, return_indices=True)
     >>> y.tolist(), indices.tolist()
@@ -57,22 +40,22 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Largest element of every window of an image, and where it was found.
+    """Largest element of every window of an image, and its index.
 
     Args:
         input: (N, C, H, W), or without N; float16, bfloat16, float32, float64, or integers.
         kernel_size: window size in elements; an int, or one per spatial axis.
         stride: step between windows; kernel_size by default.
-        padding: elements on both sides that never win; at most half of kernel_size.
+        padding: elements on both sides, never a maximum; at most half of kernel_size.
         dilation: step between the taps of a window.
-        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
+        ceil_mode: keeps a last window that ends after the padding, unless it starts there.
         return_indices: whether to return the indices too.
 
     Returns:
         y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
 
     Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
+        ArgumentError: a type, shape or setting that torch rejects too.
 
     Source: torch.nn.functional.max_pool2d.
 
@@ -91,24 +74,7 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Largest element of every window of a volume, and where it was found.
-
-    Args:
-        input: (N, C, D, H, W), or without N; float16, bfloat16, float32, float64, or integers.
-        kernel_size: window size in elements; an int, or one per spatial axis.
-        stride: step between windows; kernel_size by default.
-        padding: elements on both sides that never win; at most half of kernel_size.
-        dilation: step between the taps of a window.
-        ceil_mode: keeps a last window that reaches beyond the padding, unless it starts in it.
-        return_indices: whether to return the indices too.
-
-    Returns:
-        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
-
-    Raises:
-        ArgumentError: a type, shape or setting that torch refuses too.
-
-    Source: torch.nn.functional.max_pool3d.
+    """As `max_pool2d`, over a volume (N, C, D, H, W) or (C, D, H, W).
 
     >>> max_pool3d(torch.arange(8.0).view(1, 1, 2, 2, 2), 2).item()
     7.0
@@ -125,18 +91,18 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
-    where, (padding, dilation), is_alone = f"max_pool{rank}d", padding_and_dilation, is_direct(x)
-    if not is_alone:
+    where, (padding, dilation), bypasses = f"max_pool{rank}d", padding_and_dilation, can_bypass_dispatcher(x)
+    if not bypasses:
         if has_torch_function_unary(x):
-            asked: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-            return handle_torch_function(_FUNCTIONS[rank], (x,), x, *asked)
+            arguments: tuple[Any, ...] = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+            return handle_torch_function(_FUNCTIONS[rank], (x,), x, *arguments)
         if torch.onnx.is_in_onnx_export():
             return torch_function(where)(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
         check_tangents(where, x)
-    elif is_small(x.numel(), POOL, x):
-        given = keyed(kernel_size), keyed(stride), keyed(padding), keyed(dilation), ceil_mode
-        if has_full_windows(where, x.shape, *given):
-            return torch_function(where)(x, *given, return_indices)
+    elif is_small(x.numel(), MAX_POOL, x):
+        settings = hashable(kernel_size), hashable(stride), hashable(padding), hashable(dilation), ceil_mode
+        if has_full_windows(where, x.shape, *settings):
+            return torch_function(where)(x, *settings, return_indices)
     x = in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = batched(where, x, rank)
     if is_unbatched and rank == 3:
@@ -148,9 +114,9 @@ def _max_pool(
         ceil_mode,
     )
     if not return_indices and not (torch.is_grad_enabled() and x.requires_grad):
-        y = (max_pool.direct if is_alone else torch.ops.unpool.max_pool)(batch, *settings)
+        y = (max_pool.call_kernel if bypasses else torch.ops.unpool.max_pool)(batch, *settings)
         return y.squeeze(0) if is_unbatched else y
-    pool = max_pool_with_indices.direct if is_alone else torch.ops.unpool.max_pool_with_indices
+    pool = max_pool_with_indices.call_kernel if bypasses else torch.ops.unpool.max_pool_with_indices
     y, indices = pool(batch, *settings)
     if is_unbatched:
         y, indices = y.squeeze(0), indices.squeeze(0)
@@ -158,7 +124,7 @@ def _max_pool(
 
 
 def _volume(x: Tensor) -> Tensor:
-    """A view with a batch axis of an unbatched volume; channels-last if the volume lies so without gaps, as in torch.
+    """A view of an unbatched volume with a batch axis; channels-last if the volume is so without gaps, as in torch.
 
     `unsqueeze` would give the new axis the stride of a row-major tensor.
     """

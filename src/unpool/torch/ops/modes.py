@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from unpool.errors import UnsupportedError
-from unpool.torch.ops.registered.register import HAS_FORWARD_MODE
+from unpool.torch.ops.library.register import HAS_FORWARD_MODE
 
 _DEVICES = ("cpu", "cuda")
 _CAST = (torch.float16, torch.bfloat16, torch.float32)

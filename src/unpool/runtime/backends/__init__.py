@@ -1,0 +1,1 @@
+"""Backends: what runs the partitions and nodes of a plan."""

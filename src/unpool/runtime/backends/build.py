@@ -1,0 +1,402 @@
+"""Loads every step of a plan, and moves nodes that onnxruntime refuses to onnx's ReferenceEvaluator."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import TensorProto, helper
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ModelError, UnpoolError
+from unpool.execute import own_weights
+from unpool.execute.autotune import Trial, Tuner
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.resolve import Spec
+from unpool.runtime.backends.control_flow import ControlStep, LoadedSubgraph, step_class
+from unpool.runtime.backends.openvino_backend import OpenVinoLoader, OpenVinoPartition
+from unpool.runtime.backends.ort_backend import (
+    OrtPartition,
+    RefusedError,
+    exceeds_message_limit,
+    placeholder,
+    weight_values,
+)
+from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, Providers
+from unpool.runtime.backends.reference_backend import ReferencePartition
+from unpool.runtime.backends.step import LoadedPlan, LoadedStep
+from unpool.runtime.backends.unpool_backend import UnpoolStep
+from unpool.runtime.graph import type_names
+from unpool.runtime.graph.node_contract import Meaning, spec_of
+from unpool.runtime.graph.nodes import is_ours, label, reads
+from unpool.runtime.graph.record import Graph, dense
+from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.graph.shapes import Types, dtype, sizes
+from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
+from unpool.runtime.graph.without_weights import without_weights
+from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
+from unpool.runtime.passes.improve import Changes, improve
+from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
+from unpool.runtime.plan.certain_sizes import certain
+from unpool.runtime.plan.pieces import at_oldest_opset, cut, single_node_step
+from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
+from unpool.runtime.requirements import onnxruntime
+
+if TYPE_CHECKING:
+    from unpool.runtime.backends.cuda import CudaMemory
+
+MAX_THREAD_POOLS = 64
+"""Partitions with threads of their own; further ones run in the caller's thread."""
+
+SLOW_SUBGRAPHS = "unpool does not run the bodies of this operator"
+
+FUSED_UNPOOL = Meaning("spec", "output")  # the indices of a ScatterND count in its output, however the model is read
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options with which the steps of a model are loaded.
+
+    Attributes:
+        meaning: of the operators of ours.
+        threads: maximum number of threads; None for all cores.
+        options: of onnxruntime's partitions.
+        one_thread: of further partitions, which run in the caller's thread.
+        providers: of either.
+        openvino: OpenVINO's properties, if it is asked for every partition; else None.
+        raises: whether decomposed unpoolings become MaxUnpool again.
+        tuner: times the algorithms of every ConvTranspose; None where the cost model chooses.
+        openvino_conv_transpose: whether OpenVINO gets every ConvTranspose that it computes as it is written.
+        convert_conv_before_indices: whether unpool may also compute a Conv on which Indices depend.
+        cuda: the GPU memory in which values stay; None where values are arrays of the host.
+    """
+
+    meaning: Meaning
+    threads: int | None
+    options: PartitionOptions
+    one_thread: PartitionOptions
+    providers: Providers
+    openvino: Mapping[str, str] | None = None
+    raises: bool = True
+    tuner: Tuner | None = None
+    openvino_conv_transpose: bool = False
+    convert_conv_before_indices: bool = False
+    cuda: "CudaMemory | None" = None
+
+    @property
+    def changes(self) -> Changes:
+        """The changes that passes make. Where OpenVINO may compute a ConvTranspose, no activation is fused into it."""
+        return Changes(
+            self.raises, self._conv_ranks, self.convert_conv_before_indices, fuses=not self.openvino_conv_transpose
+        )
+
+    @property
+    def _conv_ranks(self) -> tuple[int, ...]:
+        """The numbers of spatial axes over which unpool may compute a Conv, which rounds results differently.
+
+        There are none next to OpenVINO or onnxruntime's CUDA provider: their convolutions are fast.
+        """
+        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        has_fast_conv = self.openvino is not None or self.providers.cuda is not None
+        if self.options.graph_optimization_level != highest or self.meaning.exact or has_fast_conv:
+            return ()
+        return RANKS
+
+
+def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
+    """Plan a graph and load its steps.
+
+    Raises:
+        ModelError: onnxruntime calls a partition invalid, and onnx agrees.
+        UnsupportedError: neither onnxruntime nor the ReferenceEvaluator knows a node.
+    """
+    return PlanBuilder(_with_found_weights(graph, options), types, options, SharedState()).build()
+
+
+def _with_found_weights(graph: Graph, options: LoadOptions) -> Graph:
+    """The graph with weights that onnxruntime's partitions find: in their folder, or inside the graph.
+
+    The caller's own options, with which some partitions are loaded, get no folder.
+    """
+    folder = next((name for name in map(folder_of, graph.constants.values()) if name is not None), None)
+    if folder is None:
+        return graph
+    if options.options.caller_options is not None:
+        return replace(graph, constants={name: with_data(tensor) for name, tensor in graph.constants.items()})
+    for partition_options in (options.options, options.one_thread):
+        partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
+    return graph
+
+
+class SharedState:
+    """State that the plans of a model and of its subgraphs share: number of thread pools, and constants as arrays."""
+
+    def __init__(self) -> None:
+        self.thread_pools = 0
+        self._arrays: dict[tuple[int, bool], tuple[onnx.TensorProto, AnyArray]] = {}
+
+    def array(self, tensor: onnx.TensorProto, *, is_weight: bool) -> AnyArray:
+        """The elements in a read-only array, the same for every call; that of weights keeps their packed forms."""
+        key = (id(tensor), is_weight)
+        if key not in self._arrays:
+            array = array_of(tensor)
+            self._arrays[key] = tensor, own_weights(array) if is_weight else _read_only(array)
+        return self._arrays[key][1]
+
+
+class PlanBuilder:
+    """Builds the loaded plan of one graph: keeps loaded steps, onnxruntime's refusals and the types found so far."""
+
+    def __init__(self, graph: Graph, types: Types, options: LoadOptions, shared: SharedState) -> None:
+        self._graph = graph
+        self._types = types
+        self._options = options
+        self._shared = shared
+        self._known_types = certain(graph, types)
+        properties = options.openvino
+        self._openvino = (
+            None if properties is None else OpenVinoLoader(graph, properties, options.options, options.providers)
+        )
+        self._constants: dict[str, AnyArray] = {}
+        self._specs: dict[int, Spec] = {}
+        self._add_specs(position for position in range(len(graph.nodes)) if not self._is_for_openvino(position))
+        self._steps: dict[Step, LoadedStep] = {}
+        self._refused: dict[int, str] = {}
+        self._subgraph_plans: dict[int, dict[str, LoadedPlan]] = {}
+        self._before_choices = before_choices(graph) if any(map(has_our_bodies, graph.nodes)) else set()
+
+    def _is_for_openvino(self, position: int) -> bool:
+        """Whether OpenVINO is asked to compute a node of unpool's operators."""
+        node = self._graph.nodes[position]
+        if self._openvino is None or not self._options.openvino_conv_transpose or node.op_type != "ConvTranspose":
+            return False
+        return is_ours(node) and self._openvino.takes(position, self._known_types)
+
+    def _add_specs(self, positions: Iterable[int]) -> None:
+        """Assign the nodes of unpool's operators among these to unpool."""
+        nodes = {
+            position: self._graph.nodes[position] for position in positions if is_ours(self._graph.nodes[position])
+        }
+        weights = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
+        names, graph = {name for node in nodes.values() for name in node.input}, self._graph
+        for name in names & graph.constants.keys():
+            self._constants[name] = self._shared.array(graph.constants[name], is_weight=name in weights)
+        for name in names & graph.sparse_constants.keys():
+            array = dense(graph.sparse_constants[name])
+            self._constants[name] = own_weights(array) if name in weights else _read_only(array)
+        self._specs |= {position: self._spec(node) for position, node in nodes.items()}
+
+    def _spec(self, node: onnx.NodeProto) -> Spec:
+        """The spec of a node with its fused activation; with the fastest algorithm, if tuned and shapes are known."""
+        graph, name = self._graph, node.output[0]
+        spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.raised else self._options.meaning)
+        if name in graph.activations:
+            spec = replace(spec, activation=graph.activations[name])
+        tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
+        if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
+            return spec
+        dims = sizes(x) or (None,)
+        shape = tuple(size for size in dims if size is not None)
+        if len(shape) < len(dims):
+            return spec
+        with suppress(UnpoolError):  # raised again when the node runs
+            return tuner.tune(label(node), Trial(spec, shape, w, self._options.threads))
+        return spec
+
+    def build(self) -> LoadedPlan:
+        """Plan and load, and repeat both while onnxruntime refuses further nodes."""
+        while True:
+            plan = make_plan(
+                self._graph,
+                self._specs,
+                self._types,
+                exact=self._options.meaning.exact,
+                refused=self._refused,
+                device=self._options.providers.device,
+                has_ours=self._options.cuda is not None,
+            )
+            if all(self._load(step) for step in plan.steps):
+                return self._loaded_plan(plan)
+
+    def _loaded_plan(self, plan: Plan) -> LoadedPlan:
+        """The plan with those of its subgraphs and its loaded steps."""
+        subgraph_plans = {
+            number: self._subgraph_plans[step.nodes[0]]
+            for number, step in enumerate(plan.steps)
+            if step.runner == "unpool" and step.nodes[0] in self._subgraph_plans
+        }
+        slow = {position for step in plan.steps if step.runner == "reference" for position in step.nodes}
+        nodes = self._graph.nodes
+        refused = {label(nodes[position]): self._refused.get(position, SLOW_SUBGRAPHS) for position in sorted(slow)}
+        for plans in subgraph_plans.values():
+            for loaded in plans.values():
+                refused |= loaded.refused
+        full_plan = with_bodies(
+            self._with_openvino(plan),
+            {
+                number: [(name, loaded.plan) for name, loaded in plans.items()]
+                for number, plans in subgraph_plans.items()
+            },
+        )
+        return LoadedPlan(full_plan, tuple(self._steps[step] for step in plan.steps), refused, self._known_types)
+
+    def _with_openvino(self, plan: Plan) -> Plan:
+        """The plan with the partitions that OpenVINO runs."""
+        if self._openvino is None:
+            return plan
+        steps, unfit = dict(enumerate(plan.steps)), self._openvino.unfit
+        on_openvino = [number for number, step in steps.items() if isinstance(self._steps[step], OpenVinoPartition)]
+        return with_openvino(
+            plan, on_openvino, {number: unfit[step] for number, step in steps.items() if step in unfit}
+        )
+
+    def _load(self, step: Step) -> bool:
+        """Load the step and return True; or return False, with new nodes in `_refused`."""
+        if step not in self._steps:
+            if step.runner == "unpool" and is_ours(self._graph.nodes[step.nodes[0]]):
+                self._steps[step] = self._load_node(step)
+            elif step.runner == "unpool":
+                self._steps[step] = self._load_control_flow(step)
+            elif step.runner == "reference":
+                model = cut(self._graph, step, self._known_types, with_data)
+                options = self._options
+                self._steps[step] = ReferencePartition(model, self._where(step), options.meaning, options.threads)
+            else:
+                self._load_partition(step)
+        return step in self._steps
+
+    def _load_node(self, step: Step) -> LoadedStep:
+        (position,) = step.nodes
+        node, options = self._graph.nodes[position], self._options
+        types = (self._known_types.get(node.input[0]), helper.make_tensor_type_proto(TensorProto.INT64, None))
+        for name, type_ in zip(node.output, types, strict=False):
+            if name and type_ is not None:
+                self._known_types.setdefault(name, type_)
+        if options.cuda is not None:
+            from unpool.runtime.backends.cuda import CudaStep
+
+            return CudaStep(node, self._specs[position], self._constants, step.outputs, options.cuda)
+        x_shape = sizes(self._types.get(node.input[0]))
+        return UnpoolStep(node, self._specs[position], self._constants, step.outputs, options.threads, x_shape)
+
+    def _load_control_flow(self, step: Step) -> ControlStep:
+        """The step of a node whose subgraphs are planned and loaded like the graph around it."""
+        (position,) = step.nodes
+        graph, node, meaning = self._graph, self._graph.nodes[position], self._options.meaning
+        is_chosen_from = not self._before_choices.isdisjoint(node.output)
+        subgraphs: dict[str, LoadedSubgraph] = {}
+        self._subgraph_plans[position] = {}
+        for body in bodies_of(graph, node, self._known_types, meaning, is_chosen_from=is_chosen_from):
+            inner, types = improve(body.graph, body.types, meaning, self._options.changes)
+            plan = PlanBuilder(inner, types, replace(self._options, cuda=None), self._shared).build()
+            self._subgraph_plans[position][body.name] = plan
+            subgraphs[body.name] = LoadedSubgraph(body, inner, plan)
+        for subgraph in subgraphs.values():
+            for name, type_ in zip(node.output, subgraph.types_for(node.op_type), strict=False):
+                if name and type_.WhichOneof("value") is not None:
+                    self._known_types.setdefault(name, type_)
+        names = set(node.input)
+        constants = {
+            name: self._shared.array(graph.constants[name], is_weight=False) for name in names & graph.constants.keys()
+        }
+        constants |= {name: dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
+        return step_class(node, graph.opsets[""], meaning.compat)(node, step, subgraphs, constants)
+
+    def _load_partition(self, step: Step) -> None:
+        unknown = {name for name in step.inputs if name not in self._known_types}
+        if unknown:
+            reason = f"the type of {', '.join(sorted(unknown))} is unknown before it runs"
+            self._refused |= {n: reason for n in step.nodes if unknown & set(reads(self._graph.nodes[n]))}
+            return
+        has_threads = self._shared.thread_pools < MAX_THREAD_POOLS
+        if self._load_in_openvino(step, has_threads=has_threads):
+            return
+        only_openvino = [n for n in step.nodes if is_ours(self._graph.nodes[n]) and n not in self._specs]
+        if only_openvino:
+            self._add_specs(only_openvino)
+            return
+        try:
+            partition = self._load_in_ort(step, self._options.options if has_threads else self._options.one_thread)
+        except RefusedError as error:
+            self._add_refused(step, error)
+            return
+        self._shared.thread_pools += 1
+        for name, type_name in partition.output_types.items():
+            type_ = type_names.parse(type_name)
+            if type_ is not None:
+                self._known_types.setdefault(name, type_)
+        self._steps[step] = partition
+
+    def _load_in_openvino(self, step: Step, *, has_threads: bool) -> bool:
+        """Load a partition in OpenVINO, if it is asked for and accepts it; return whether it is loaded."""
+        if self._openvino is None:
+            return False
+        partition = self._openvino.load(step, self._known_types, self._where(step), has_threads=has_threads)
+        if partition is None:
+            return False
+        for name, type_ in partition.output_types.items():
+            self._known_types.setdefault(name, type_)
+        self._steps[step] = partition
+        self._shared.thread_pools += 1
+        return True
+
+    def _load_in_ort(self, step: Step, options: PartitionOptions) -> OrtPartition:
+        model = cut(self._graph, step, self._known_types, self._stored_form(step, options))
+        try:
+            return self._ort_partition(step, model, options)
+        except RefusedError as error:
+            refusal = error
+        older = at_oldest_opset(model)
+        if refusal.may_be_invalid and older != model:
+            with suppress(RefusedError):
+                return self._ort_partition(step, older, options)
+        raise refusal
+
+    def _ort_partition(self, step: Step, model: onnx.ModelProto, options: PartitionOptions) -> OrtPartition:
+        where = self._where(step)
+        options = options.with_weights(weight_values(model, self._graph.constants))
+        arguments = serialize(model, where), where, options, self._options.providers
+        if self._options.cuda is None:
+            return OrtPartition(*arguments)
+        from unpool.runtime.backends.cuda import CudaPartition
+
+        return CudaPartition(*arguments, memory=self._options.cuda)
+
+    def _stored_form(self, step: Step, options: PartitionOptions) -> Callable[[onnx.TensorProto], onnx.TensorProto]:
+        """The form of constants in the model of a partition; the caller's own options cannot hold weights."""
+        names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
+        tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
+        is_outside = options.caller_options is None and exceeds_message_limit(tensors)
+        return (lambda tensor: placeholder(as_stored(tensor))) if is_outside else as_stored
+
+    def _add_refused(self, step: Step, error: RefusedError) -> None:
+        """Note the nodes of a refused partition that onnxruntime also refuses alone; if there are none, all nodes."""
+        if error.may_be_invalid:
+            self._check_types(step, error)
+        reasons: dict[int, str] = {}
+        for position in step.nodes:
+            node_step = single_node_step(self._graph, position)
+            if len(step.nodes) > 1 and all(name in self._known_types for name in node_step.inputs):
+                try:
+                    self._load_in_ort(node_step, self._options.one_thread)
+                except RefusedError as own_error:
+                    reasons[position] = str(own_error)
+        self._refused |= reasons or dict.fromkeys(step.nodes, str(error))
+
+    def _check_types(self, step: Step, error: RefusedError) -> None:
+        model = without_weights(cut(self._graph, step, self._known_types))
+        try:
+            onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        except onnx.shape_inference.InferenceError as cause:
+            raise ModelError(f"{self._where(step)}: expected a valid graph, got: {error}. Export it again.") from cause
+
+    def _where(self, step: Step) -> str:
+        names = [label(self._graph.nodes[position]) for position in step.nodes]
+        return f"node {names[0]!r}" if len(names) == 1 else f"the partition from {names[0]!r} to {names[-1]!r}"
+
+
+def _read_only(array: AnyArray) -> AnyArray:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy

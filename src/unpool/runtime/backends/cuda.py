@@ -1,0 +1,308 @@
+"""Sessions on a CUDA GPU (experimental): values stay in its memory as tensors of torch.
+
+onnxruntime's CUDA provider works on streams of its own. It waits for no other stream before a run, and for its own at
+the end. So a step of unpool begins and ends when torch's current stream is idle: no step reads memory that is not yet
+written, and onnxruntime gets back no memory that a kernel still reads. With `user_compute_stream` among the options of
+the provider, all work is queued on that one stream, and no step waits.
+
+Sources: https://github.com/microsoft/onnxruntime/issues/26609 (no wait before a run),
+https://github.com/microsoft/onnxruntime/issues/28539 (what is waited for at its end),
+https://github.com/microsoft/onnxruntime/pull/19229 (`user_compute_stream`; 0 is none).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnxruntime.capi import _pybind_state
+
+from unpool.arrays import is_on_gpu, like, to_numpy
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError
+from unpool.execute import gpu
+from unpool.operators.resolve import Spec
+from unpool.runtime.backends.ort_backend import OrtPartition
+from unpool.runtime.backends.ort_options import PartitionOptions, Providers
+from unpool.runtime.backends.ort_values import KINDS, binding_of, binding_type, from_ort_value, has_dlpack_bool
+from unpool.runtime.backends.unpool_backend import NodeStep
+from unpool.runtime.requirements import onnxruntime
+
+NAME = "cuda"
+"""The name of such devices in onnxruntime and torch."""
+
+_NUMPY = {getattr(torch, kind.name): kind for kind in KINDS.values()}
+_TORCH = {kind: torch_type for torch_type, kind in _NUMPY.items()}
+
+_COUNTS = ("tensor(int64)", "tensor(int32)", "tensor(bool)")
+
+FIRST_ON_HOST = 2
+"""First of MaxUnpool's inputs that stays on the host: `output_shape` decides how much memory is taken."""
+
+
+class CudaMemory:
+    """The memory of one GPU. Only `device`, `place` and four methods name it, so that tests can replace them.
+
+    Args:
+        index: number of the GPU.
+        stream: CUDA's handle of the stream for all work of the session; None where every step waits for its own.
+
+    Attributes:
+        device: torch's.
+        place: name and number of the device, as onnxruntime's bindings take them.
+    """
+
+    def __init__(self, index: int, stream: int | None = None) -> None:
+        self.index = index
+        self.device = torch.device(NAME, index)
+        self.place = (NAME, index)
+        self._stream = None if stream is None else torch.cuda.ExternalStream(stream, self.device)  # type: ignore[no-untyped-call]
+
+    def __str__(self) -> str:
+        return f"{NAME}:{self.index}"
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether torch can use such devices."""
+        return torch.cuda.is_available()
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """Inside the block torch uses this device, and the session's stream if there is one."""
+        with torch.cuda.device(self.index), nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            yield
+
+    def wait(self) -> None:
+        """Wait until torch's current stream is idle."""
+        torch.cuda.current_stream(self.device).synchronize()
+
+    def wait_for_all(self) -> None:
+        """Wait until all streams of the device are idle."""
+        torch.cuda.synchronize(self.device)
+
+    def bytes_at(self, address: int, size: int, owner: object) -> torch.Tensor:
+        """A tensor of bytes in existing memory; it holds the owner."""
+        return torch.as_tensor(_Bytes(address, size, owner), device=self.device)
+
+    @contextmanager
+    def running(self, run_options: onnxruntime.RunOptions | None = None) -> Iterator[None]:
+        """Run a step inside the block: it begins after all earlier work, and is complete at the end."""
+        with self.on_stream():
+            if self._stream is not None:
+                yield
+                return
+            self.wait()
+            try:
+                yield
+            finally:
+                if _skips_wait(run_options):
+                    self.wait_for_all()
+                else:
+                    self.wait()
+
+    def as_tensor(self, value: Any, where: str) -> torch.Tensor | None:
+        """A caller's value in this memory as a tensor that shares it; None for a value in other memory.
+
+        Raises:
+            UnpoolError: it is on another GPU, or part of a gradient graph.
+        """
+        if isinstance(value, onnxruntime.OrtValue):
+            is_here = value.is_tensor() and value.device_name() == self.place[0] and can_share(value.data_type())
+            x = tensor_of(value) if is_here else None
+        elif isinstance(value, torch.Tensor):
+            x = None if value.device.type == "cpu" != self.device.type else value
+        else:
+            x = torch.utils.dlpack.from_dlpack(value) if is_on_gpu(value) else None
+        if x is not None and x.device != self.device:
+            raise UnpoolError(f"{where}: expected memory of {self} or of the CPU, got {x.device}. Move it there.")
+        if x is not None and x.requires_grad:
+            raise UnpoolError(f"{where}: expected a tensor without gradient. Use x.detach().")
+        return x
+
+    def to_device(self, value: Any) -> torch.Tensor:
+        """An array or a tensor as a tensor in this memory."""
+        if isinstance(value, torch.Tensor):
+            return value
+        with self.on_stream():
+            return _shared(value).to(self.device)
+
+    def to_host(self, value: Any) -> Any:
+        """A tensor as an array of its own; any other value as it is."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        with self.on_stream():
+            return to_numpy(torch.empty(value.shape, dtype=value.dtype).copy_(value), "a value")
+
+    def clone(self, value: Any) -> Any:
+        """A tensor with memory of its own; any other value as it is."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        with self.running():
+            return value.clone()
+
+    def copy_to(self, target: Any, value: Any) -> None:
+        """Copy an array or a tensor into memory of the same type and shape, here or on the host."""
+        with self.running():
+            if isinstance(target, torch.Tensor):
+                target.copy_(self.to_device(value))
+            else:
+                np.copyto(target, self.to_host(value))
+
+    def at(self, address: int, shape: Sequence[int], kind: np.dtype[Any], owner: object = None) -> torch.Tensor:
+        """A tensor in existing memory; it holds the owner."""
+        size = math.prod(shape) * kind.itemsize
+        if not size:
+            return torch.empty(tuple(shape), dtype=_TORCH[kind], device=self.device)
+        return self.bytes_at(address, size, owner).view(_TORCH[kind]).reshape(tuple(shape))
+
+    def kind(self, value: Any) -> Any:
+        """NumPy's type of the elements of an array or a tensor, or the name of what is neither."""
+        if not isinstance(value, torch.Tensor):
+            return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        return _NUMPY.get(value.dtype) or np.dtype(str(value.dtype).removeprefix("torch."))
+
+    def to_ort_value(self, x: torch.Tensor) -> onnxruntime.OrtValue:
+        """An OrtValue that shares and holds the memory of a tensor."""
+        with self.running():
+            return ort_value_of(x)
+
+    def binding(self, x: torch.Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
+        """Arguments of onnxruntime's bindings for a contiguous tensor: device, number, type, shape and address."""
+        return *self.place, binding_type(self.kind(x)), tuple(x.shape), x.data_ptr()
+
+
+def tensor_of(value: onnxruntime.OrtValue) -> torch.Tensor:
+    """The tensor of an OrtValue, whose memory it shares and holds, by DLPack."""
+    x: torch.Tensor = torch.utils.dlpack.from_dlpack(value._get_c_value())
+    return x.view(torch.bool) if value.data_type() == "tensor(bool)" else x
+
+
+def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
+    """An OrtValue that shares and holds the memory of a tensor, by DLPack."""
+    x = x.contiguous()
+    if x.dtype != torch.bool or has_dlpack_bool():
+        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.__dlpack__()))
+    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.view(torch.uint8).__dlpack__(), True))
+
+
+@cache
+def can_share(type_name: str) -> bool:
+    """Whether onnxruntime and torch share tensors of this type, which is onnxruntime's name of it.
+
+    >>> can_share("tensor(float)"), can_share("tensor(string)")
+    (True, False)
+    """
+    kind = KINDS.get(type_name)
+    if kind is None:
+        return False
+    try:
+        return tensor_of(ort_value_of(torch.zeros(1, dtype=_TORCH[kind]))).dtype is _TORCH[kind]
+    except (RuntimeError, BufferError, TypeError, ValueError):
+        return False
+
+
+class _Bytes:
+    """Bytes at an address, by CUDA's array interface."""
+
+    def __init__(self, address: int, size: int, owner: object) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"}
+
+
+def _shared(array: AnyArray) -> torch.Tensor:
+    """An array as a tensor on the CPU; a read-only array, or one with negative strides, is copied."""
+    x = np.asarray(array, order="C")
+    return like(x if x.flags.writeable else x.copy(), torch.empty(0))  # type: ignore[no-any-return]
+
+
+def _skips_wait(run_options: onnxruntime.RunOptions | None) -> bool:
+    """Whether a caller disables onnxruntime's wait for its streams at the end of a run."""
+    if run_options is None:
+        return False
+    try:
+        return str(run_options.get_run_config_entry("disable_synchronize_execution_providers")) == "1"
+    except RuntimeError:
+        return False
+
+
+class CudaPartition(OrtPartition):
+    """A partition that onnxruntime's CUDA provider runs, on tensors in its memory without copies.
+
+    Sizes, counts and conditions stay on the host, where onnxruntime computes and reads them. So do types that torch
+    does not share with onnxruntime. A partition with sequences or strings reads all inputs from the host.
+    """
+
+    def __init__(
+        self, model: bytes, where: str, options: PartitionOptions, providers: Providers, *, memory: CudaMemory
+    ) -> None:
+        super().__init__(model, where, options, providers)
+        self._memory = memory
+        self._stays_on_gpu = {info.name: _stays_on_gpu(info) for info in self.session.get_outputs()}
+
+    def _run(
+        self,
+        values: Sequence[Any],
+        run_options: onnxruntime.RunOptions | None,
+        targets: Sequence[AnyArray | None] | None,
+    ) -> list[Any]:
+        memory = self._memory
+        if not self._has_only_numbers:
+            return super()._run([memory.to_host(value) for value in values], run_options, targets)
+        with memory.running(run_options):
+            binding = self.session.io_binding()
+            inputs = [_contiguous(value) for value in values]  # kept until the end of the run
+            for name, value in zip(self._inputs, inputs, strict=True):
+                is_array = isinstance(value, np.ndarray)
+                binding.bind_input(name, *(binding_of(value) if is_array else memory.binding(value)))
+            binding.synchronize_inputs()
+            for name, stays in self._stays_on_gpu.items():
+                binding.bind_output(name, *(memory.place if stays else ("cpu", 0)))
+            self.session.run_with_iobinding(binding, run_options)
+            outputs = zip(binding.get_outputs(), self._stays_on_gpu.values(), strict=True)
+            return [tensor_of(value) if stays else from_ort_value(value) for value, stays in outputs]
+
+
+def _stays_on_gpu(output: onnxruntime.NodeArg) -> bool:
+    """Whether an output stays in the memory of the GPU."""
+    is_count = output.type in _COUNTS and len(output.shape) < 2
+    return not is_count and can_share(output.type)
+
+
+def _contiguous(value: Any) -> Any:
+    return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value.contiguous()
+
+
+class CudaStep(NodeStep):
+    """A node that unpool runs on a GPU; its constant inputs are in the memory of the GPU from the start."""
+
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        spec: Spec,
+        constants: Mapping[str, AnyArray],
+        outputs: Sequence[str],
+        memory: CudaMemory,
+    ) -> None:
+        super().__init__(node, spec, constants, outputs)
+        self._memory = memory
+        self._sources = [self._fed.index(name) if name in self._fed else None for name in node.input]
+        self._moves = [
+            memory.to_host if node.op_type == "MaxUnpool" and position >= FIRST_ON_HOST else memory.to_device
+            for position in range(len(node.input))
+        ]
+        self._constants = [
+            move(constants[name]) if name in constants else None
+            for name, move in zip(node.input, self._moves, strict=True)
+        ]
+
+    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:  # noqa: ARG002
+        with self._memory.running():
+            inputs = [
+                constant if source is None else move(values[source])
+                for source, move, constant in zip(self._sources, self._moves, self._constants, strict=True)
+            ]
+            return gpu.run(self._spec, inputs, outputs=self._output_count, check="now")

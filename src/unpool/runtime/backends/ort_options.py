@@ -1,0 +1,375 @@
+"""SessionOptions and providers of the partitions that onnxruntime runs.
+
+Partitions get the caller's options, one budget of threads, and hardly any spinning. onnxruntime has no copy of
+SessionOptions, so a session that is not loaded gives one: with all attributes, entries, axis sizes and initializers,
+and without what is bound to the caller's own object, which are operator libraries and added providers.
+
+With ORT_LOAD_CONFIG_FROM_MODEL=1 in the environment, options in a model's metadata replace all that a caller sets.
+onnxruntime reads that variable for every session, so each partition states its options in its own metadata.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import onnx
+from onnx import TensorProto, helper
+from onnxruntime.capi import _pybind_state
+
+from unpool.errors import UnpoolError
+from unpool.execute import available_cores
+from unpool.runtime.plan.lines import HOST
+from unpool.runtime.requirements import onnxruntime
+
+UNPOOL = "UnpoolExecutionProvider"
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+OPENVINO = "OpenVINO"  # the package; "OpenVINOExecutionProvider" is onnxruntime's own, in a build of its own
+Provider: TypeAlias = str | tuple[str, dict[str, Any]]
+
+ATTRIBUTES = (
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),
+    *("execution_order", "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads"),
+    *("log_severity_level", "log_verbosity_level", "logid", "optimized_model_filepath", "profile_file_prefix"),
+    "use_deterministic_compute",
+)
+"""The attributes of SessionOptions."""
+
+LOAD_FORMAT = "session.load_model_format"
+"""The config entry with the format of a model: ONNX or ORT."""
+
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The config entry with the folder of a model's data files."""
+
+FATAL, UNSET = 4, -1
+"""Levels of a log: only fatal errors, because errors come back as exceptions; and none chosen."""
+
+_SILENT = {
+    "enable_profiling": False,
+    "optimized_model_filepath": "",
+    "intra_op_num_threads": 1,
+    "inter_op_num_threads": 1,
+    "execution_mode": onnxruntime.ExecutionMode.ORT_SEQUENTIAL,
+    "log_severity_level": FATAL,
+}
+"""A session with these writes no files and no log lines, and starts no threads."""
+
+_DEFAULTS = {
+    "session.inter_op.allow_spinning": "0",
+    "session.force_spinning_stop": "1",
+}
+_SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
+_SPIN = "20"
+"""Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: beside another busy
+process, longer waits make runs slower (docs/decisions/0007)."""
+_FIRST_WITH_DURATION = (1, 26)
+"""The first onnxruntime that has a duration; with an older one threads sleep at once."""
+
+CONFIG_VARIABLE = "ORT_LOAD_CONFIG_FROM_MODEL"
+CONFIG_KEY = "ort_config"
+"""The metadata entry of a model: JSON with an object `session_options`."""
+
+_CONFIG_ATTRIBUTES = ("intra_op_num_threads", "inter_op_num_threads", "execution_mode", "graph_optimization_level")
+"""The attributes that the metadata may set."""
+
+_attributes_lock = threading.Lock()
+_default_severity: list[int] = []
+
+
+@dataclass(frozen=True)
+class Providers:
+    """Names and options of providers, in their order; CPU is always the last one, and OpenVINO at most the first."""
+
+    names: tuple[str, ...]
+    options: tuple[dict[str, Any], ...]
+
+    @property
+    def openvino(self) -> dict[str, Any] | None:
+        """The options of OpenVINO; None if it gets no partitions."""
+        return self.options[0] if self.names[0] == OPENVINO else None
+
+    @property
+    def cuda(self) -> dict[str, Any] | None:
+        """The options of CUDA, where onnxruntime asks it before the CPU; None where no partition is on a GPU."""
+        before_cpu = self.names[: self.names.index(CPU)]
+        if self.openvino is not None or CUDA not in before_cpu:
+            return None
+        return self.options[self.names.index(CUDA)]
+
+    @property
+    def device(self) -> str:
+        """The device of onnxruntime's partitions: "cpu" or such as "cuda:0"."""
+        return HOST if self.cuda is None else f"cuda:{self.cuda.get('device_id', 0)}"
+
+    @property
+    def of_onnxruntime(self) -> "Providers":
+        """The providers that onnxruntime knows."""
+        first = int(self.names[0] == OPENVINO)
+        return Providers(self.names[first:], self.options[first:])
+
+
+CPU_ONLY = Providers((CPU,), ({},))
+
+
+class TraceFolder:
+    """A temporary folder for the profiles of partitions; it is deleted with this object."""
+
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix="unpool-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._prefixes = (str(Path(folder, str(number))) for number in count())
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of SessionOptions with which the next partition writes its profile."""
+        return {"enable_profiling": True, "profile_file_prefix": next(self._prefixes)}
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """Options with which onnxruntime loads partitions.
+
+    Attributes:
+        copy: all options but those that only the caller's object has.
+        caller_options: the caller's own object, where partitions need its operator libraries or added providers.
+        has_caller_providers: whether partitions run with the providers that were added to the caller's object.
+        traces: where partitions write profiles of their own; None where they write none.
+    """
+
+    copy: onnxruntime.SessionOptions
+    caller_options: onnxruntime.SessionOptions | None = None
+    has_caller_providers: bool = False
+    traces: TraceFolder | None = None
+
+    @property
+    def graph_optimization_level(self) -> onnxruntime.GraphOptimizationLevel:
+        """The level to which onnxruntime optimises a partition."""
+        return self.copy.graph_optimization_level
+
+    def with_weights(self, weights: Mapping[str, onnxruntime.OrtValue]) -> "PartitionOptions":
+        """Options for one partition whose model lacks the data of these tensors."""
+        if not weights:
+            return self
+        copy = clone_private(self.copy)
+        copy.add_external_initializers(list(weights), list(weights.values()))
+        return replace(self, copy=copy)
+
+    @contextmanager
+    def session_options(self) -> Iterator[onnxruntime.SessionOptions]:
+        """The object to make the session of a partition with, valid inside the block."""
+        if self.caller_options is None and self.traces is None:
+            yield self.copy
+            return
+        attributes = {} if self.traces is None else self.traces.attributes()
+        if self.caller_options is not None:
+            attributes = {name: getattr(self.copy, name) for name in ATTRIBUTES} | attributes
+        with temporary_attributes(self.caller_options or self.copy, attributes) as options:
+            yield options
+
+
+def partition_options(
+    user: onnxruntime.SessionOptions | None,
+    threads: int | None,
+    *,
+    caller_options: onnxruntime.SessionOptions | None = None,
+    has_caller_providers: bool = False,
+    traces: TraceFolder | None = None,
+) -> PartitionOptions:
+    """Options of partitions.
+
+    Args:
+        user: a copy of the caller's options.
+        threads: maximum number of threads; None for all available cores.
+        caller_options: as of `PartitionOptions`.
+        has_caller_providers: as of `PartitionOptions`.
+        traces: as of `PartitionOptions`.
+    """
+    options = onnxruntime.SessionOptions() if user is None else clone_private(user)
+    if options.log_severity_level == UNSET and not _default_severity:
+        options.log_severity_level = FATAL
+    options.enable_profiling = False
+    options.optimized_model_filepath = ""
+    options.intra_op_num_threads = available_cores() if threads is None else threads
+    for key, value in (_DEFAULTS | _spinning(options)).items():
+        if config_entry(options, key) is None:
+            options.add_session_config_entry(key, value)
+    set_config_entry(options, LOAD_FORMAT, "ONNX")  # whatever format the caller's model has
+    return PartitionOptions(options, caller_options, has_caller_providers, traces)
+
+
+def _spinning(options: onnxruntime.SessionOptions) -> dict[str, str]:
+    """Entries for threads that wait for the next node; none where the caller set spinning."""
+    if config_entry(options, _SPINNING) is not None:
+        return {}
+    major, minor = map(int, onnxruntime.__version__.split(".")[:2])
+    if (major, minor) < _FIRST_WITH_DURATION:
+        return {_SPINNING: "0"}
+    return {_SPINNING: "1", _SPIN_DURATION: _SPIN}
+
+
+def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) -> int | None:
+    """Maximum number of threads of kernels and partitions: `threads`, else the options', else None for all cores.
+
+    Raises:
+        UnpoolError: not a positive int.
+    """
+    if threads is None:
+        return user.intra_op_num_threads or None if user is not None else None
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UnpoolError(
+            f"InferenceSession: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
+        )
+    return threads
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Set the log level of sessions that are made from now on and whose options name none.
+
+    Until this is called, partitions log fatal errors only: onnxruntime does not tell its default level, at which it
+    would write a line about every partition that it refuses.
+
+    Args:
+        severity: 0 for all lines, 1 information, 2 warnings, 3 errors, 4 only fatal ones.
+
+    Raises:
+        RuntimeError: another number.
+    """
+    onnxruntime.set_default_logger_severity(severity)
+    _default_severity[:] = [severity]
+
+
+def config_entry(options: onnxruntime.SessionOptions, key: str) -> str | None:
+    """The value of a config entry; None if it is not set."""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return None
+
+
+def set_config_entry(options: onnxruntime.SessionOptions, key: str, value: str) -> None:
+    """Set a config entry; onnxruntime warns where the same value is set twice."""
+    if config_entry(options, key) != value:
+        options.add_session_config_entry(key, value)
+
+
+def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+    """A copy of a caller's options; no file is written.
+
+    Where options are read from models, the copy has only the attributes that the metadata may set.
+    """
+    if reads_model_config():
+        copy = onnxruntime.SessionOptions()
+        for name in (*_SILENT, *_CONFIG_ATTRIBUTES):
+            setattr(copy, name, getattr(options, name))
+        return copy
+    if not options.enable_profiling:
+        return _clone(options)
+    with temporary_attributes(options, {"enable_profiling": False}):
+        copy = _clone(options)
+    copy.enable_profiling = True
+    return copy
+
+
+def _clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else TINY_MODEL
+    copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
+    return copy
+
+
+def clone_private(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+    """A copy of options that no other code holds: they change while they are copied, so that no threads start."""
+    before = {name: getattr(options, name) for name in _SILENT}
+    with temporary_attributes(options, _SILENT):
+        copy = clone(options)
+    for name, value in before.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def silence(options: onnxruntime.SessionOptions, model_format: str = "ONNX") -> onnxruntime.SessionOptions:
+    """The same options, changed to write no files and no log lines, to start no threads and to take this format."""
+    for name, value in _SILENT.items():
+        setattr(options, name, value)
+    set_config_entry(options, LOAD_FORMAT, model_format)
+    return options
+
+
+def loaded_options(
+    session: onnxruntime.InferenceSession, options: onnxruntime.SessionOptions
+) -> onnxruntime.SessionOptions:
+    """The options of a session that was made with a silent copy of `options`, less its external initializers."""
+    copy = session.get_session_options()
+    for name in _SILENT:
+        setattr(copy, name, getattr(options, name))
+    return copy
+
+
+@contextmanager
+def temporary_attributes(
+    options: onnxruntime.SessionOptions, attributes: Mapping[str, Any]
+) -> Iterator[onnxruntime.SessionOptions]:
+    """The options with other attributes inside the block, one block at a time.
+
+    An attribute that another thread of the caller sets meanwhile stays.
+    """
+    with _attributes_lock:
+        before = {name: getattr(options, name) for name in attributes}
+        try:
+            for name, value in attributes.items():
+                setattr(options, name, value)
+            yield options
+        finally:
+            for name, value in before.items():
+                if getattr(options, name) == attributes[name]:
+                    setattr(options, name, value)
+
+
+def reads_model_config() -> bool:
+    """Whether options are read from models."""
+    return os.environ.get(CONFIG_VARIABLE) == "1"
+
+
+def with_model_config(model: bytes, options: onnxruntime.SessionOptions) -> bytes:
+    """The model of a partition with the options in its metadata, where they are read from there."""
+    if not reads_model_config():
+        return model
+    attributes = {name: int(getattr(options, name)) for name in _CONFIG_ATTRIBUTES}
+    return model + config_metadata(json.dumps({"session_options": attributes}))
+
+
+def config_metadata(text: str) -> bytes:
+    """Bytes that add a metadata entry at the end of a serialized model: protobuf merges repeated fields."""
+    model = onnx.ModelProto()
+    model.metadata_props.add(key=CONFIG_KEY, value=text)
+    return bytes(model.SerializeToString())
+
+
+def _tiny_model() -> bytes:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "tiny", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+TINY_MODEL = _tiny_model()
+"""A model of one Identity."""
+
+
+@cache
+def _tiny_ort_model() -> bytes:
+    """The same model in onnxruntime's own format."""
+    options = silence(onnxruntime.SessionOptions())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tiny.ort")
+        options.optimized_model_filepath = str(path)
+        onnxruntime.InferenceSession(TINY_MODEL, options, providers=["CPUExecutionProvider"])
+        return path.read_bytes()

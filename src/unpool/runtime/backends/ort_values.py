@@ -1,0 +1,134 @@
+"""Conversions between arrays and onnxruntime's OrtValue, also for the types that NumPy lacks.
+
+`OrtValue.ortvalue_from_numpy` keeps the array in its Python object only, so an array or OrtValue that is made from it
+later may point to freed memory. OrtValues of this module own their memory, or hold the array through DLPack.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto, helper
+from onnxruntime.capi import _pybind_state
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnsupportedError
+from unpool.runtime.requirements import onnxruntime
+
+NUMPY_LACKS = {
+    f"tensor({word})": np.dtype(kind)
+    for word, kind in (
+        ("bfloat16", ml_dtypes.bfloat16),
+        ("float8e4m3fn", ml_dtypes.float8_e4m3fn),
+        ("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz),
+        ("float8e5m2", ml_dtypes.float8_e5m2),
+        ("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz),
+    )
+}
+KINDS = NUMPY_LACKS | {
+    f"tensor({TensorProto.DataType.Name(helper.np_dtype_to_tensor_dtype(np.dtype(kind))).lower()})": np.dtype(kind)
+    for kind in (
+        "bool",
+        "float16",
+        "float32",
+        "float64",
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+}
+"""The type of an array by onnxruntime's name: all tensors of numbers except complex and packed ones."""
+_SHARED_KINDS = "biuf"  # of NumPy's types, those that DLPack has and onnxruntime reads
+
+
+def to_ort_value(value: Any) -> onnxruntime.OrtValue:
+    """The array as an OrtValue on the CPU that lives on its own.
+
+    It shares the memory of a writable array in row-major order; others, and types that NumPy lacks, are copied.
+
+    Raises:
+        UnsupportedError: OrtValue has no such type.
+
+    >>> to_ort_value(np.ones(2, ml_dtypes.bfloat16)).data_type()
+    'tensor(bfloat16)'
+    """
+    array = np.asarray(value, order="C")
+    is_shared = array.dtype.kind in _SHARED_KINDS and array.dtype not in NUMPY_LACKS.values() and array.flags.writeable
+    try:
+        return _shared(array) if is_shared else _copied(array)
+    except (BufferError, RuntimeError, ValueError, KeyError) as error:
+        raise UnsupportedError(
+            f"OrtValue: expected an array of numbers that onnxruntime can hold, got one of {array.dtype.name}. "
+            "Use run, which gives arrays."
+        ) from error
+
+
+def from_ort_value(value: onnxruntime.OrtValue) -> Any:
+    """The array of an OrtValue that holds a tensor; of numbers on the CPU it shares and holds the memory."""
+    kind = KINDS.get(value.data_type())
+    if kind is None or value.device_name() != "cpu":
+        return value.numpy()
+    return array_at(value.data_ptr(), value.shape(), kind, value)
+
+
+def array_at(address: int, shape: Sequence[int], kind: np.dtype[Any], owner: object = None) -> AnyArray:
+    """An array in existing memory; it holds the owner.
+
+    >>> x = np.float32([1, 2])
+    >>> array_at(x.ctypes.data, [2, 1], np.dtype("float32"), x).tolist()
+    [[1.0], [2.0]]
+    """
+    size = math.prod(shape) * kind.itemsize
+    if not size:
+        return np.empty(shape, kind)
+    return np.asarray(_Memory(address, size, owner)).view(kind).reshape(shape)
+
+
+def binding_of(array: AnyArray) -> tuple[str, int, Any, tuple[int, ...], int]:
+    """Arguments of onnxruntime's bindings for an array in row-major order: device, number, type, shape and address."""
+    return "cpu", 0, binding_type(array.dtype), array.shape, array.ctypes.data
+
+
+def binding_type(kind: np.dtype[Any]) -> Any:
+    """The type of elements for a binding: NumPy's own, or ONNX's number of one that NumPy lacks."""
+    return helper.np_dtype_to_tensor_dtype(kind) if kind in NUMPY_LACKS.values() else kind.type
+
+
+class _Memory:
+    """Bytes at an address, by NumPy's array interface."""
+
+    def __init__(self, address: int, size: int, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"}
+
+
+def _shared(array: AnyArray) -> onnxruntime.OrtValue:
+    """An OrtValue that holds the array; before 1.32, onnxruntime takes booleans as bytes with a flag."""
+    if has_dlpack_bool():
+        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(array.__dlpack__()))
+    is_bool = array.dtype == np.bool_
+    capsule = (array.view(np.uint8) if is_bool else array).__dlpack__()
+    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(capsule, is_bool))
+
+
+@cache
+def has_dlpack_bool() -> bool:
+    """Whether onnxruntime takes DLPack's own type code for booleans, without a flag."""
+    array: AnyArray = np.zeros(1, np.bool_)
+    try:
+        _pybind_state.OrtValue.from_dlpack(array.__dlpack__())
+    except (TypeError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _copied(array: AnyArray) -> onnxruntime.OrtValue:
+    """An OrtValue with memory of its own."""
+    if array.dtype.kind not in _SHARED_KINDS and array.dtype not in NUMPY_LACKS.values():
+        raise ValueError(f"no numbers: {array.dtype}")
+    element = helper.np_dtype_to_tensor_dtype(array.dtype)
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, element)
+    ctypes.memmove(value.data_ptr(), array.ctypes.data, array.nbytes)
+    return value

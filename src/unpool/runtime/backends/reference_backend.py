@@ -1,0 +1,62 @@
+"""Partitions that onnx's ReferenceEvaluator runs, with unpool's operators in place of its own."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.backends.step import Partition
+from unpool.runtime.errors import also
+from unpool.runtime.graph.boundary import one_line
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.onnx_reference import new_ops
+from unpool.runtime.requirements import onnxruntime
+
+
+class ReferencePartition(Partition):
+    """A loaded partition, which runs in one thread at a time: the evaluator promises no more."""
+
+    def __init__(self, model: onnx.ModelProto, where: str, meaning: Meaning, threads: int | None) -> None:
+        super().__init__(where)
+        self._lock = threading.Lock()
+        self._inputs = [value.name for value in model.graph.input]
+        opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
+        operators = new_ops(opset, compat=meaning.compat, index_space=meaning.index_space, threads=threads)
+        try:
+            self._evaluator = ReferenceEvaluator(model, new_ops=operators)
+        except UnpoolError:
+            raise
+        except Exception as error:
+            raise UnsupportedError(
+                f"{where}: expected operators that onnxruntime or onnx's ReferenceEvaluator can run, "
+                f"got: {one_line(error)}. Replace these nodes."
+            ) from error
+
+    def _run(
+        self,
+        values: Sequence[Any],
+        run_options: onnxruntime.RunOptions | None,  # noqa: ARG002
+        targets: Sequence[AnyArray | None] | None,  # noqa: ARG002
+    ) -> list[Any]:
+        feed = dict(zip(self._inputs, values, strict=True))
+        with self._lock, np.errstate(all="ignore"):
+            outputs = self._evaluator.run(None, feed)
+        return [_own(value, values) for value in outputs]
+
+    def _run_error(self, error: Exception) -> UnpoolError:
+        return also(UnpoolError, "Fail")(
+            f"{self._where}: onnx's ReferenceEvaluator cannot run it on these inputs: {one_line(error)}. "
+            "Correct the inputs or replace the node."
+        )
+
+
+def _own(value: Any, inputs: Sequence[Any]) -> Any:
+    """The value as an array of its own: some operators of the evaluator return a view of an input."""
+    if isinstance(value, np.ndarray) and (value.base is not None or any(value is x for x in inputs)):
+        return value.copy()
+    return value

@@ -1,0 +1,123 @@
+"""Steps of one node that unpool runs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import onnx
+
+from unpool import execute
+from unpool.dtypes import AnyArray
+from unpool.errors import IndicesError, UnpoolError, UnsupportedError
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.resolve import Spec
+from unpool.runtime.backends.step import check_cancelled
+from unpool.runtime.errors import as_onnxruntime
+from unpool.runtime.graph.node_contract import named
+from unpool.runtime.requirements import onnxruntime
+
+ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}
+"""Onnxruntime's error where a node refuses its values, by unpool's class."""
+
+MAX_CALLS = 8
+"""Prepared calls that a step keeps, one for each combination of shapes of its inputs."""
+
+
+class NodeStep(ABC):
+    """A node of unpool with its spec.
+
+    Args:
+        node: the node.
+        spec: of the node.
+        constants: arrays of constant inputs, by name.
+        outputs: names of the outputs that are wanted.
+    """
+
+    def __init__(
+        self, node: onnx.NodeProto, spec: Spec, constants: Mapping[str, AnyArray], outputs: Sequence[str]
+    ) -> None:
+        self._node = node
+        self._spec = spec
+        self._wanted = [list(node.output).index(name) for name in outputs]
+        self._output_count = max(self._wanted) + 1
+        self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
+
+    def run(
+        self,
+        values: Sequence[Any],
+        run_options: onnxruntime.RunOptions | None,
+        targets: Sequence[AnyArray | None] | None = None,
+    ) -> list[Any]:
+        """The wanted outputs; arguments as of `LoadedStep`. A long call stops early when its options say so.
+
+        Raises:
+            UnpoolError: the values break the contract, and the message names the node; or the run was cancelled.
+        """
+        if run_options is None:
+            return self._run_node(values, targets)
+        check_cancelled(run_options)
+        with execute.cancellation_scope(partial(check_cancelled, run_options)):
+            return self._run_node(values, targets)
+
+    def _run_node(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> list[Any]:
+        try:
+            outputs = self._compute(values, targets)
+        except UnpoolError as error:
+            raise as_onnxruntime(named(error, self._node), ERROR_CLASSES) from error
+        return [outputs[position] for position in self._wanted]
+
+    @abstractmethod
+    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:
+        """The first outputs of the node, wanted or not."""
+
+
+class UnpoolStep(NodeStep):
+    """A node that unpool runs on the CPU; `x_shape` has the known sizes of its first input."""
+
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        spec: Spec,
+        constants: Mapping[str, AnyArray],
+        outputs: Sequence[str],
+        threads: int | None,
+        x_shape: tuple[int | None, ...] | None,
+    ) -> None:
+        super().__init__(node, spec, constants, outputs)
+        self._constants = {name: constants[name] for name in node.input if name in constants}
+        self._threads = threads
+        self._no_targets: tuple[AnyArray | None, ...] = (None,) * self._output_count
+        self._calls: dict[Hashable, execute.PreparedCall] = {}
+        self._depends_on_values = any(name and name not in constants for name in node.input[2:])
+        self._pack_weights(x_shape)
+        fed = self._fed
+        self._sources = [fed.index(name) if name in fed else self._constants.get(name) for name in node.input]
+
+    def _pack_weights(self, x_shape: tuple[int | None, ...] | None) -> None:
+        """Pack constant weights, if the shape of X is known; an error in them is raised only when the node runs."""
+        w = self._constants.get(self._node.input[1]) if isinstance(self._spec, ConvTransposeSpec) else None
+        sizes = tuple(size for size in x_shape or () if size is not None)
+        if isinstance(self._spec, ConvTransposeSpec) and w is not None and len(sizes) == len(x_shape or (None,)):
+            with suppress(UnpoolError):
+                execute.pack(self._spec, sizes, w)
+
+    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:
+        outputs = self._no_targets
+        if targets is not None:
+            by_position = dict(zip(self._wanted, targets, strict=True))
+            outputs = tuple(by_position.get(position) for position in range(self._output_count))
+        inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
+        return self._call(inputs, values).run(inputs, outputs, self._threads)
+
+    def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.PreparedCall:
+        """The prepared call for inputs of these shapes and types; it is not kept if it depends on a fed value."""
+        key = tuple([(x.shape, x.dtype) for x in fed])
+        call = None if self._depends_on_values else self._calls.get(key)
+        if call is None:
+            call = execute.prepare(self._spec, inputs, self._output_count)
+            if len(self._calls) >= MAX_CALLS:
+                self._calls.clear()
+            self._calls[key] = call
+        return call

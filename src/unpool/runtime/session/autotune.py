@@ -1,0 +1,190 @@
+"""Tuning of a session: the choices of runtimes for a model are timed in turns, on random inputs.
+
+| candidate | ConvTranspose | partitions between unpool's nodes |
+|---|---|---|
+| usual | unpool | onnxruntime |
+| Conv before Indices | unpool | onnxruntime, except Convs on which Indices depend: unpool |
+| openvino | unpool | OpenVINO |
+| openvino with ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
+
+The second differs only for models that have Indices; the others need OpenVINO. A caller who names providers chooses
+the partitions; OpenVINO's may still get every ConvTranspose. The result is stored for later sessions of the same file.
+A candidate is chosen over the usual one only if it is faster by a margin; one with OpenVINO only if its results are
+the same except for rounding.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+
+from unpool.errors import UnpoolError
+from unpool.execute import autotune
+from unpool.runtime.backends.openvino_device import is_installed, package
+from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.serialized import content_of
+from unpool.runtime.plan.plan import Plan
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.config import SessionConfig
+from unpool.runtime.session.random_inputs import random_feed
+
+USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
+OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
+
+TOLERANCE = 1e-3
+"""Allowed difference of an element, relative to the largest element of its output."""
+
+MAX_DIFFERING = 1e-3
+"""Allowed share of elements beyond the tolerance: where two inputs of a pool differ by rounding, either can win."""
+
+MARGIN = 0.03
+"""Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
+
+MIN_RUNS = 4
+"""Runs of each candidate in a trial."""
+
+SETTLE = 0.002
+"""Seconds until the threads of other candidates sleep."""
+
+_log = logging.getLogger("unpool")
+
+
+def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
+    """The configs of all candidates by name, the usual one first.
+
+    The usual one is the only candidate without tuning, with `exact`, with the caller's SessionOptions, and with
+    providers other than OpenVINO.
+    """
+    configs = {USUAL: config}
+    is_chosen = config.openvino_conv_transpose is not None
+    if not config.tuning or is_chosen or config.options is not None or config.meaning.exact:
+        return configs
+    if config.providers is None:
+        configs[BEFORE_INDICES] = replace(config, openvino_conv_transpose=False, convert_conv_before_indices=True)
+    if config.providers is None and is_installed():
+        openvino = replace(config, providers=Providers((OPENVINO, CPU), ({}, {})))
+        configs[OPENVINO_PARTITIONS] = replace(openvino, openvino_conv_transpose=False)
+        configs[OPENVINO_ALL] = replace(openvino, openvino_conv_transpose=True)
+    elif is_installed() and config.all_providers.openvino is not None:
+        configs[OPENVINO_ALL] = replace(config, openvino_conv_transpose=True)
+    return configs
+
+
+def distinct_candidates(configs: Mapping[str, SessionConfig], plan: Plan | None) -> dict[str, SessionConfig]:
+    """The candidates that differ from the usual one for a model.
+
+    Args:
+        configs: as of `candidates`.
+        plan: of the usual one; None where onnxruntime runs the whole model.
+    """
+    pools = {record.step for record in plan or () if record.operator == "MaxPool" and record.runner == "unpool"}
+    has_indices = plan is not None and any(len(plan.steps[step].outputs) > 1 for step in pools)
+    return {name: config for name, config in configs.items() if name != BEFORE_INDICES or has_indices}
+
+
+def stored_result(config: SessionConfig) -> str | None:
+    """The name of the fastest candidate of an earlier session; None if no result is stored."""
+    key = _key(config)
+    return None if key is None else autotune.find_result(key)
+
+
+def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
+    """The name of the fastest model; the usual one unless another is faster by a margin.
+
+    Args:
+        config: of the usual one.
+        models: loaded candidates by name, the usual one among them.
+        feed: inputs of the runs.
+        seconds: time that is left; candidates for which it is too short are not timed.
+    """
+    if len(models) == 1:
+        return USUAL
+    calls = _eligible({name: partial(model.run, None, feed) for name, model in models.items()}, seconds)
+    if len(calls) == 1:
+        return USUAL
+    times = autotune.time_calls(calls, seconds, SETTLE, median)  # the minimum of so few whole runs is noise
+    name = autotune.fastest(times, USUAL, MARGIN)
+    _log.info("tuning: the model goes by %s: %s.", name, autotune.format_times(times))
+    key = _key(config)
+    if key is not None:
+        autotune.store_result(key, name)
+    return name
+
+
+def trial_inputs(model: Any) -> dict[str, Any] | None:
+    """Random inputs of a loaded model; None where sizes are dynamic or an input is no tensor of numbers."""
+    try:
+        return random_feed(model.signature.inputs, {})
+    except UnpoolError as error:
+        _log.info("tuning: the usual runners stay, untimed: %s", error)
+        return None
+
+
+def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Callable[[], Any]]:
+    """The candidates that there is time for, the usual one first; OpenVINO's only where results agree.
+
+    Candidates of unpool's own are not compared. They only round differently, which may change an index, and a single
+    index may change many outputs (docs/decisions/0011).
+    """
+    start = time.perf_counter()
+    expected = calls[USUAL]()
+    count = int(seconds / (MIN_RUNS * (time.perf_counter() - start)))
+    skipped = list(calls)[max(count, 1) :]
+    if skipped:
+        _log.info("tuning: untimed, as a run takes too long for the time that is left: %s.", ", ".join(skipped))
+    compared = (OPENVINO_PARTITIONS, OPENVINO_ALL)
+    return {
+        name: call
+        for name, call in calls.items()
+        if name not in skipped and (name not in compared or _agrees(name, call, expected))
+    }
+
+
+def _agrees(name: str, call: Callable[[], Any], expected: list[Any]) -> bool:
+    try:
+        differing = max(map(_differing_share, call(), expected), default=0.0)
+    except UnpoolError as error:
+        _log.info("tuning: %s fails: %s", name, error)
+        return False
+    if differing > MAX_DIFFERING:
+        _log.info("tuning: %s gives other results, %.2g of them, and is left out.", name, differing)
+    return differing <= MAX_DIFFERING
+
+
+def _differing_share(output: Any, expected: Any) -> float:
+    """The share of elements whose difference is not rounding."""
+    if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "biuf":
+        return 0.0 if np.array_equal(output, expected) else 1.0
+    if output.shape != expected.shape:
+        return 1.0
+    wide, other = np.asarray(expected, np.float64), np.asarray(output, np.float64)
+    near = np.isclose(other, wide, rtol=0, atol=TOLERANCE * np.abs(wide).max(initial=0), equal_nan=True)
+    return float(1 - near.mean()) if near.size else 0.0
+
+
+def _key(config: SessionConfig) -> str | None:
+    """The key of the stored result; None where the model has no bytes to make a digest of."""
+    digest = _digest(config.source)
+    arguments = (config.meaning, config.threads, config.providers, sorted(config.disabled_optimizers))
+    versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
+    return None if digest is None else repr((digest, arguments, *versions))
+
+
+def _digest(source: ModelSource) -> str | None:
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            with open(source, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:  # loading the model raises it again
+            return None
+    content = content_of(source) if isinstance(source, onnx.ModelProto) else bytes(source)
+    return None if content is None else hashlib.sha256(content).hexdigest()

@@ -1,0 +1,304 @@
+"""Executor: plans a model, loads the steps of the plan, and runs them."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnx
+
+from unpool.dtypes import AnyArray
+from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.backends.build import LoadOptions, build_plan
+from unpool.runtime.backends.control_flow import all_steps, constant_outputs
+from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
+from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
+from unpool.runtime.backends.schedule import ScheduledStep, Schedules
+from unpool.runtime.backends.step import check_cancelled, require_run_options
+from unpool.runtime.graph.boundary import failed
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.record import Graph, without_data
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.passes.improve import prepare
+from unpool.runtime.plan.lines import HOST
+from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.ort_compat.adapters import Adapters, without_adapters
+from unpool.runtime.session.ort_compat.profile import Profile
+from unpool.runtime.session.signature import ModelMetadata, Signature
+
+if TYPE_CHECKING:
+    from unpool.runtime.backends.cuda import CudaMemory
+
+NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
+
+
+class StepTrace(NamedTuple):
+    """A step that has run.
+
+    Attributes:
+        entry: the step.
+        inputs: the values that it read, by name.
+        outputs: the values that it made, by name.
+    """
+
+    entry: ScheduledStep
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+
+class Executor:
+    """A model with a plan and loaded steps; many threads may run it at the same time.
+
+    Args:
+        model: with all its tensors inside.
+        options: with which the steps are loaded.
+        keeps_graph: whether to keep `graph`.
+
+    Attributes:
+        metadata: of the model.
+        graph: the graph after all passes, without large weights; None unless it is kept.
+        meaning: how the three operators are read.
+        folded: for a step, name and operator of every node that was folded into it.
+        cuda: the GPU memory in which values stay; None where they are arrays of the host.
+    """
+
+    def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
+        self.metadata = ModelMetadata.of_model(model)
+        graph, types = prepare(model, options.meaning, options.changes)
+        self.graph = without_data(graph) if keeps_graph else None
+        self.meaning = options.meaning
+        self.cuda = options.cuda
+        loaded_plan = build_plan(graph, types, options)
+        self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
+        self.signature.cuda = options.cuda
+        self._adapters = Adapters(self.signature.tensors)
+        self._constant_outputs = constant_outputs(graph)
+        self._schedules = Schedules(loaded_plan)
+        self._loaded_plan = loaded_plan
+        self._operators = _operators(loaded_plan.plan)
+        self.folded = _folded(loaded_plan.plan, graph, model)
+
+    @property
+    def plan(self) -> Plan:
+        """The runtime of every node, and the reason."""
+        return self._loaded_plan.plan
+
+    @property
+    def types(self) -> Types:
+        """The types of values, completed by what onnxruntime inferred."""
+        return self._loaded_plan.types
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """The names of nodes that onnxruntime refuses, with its reason for each."""
+        return self._loaded_plan.refused
+
+    @property
+    def ort_sessions(self) -> list[onnxruntime.InferenceSession]:
+        """The sessions of onnxruntime that run partitions of the model and of its subgraphs."""
+        return [partition.session for partition in self._ort_partitions()]
+
+    @property
+    def traces(self) -> list[PartitionTrace]:
+        """The profiles that these sessions write."""
+        return [partition.trace for partition in self._ort_partitions() if partition.trace is not None]
+
+    def _ort_partitions(self) -> list[OrtPartition]:
+        return [step for step in all_steps(self._loaded_plan.steps) if isinstance(step, OrtPartition)]
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+        profile: Profile | None = None,
+    ) -> list[Any]:
+        """The outputs, as of `InferenceSession.run`; every step is recorded in the profile, if there is one."""
+        names = self.signature.choose(output_names)
+        return [self._to_host(value) for value in self._run(names, self.signature.bind(feed), run_options, profile)]
+
+    def trace(self, feed: Mapping[str, Any]) -> Iterator[StepTrace]:
+        """Run the model, and yield every step as soon as it has run.
+
+        Args:
+            feed: as of `run`.
+
+        Raises:
+            UnpoolError: as `run`.
+        """
+        values = self.signature.bind(feed) | self._constant_outputs
+        for entry in self._schedules.for_outputs(self.signature.choose(None)):
+            inputs = {name: values[name] for name in entry.step.inputs}
+            outputs = self._run_step(entry, list(inputs.values()), None, NO_TARGETS)
+            values.update(zip(entry.step.outputs, outputs, strict=True))
+            host_outputs = {name: self._to_host(values[name]) for name in entry.step.outputs}
+            yield StepTrace(entry, {name: self._to_host(value) for name, value in inputs.items()}, host_outputs)
+            for name in entry.last_uses:
+                del values[name]
+
+    def run_into(
+        self,
+        targets: Mapping[str, Any],
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+        profile: Profile | None = None,
+    ) -> list[Any]:
+        """The outputs that `targets` names; the step that makes an output writes it to its target, if there is one.
+
+        A target that shares memory with an input or with another target is written at the end, because steps may still
+        read that memory. So is every target of a session on a GPU, whose outputs may be tensors.
+
+        Raises:
+            UnpoolError: as `run`; or a target has another shape or type than its output.
+        """
+        values = self.signature.bind(feed)
+        unshared = _unshared(targets, values.values()) if self.cuda is None else NO_TARGETS
+        outputs = self._run(tuple(targets), values, run_options, profile, unshared, is_bound=True)
+        for (name, target), value in zip(targets.items(), outputs, strict=True):
+            if target is not None and value is not target:
+                _write(name, target, value, self.cuda)
+        return [value if target is None else target for target, value in zip(targets.values(), outputs, strict=True)]
+
+    def _run(
+        self,
+        names: tuple[str, ...],
+        values: dict[str, Any],
+        run_options: onnxruntime.RunOptions | None,
+        profile: Profile | None,
+        targets: Mapping[str, AnyArray] = NO_TARGETS,
+        *,
+        is_bound: bool = False,
+    ) -> list[Any]:
+        caller_options = run_options
+        if run_options is not None:
+            require_run_options(run_options)
+            parameters = self._adapters.parameters(run_options)
+            if not is_bound:  # onnxruntime applies no adapter to a bound run
+                values |= {name: self.signature.accept(name, value) for name, value in parameters.items()}
+            run_options = without_adapters(run_options) if parameters else run_options
+        not_computed = {*values, *self._constant_outputs}
+        values |= self._constant_outputs
+        begin = time.perf_counter_ns()
+        for entry in self._schedules.for_outputs(names):
+            start = time.perf_counter_ns()
+            if caller_options is not None and caller_options is not run_options:  # only the caller's is ever terminated
+                check_cancelled(caller_options)
+            outputs = self._run_step(entry, [values[name] for name in entry.step.inputs], run_options, targets)
+            values.update(zip(entry.step.outputs, outputs, strict=True))
+            for name in entry.last_uses:
+                del values[name]
+            if profile is not None:
+                profile.add_step(entry, self._operators[entry.step], start)
+                profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
+        if profile is not None:
+            profile.add_run(begin)
+        return [self._copy(values[name]) if name in not_computed else values[name] for name in names]
+
+    def _run_step(
+        self,
+        entry: ScheduledStep,
+        inputs: list[Any],
+        run_options: onnxruntime.RunOptions | None,
+        targets: Mapping[str, AnyArray],
+    ) -> Sequence[Any]:
+        """The outputs of a step, written to their targets where the step can do that."""
+        try:
+            if self.cuda is not None and entry.step.device == HOST:
+                inputs = [self._to_host(value) for value in inputs]
+            if targets and not targets.keys().isdisjoint(entry.step.outputs):
+                return entry.loaded.run(inputs, run_options, [targets.get(name) for name in entry.step.outputs])
+            return entry.loaded.run(inputs, run_options)
+        except UnpoolError:
+            raise
+        except Exception as error:
+            raise failed(entry.name, error) from error
+
+    def _copy(self, value: Any) -> Any:
+        """An array or a tensor with memory of its own; any other value as it is."""
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        return value if self.cuda is None else self.cuda.clone(value)
+
+    def _to_host(self, value: Any) -> Any:
+        """The value in memory of the host."""
+        return value if self.cuda is None else self.cuda.to_host(value)
+
+
+def load_as_session(model: onnx.ModelProto, meaning: Meaning) -> Executor:
+    """The model, loaded as an `InferenceSession` with default options loads it, with its graph."""
+    return Executor(model, _default_options(meaning), keeps_graph=True)
+
+
+def load_as_written(model: onnx.ModelProto, meaning: Meaning) -> Executor:
+    """The same, but a decomposed unpooling runs node by node as it is written."""
+    return Executor(model, replace(_default_options(meaning), raises=False), keeps_graph=True)
+
+
+def _default_options(meaning: Meaning) -> LoadOptions:
+    return LoadOptions(meaning, None, partition_options(None, None), partition_options(None, 1), CPU_ONLY)
+
+
+def _unshared(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
+    """The targets that certainly share no memory with an input or with another target."""
+    arrays = {name: target for name, target in targets.items() if target is not None}
+    if not arrays:
+        return arrays
+    values = list(inputs)
+    if not all(isinstance(value, np.ndarray) for value in values):
+        return {}
+    unshared = {}
+    for name, target in arrays.items():
+        others = (array for other, array in arrays.items() if other != name)
+        if not any(np.may_share_memory(target, other) for other in (*values, *others)):
+            unshared[name] = target
+    return unshared
+
+
+def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> None:
+    """Copy an output to its target.
+
+    Raises:
+        ShapeError: the target has another shape.
+        UnpoolError: it has another type.
+    """
+    kind_of = _kind if cuda is None else cuda.kind
+    kind, target_kind = kind_of(value), kind_of(target)
+    if kind != target_kind:
+        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind it anew.")
+    shape, target_shape = tuple(value.shape), tuple(target.shape)
+    if shape != target_shape:
+        raise ShapeError(f"output {name!r}: expected memory of shape {shape}, got {target_shape}. Bind it anew.")
+    if cuda is None:
+        np.copyto(target, value)
+    else:
+        cuda.copy_to(target, value)
+
+
+def _kind(value: Any) -> Any:
+    """The type of the elements of an array, or the type name of another value."""
+    return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _operators(plan: Plan) -> dict[Step, str]:
+    """The operators of each step."""
+    names: list[list[str]] = [[] for _ in plan.steps]
+    for record in plan.records:
+        if not record.inner_steps:
+            names[record.step].append(record.operator)
+    return {step: ", ".join(dict.fromkeys(operators)) for step, operators in zip(plan.steps, names, strict=True)}
+
+
+def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tuple[tuple[str, str], ...]]:
+    """Name and operator of the nodes that were folded into a step, by step."""
+    operators = {label(node): node.op_type for node in model.graph.node}
+    folded = {}
+    for step in plan.steps:
+        outputs = [graph.nodes[position].output[0] for position in step.nodes]
+        names = [name for output in outputs for name in graph.folded.get(output, ())]
+        if names:
+            folded[step] = tuple((name, operators.get(name, "")) for name in names)
+    return folded

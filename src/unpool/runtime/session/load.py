@@ -1,0 +1,224 @@
+"""Loads the model of a session, applies the caller's SessionOptions to it, and settles the options of its steps."""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import onnx
+
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.execute.autotune import Tuner
+from unpool.operators.contract import DOMAINS
+from unpool.runtime.backends.build import LoadOptions
+from unpool.runtime.backends.ort_options import (
+    CONFIG_VARIABLE,
+    DATA_FOLDER,
+    PartitionOptions,
+    TraceFolder,
+    clone,
+    config_entry,
+    partition_options,
+    reads_model_config,
+    thread_budget,
+)
+from unpool.runtime.errors import also
+from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.external import FOLDERS
+from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.nodes import domain, with_inner
+from unpool.runtime.graph.weight_files import folder_of, with_data
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.config import SessionConfig
+from unpool.runtime.session.ort_compat.cuda_choice import cuda_memory
+from unpool.runtime.session.ort_compat.model_files import to_onnx_format
+from unpool.runtime.session.ort_compat.session_options import (
+    Overrides,
+    apply_overrides,
+    options_in_metadata,
+    read_overrides,
+)
+
+_BUILT_IN = (
+    *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
+    *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "org.pytorch.aten", *DOMAINS),
+)
+"""Domains whose operators need no library that a caller registered."""
+
+_DISABLED = "optimization.disable_specified_optimizers"
+_NO_CPU = "session.disable_cpu_ep_fallback"
+
+
+class LoadedSource(NamedTuple):
+    """A model, the options as they were, and the options of its steps.
+
+    The model has all its tensors, with the overrides of the options; large ones may stay in files.
+    """
+
+    model: onnx.ModelProto
+    options: onnxruntime.SessionOptions
+    load_options: LoadOptions
+
+
+def load_model(config: SessionConfig) -> LoadedSource:
+    """The model with the overrides of the options.
+
+    Raises:
+        UnpoolError: the model cannot be read, or the options do not fit it.
+    """
+    default = onnxruntime.SessionOptions()
+    source = to_onnx_format(config.source, default if config.options is None else config.options)
+    user_options = caller_options = None
+    if config.options is None and not reads_model_config():
+        model, options = load(source, leaves_weights=True), default
+    else:
+        loader = _OverridingLoader(config, source)
+        model, options = loader.load(), loader.options
+        user_options = loader.overrides.options
+        caller_options = _needed_caller_options(config.options, model, loader.overrides)
+        if options.optimized_model_filepath:  # the file that is written has weights of its own
+            for tensor in model.graph.initializer:
+                if folder_of(tensor) is not None:
+                    tensor.CopyFrom(with_data(tensor))
+    threads = thread_budget(options, config.threads)
+    has_caller_providers = caller_options is not None and config.providers is None and has_providers(caller_options)
+    traces = TraceFolder() if options.enable_profiling and not reads_model_config() else None
+    many_threads, one_thread = (
+        partition_options(
+            user_options,
+            count,
+            caller_options=caller_options,
+            has_caller_providers=has_caller_providers,
+            traces=traces,
+        )
+        for count in (threads, 1)
+    )
+    one_thread.copy.inter_op_num_threads = 1
+    for each in (many_threads, one_thread):
+        _disable(each, config.disabled_optimizers)
+    providers = config.all_providers
+    cuda = None if has_caller_providers else cuda_memory(providers)
+    load_options = LoadOptions(
+        config.meaning,
+        threads,
+        many_threads,
+        one_thread,
+        providers.of_onnxruntime,
+        openvino=providers.openvino,
+        tuner=Tuner(config.tuning) if config.tuning and cuda is None else None,
+        openvino_conv_transpose=bool(config.openvino_conv_transpose),
+        convert_conv_before_indices=config.convert_conv_before_indices,
+        cuda=cuda,
+    )
+    return LoadedSource(model, options, load_options)
+
+
+def require_picklable(config: SessionConfig) -> None:
+    """Refuse options of which a pickle would lose something: it keeps attributes and known entries.
+
+    Raises:
+        UnsupportedError: the options have initializers, sizes, libraries or providers.
+    """
+    if config.options is None or reads_model_config():
+        return
+    loader = _OverridingLoader(config, to_onnx_format(config.source, config.options))
+    model = loader.load()
+    if not loader.overrides.is_empty or needs_libraries(model) or has_providers(config.options):
+        raise UnsupportedError(
+            "InferenceSession: expected SessionOptions of attributes and entries alone to be pickled, got some with "
+            "initializers, sizes, libraries or providers. Make the session anew where it is needed."
+        )
+
+
+class _OverridingLoader:
+    """Loads a model and applies the overrides of options, which may be in the model's own metadata.
+
+    Attributes:
+        options: the options that count; final after `load`.
+        overrides: set by `load`.
+    """
+
+    overrides: Overrides
+
+    def __init__(self, config: SessionConfig, source: ModelSource) -> None:
+        self._source = source
+        try:
+            self.options = clone(config.options or onnxruntime.SessionOptions())
+        except Exception as error:
+            raise also(UnpoolError, type(error))(
+                f"SessionOptions: expected options that onnxruntime takes, got its refusal: {brief(error)}. "
+                "Change or remove that option."
+            ) from error
+        if reads_model_config() and config.reads_config is False:
+            raise also(UnpoolError, RuntimeError)(
+                f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
+                "Unset it."
+            )
+
+    def load(self) -> onnx.ModelProto:
+        """The model with the overrides."""
+        folder = config_entry(self.options, DATA_FOLDER) or ""
+        link_folders = [name for name in (config_entry(self.options, FOLDERS) or "").split(os.pathsep) if name]
+        return load(self._source, self._override, folder, link_folders, leaves_weights=True)
+
+    def _override(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model with the overrides; a model of the caller is copied before it is changed."""
+        if reads_model_config():
+            self.options = options_in_metadata(model)
+            self.overrides = Overrides({}, {}, self.options)
+            return model
+        if config_entry(self.options, _NO_CPU) == "1":
+            raise also(UnsupportedError, "Fail")(
+                f"SessionOptions: expected a session that may use the CPU, where unpool runs, got the entry {_NO_CPU} "
+                "= 1. Remove the entry or set it to 0."
+            )
+        self.overrides = read_overrides(self.options, model, self._data_folder())
+        if self.overrides.is_empty:
+            return model
+        if model is self._source:
+            model = onnx.ModelProto()
+            model.CopyFrom(self._source)
+        apply_overrides(model, self.overrides)
+        return model
+
+    def _data_folder(self) -> str:
+        """The folder of the model's data files."""
+        if isinstance(self._source, (str, os.PathLike)):
+            return os.path.dirname(os.path.abspath(self._source))
+        return config_entry(self.options, DATA_FOLDER) or os.getcwd()
+
+
+def _needed_caller_options(
+    options: onnxruntime.SessionOptions | None, model: onnx.ModelProto, overrides: Overrides
+) -> onnxruntime.SessionOptions | None:
+    """The caller's own object, if partitions need what no copy of it has.
+
+    Raises:
+        UnsupportedError: it has external initializers too, all of which no single partition has.
+    """
+    if options is None or not (needs_libraries(model) or has_providers(options)):
+        return None
+    if overrides.has_external:
+        raise UnsupportedError(
+            "SessionOptions.add_external_initializers: expected a model whose operators need no library and no "
+            "provider that the options bring too, got both. Put the initializers into the model."
+        )
+    return options
+
+
+def has_providers(options: onnxruntime.SessionOptions) -> bool:
+    """Whether providers were added to the options; older releases of onnxruntime cannot add any."""
+    return bool(getattr(options, "has_providers", bool)())
+
+
+def needs_libraries(model: onnx.ModelProto) -> bool:
+    """Whether a node is of a domain that neither the model's functions nor onnxruntime itself have."""
+    known = {*_BUILT_IN, *(function.domain for function in model.functions)}
+    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
+    return any(domain(node) not in known for node in with_inner(nodes))
+
+
+def _disable(options: PartitionOptions, optimizers: Iterable[str]) -> None:
+    """Disable further optimizers of onnxruntime."""
+    names = {*filter(None, (config_entry(options.copy, _DISABLED) or "").split(";")), *optimizers}
+    if names:
+        options.copy.add_session_config_entry(_DISABLED, ";".join(sorted(names)))

@@ -1,0 +1,1 @@
+"""Parts of onnxruntime's interface that a session imitates beyond loading and running a model."""

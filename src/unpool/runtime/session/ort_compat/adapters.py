@@ -1,0 +1,121 @@
+"""Parameters of the LoRA adapters that RunOptions activate.
+
+onnxruntime feeds the parameters of active adapters together with the caller's inputs, in place of those with the same
+name, and refuses a name that the model does not have. A partition has only some inputs of a model, so partitions run
+without adapters, and the parameters become inputs of the whole model. RunOptions do not tell the parameters. So a small
+model, the probe, is run with the adapters: it returns its inputs, and those that no adapter has keep their shape.
+"""
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from unpool.errors import UnpoolError
+from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.backends.ort_options import silence
+from unpool.runtime.backends.ort_values import from_ort_value
+from unpool.runtime.errors import also
+from unpool.runtime.graph import type_names
+from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.requirements import onnxruntime
+
+_OPSET, _IR = 16, 8
+_UNSET_SHAPE = (1, 1, 1, 1, 1, 1, 1, 0)
+"""The shape of an input that no adapter has."""
+
+_UNKNOWN = "Invalid input name"
+"""Onnxruntime's message where an adapter has a parameter that the model lacks."""
+
+_ATTRIBUTES = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches")
+_ENTRIES = (
+    *("disable_synchronize_execution_providers", "gpu_graph_id", "memory.enable_memory_arena_shrinkage"),
+    *("qnn.htp_perf_mode", "qnn.htp_perf_mode_post_run", "qnn.lora_config", "qnn.rpc_control_latency"),
+)
+"""The config entries of RunOptions that are copied; onnxruntime cannot list those that are set."""
+
+
+class Adapters:
+    """Reads the parameters of active adapters for one model.
+
+    Args:
+        inputs: onnxruntime's names of the types of all inputs that are tensors, by input.
+    """
+
+    def __init__(self, inputs: Mapping[str, str]) -> None:
+        self._inputs = dict(inputs)
+
+    def parameters(self, run_options: onnxruntime.RunOptions) -> dict[str, Any]:
+        """The parameters by the names of inputs; none where no adapter is active.
+
+        Raises:
+            UnpoolError: one is no input of the model, or of another type, as for onnxruntime.
+        """
+        if not _has_adapters(run_options):
+            return {}
+        outputs, session = self._probe
+        try:
+            values = session.run_with_ort_values(list(outputs), {}, run_options)
+        except Exception as error:
+            raise also(UnpoolError, type(error))(
+                f"RunOptions: expected adapters whose parameters are inputs of the model, {', '.join(self._inputs)}; "
+                f"got: {ort_message(error)}. Deactivate the adapter."
+            ) from error
+        parameters = dict(zip(outputs.values(), values, strict=True))
+        return {
+            name: from_ort_value(value) for name, value in parameters.items() if tuple(value.shape()) != _UNSET_SHAPE
+        }
+
+    @cached_property
+    def _probe(self) -> tuple[dict[str, str], onnxruntime.InferenceSession]:
+        """The inputs by the names of their outputs, and the session of the probe."""
+        fresh = FreshNames(self._inputs)
+        outputs = {fresh.fresh(name): name for name in self._inputs}
+        return outputs, _session(self._inputs, outputs)
+
+
+def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOptions:
+    """A copy of options with their attributes and known entries, and without adapters."""
+    copy = onnxruntime.RunOptions()
+    for name in _ATTRIBUTES:
+        setattr(copy, name, getattr(run_options, name))
+    for key in _ENTRIES if hasattr(run_options, "get_run_config_entry") else ():  # older releases have none
+        try:
+            copy.add_run_config_entry(key, run_options.get_run_config_entry(key))
+        except RuntimeError:  # not set
+            continue
+    return copy
+
+
+def _has_adapters(run_options: onnxruntime.RunOptions) -> bool:
+    """Whether an adapter is active, for a model without inputs."""
+    try:
+        _empty_probe().run(None, {}, run_options)
+    except Exception as error:
+        return _UNKNOWN in str(error)
+    return False
+
+
+@cache
+def _empty_probe() -> onnxruntime.InferenceSession:
+    return _session({}, {})
+
+
+def _session(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> onnxruntime.InferenceSession:
+    """A session that returns its inputs, each of which has a default value."""
+    graph = onnx.GraphProto(name="probe")
+    for output, name in outputs.items():
+        type_ = type_names.parse(inputs[name])
+        assert type_ is not None, "the names are those of tensors"
+        graph.input.append(helper.make_value_info(name, type_))
+        graph.initializer.append(TensorProto(name=name, data_type=type_.tensor_type.elem_type, dims=_UNSET_SHAPE))
+        graph.node.append(helper.make_node("Identity", [name], [output]))
+        graph.output.append(onnx.ValueInfoProto(name=output))
+    if not outputs:
+        graph.node.append(helper.make_node("Constant", [], ["nothing"], value_int=0))
+        graph.output.append(onnx.ValueInfoProto(name="nothing"))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    options = silence(onnxruntime.SessionOptions())
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

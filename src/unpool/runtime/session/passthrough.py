@@ -1,0 +1,196 @@
+"""OrtModel: a model without any of unpool's operators, which one session of onnxruntime runs unchanged."""
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from unpool.errors import UnpoolError
+from unpool.operators.contract import OPERATORS
+from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
+from unpool.runtime.backends.step import require_run_options
+from unpool.runtime.errors import also
+from unpool.runtime.graph import skim
+from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.constants import lift_constants, prune
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.node_order import in_order
+from unpool.runtime.graph.record import graph_of
+from unpool.runtime.plan.plan import Plan, make_plan
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.config import SessionConfig
+from unpool.runtime.session.signature import ModelMetadata, Signature
+
+NAMES = (*(name.encode() for name in OPERATORS), b"ScatterND")
+"""Unpool's operators, and the one that torch's exporter writes for an unpooling."""
+
+CONV = b"Conv"
+"""The operator that is converted into a ConvTranspose where that is faster."""
+
+OLDEST_OPSET = 7
+"""The first opset that onnxruntime guarantees."""
+
+_NO_NODES: Mapping[str, str] = MappingProxyType({})
+
+
+class OrtModel:
+    """A model that a session of onnxruntime runs on a device.
+
+    Args:
+        session: of onnxruntime.
+        source: of the model.
+        device: as the plan names it.
+    """
+
+    refused = _NO_NODES
+
+    def __init__(self, session: onnxruntime.InferenceSession, source: ModelSource, device: str) -> None:
+        self.session = session
+        self.ort_sessions = [session]
+        self._source, self._device = source, device
+        self._call = session.run
+        inputs = (*session.get_inputs(), *session.get_overridable_initializers())
+        self._kinds = {info.name: KINDS.get(info.type) for info in inputs}
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Its inputs and outputs."""
+        signature = Signature.of_session(self.session)
+        signature.owner = self.session._sess
+        return signature
+
+    @cached_property
+    def metadata(self) -> ModelMetadata:
+        """The metadata of the model."""
+        return ModelMetadata.of_session(self.session)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of a single step; the model is read once more for it, without its weights."""
+        with reading(self._source):
+            graph = prune(lift_constants(graph_of(in_order(_parse(self._source)))))
+            return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+        profile: object = None,  # noqa: ARG002  onnxruntime writes its own
+    ) -> list[Any]:
+        """The outputs; only inputs that are no arrays of the right type are checked before the run."""
+        try:
+            kinds = self._kinds
+            for name, value in feed.items():
+                if value.__class__ is not np.ndarray or value.dtype is not kinds[name]:
+                    feed = self._accept(feed)
+                    break
+            return self._call(output_names, feed, run_options)  # type: ignore[no-any-return]
+        except UnpoolError:
+            raise
+        except Exception as error:
+            own = self.to_own_error(error, output_names, feed, run_options)
+            raise own from own.__cause__
+
+    def to_own_error(
+        self,
+        error: Exception,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> UnpoolError:
+        """An UnpoolError for an error of onnxruntime, which is its cause; it names a wrong argument if there is one."""
+        try:
+            require_run_options(run_options)
+            self.signature.choose(output_names)
+            self.signature.bind(feed)
+        except UnpoolError as ours:
+            return ours
+        own = also(UnpoolError, type(error))(
+            f"onnxruntime cannot run the model on these inputs: {ort_message(error)}. Change the inputs or the model."
+        )
+        own.__cause__ = error
+        return own
+
+    def _accept(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """The feed as arrays of the right types, and onnxruntime's own values."""
+        inputs = self.signature.bind(feed)
+        return {name: inputs[name] for name in feed}
+
+
+def try_passthrough(config: SessionConfig) -> OrtModel | None:
+    """The model as one session of onnxruntime, with the caller's arguments unchanged.
+
+    None where unpool may have to run a part of the model, or onnxruntime refuses it.
+    """
+    source = config.source
+    providers = config.all_providers
+    if config.threads is not None or providers.openvino is not None:
+        return None
+    if not _has_no_unpool_op(source, converts_conv=config.converts_conv):
+        return None
+    keywords: dict[str, Any] = {} if config.reads_config is None else {"read_config_from_model": config.reads_config}
+    if config.disabled_optimizers:
+        keywords["disabled_optimizers"] = set(config.disabled_optimizers)
+    names, options = (None, None) if config.providers is None else map(list, (providers.names, providers.options))
+    try:
+        session = onnxruntime.InferenceSession(source, config.options, names, options, enable_fallback=0, **keywords)
+    except Exception:
+        return None
+    inputs, outputs = (*session.get_inputs(), *session.get_overridable_initializers()), session.get_outputs()
+    if not {info.name for info in inputs}.isdisjoint(info.name for info in outputs):
+        return None  # older releases use the memory of such an input again
+    if not all(_is_in_numpy(info.type) for info in (*inputs, *outputs)):
+        return None
+    return OrtModel(session, source, providers.device)
+
+
+def _has_no_unpool_op(source: ModelSource, *, converts_conv: bool) -> bool:
+    """Whether the model certainly has no part for unpool; False where it cannot be read.
+
+    A model with functions may have one: onnxruntime inlines functions without a limit, however often they double.
+    """
+    names = (*NAMES, CONV) if converts_conv else NAMES
+    try:
+        with _content(source) as content:
+            opset, has_functions = skim.head(content)
+            return opset >= OLDEST_OPSET and not has_functions and not skim.mentions(content, names)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+@contextmanager
+def _content(source: ModelSource) -> Iterator[skim.Content]:
+    if not isinstance(source, (str, os.PathLike)):
+        yield source if isinstance(source, bytes) else bytes(source)
+        return
+    suffix = os.path.splitext(source)[1]
+    if (onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf") != "protobuf":
+        raise ValueError(f"no bytes of a model: {suffix}")
+    with open(source, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= skim.SMALL:
+            yield file.readall()
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield content
+
+
+@cache
+def _is_in_numpy(type_name: str) -> bool:
+    """Whether NumPy has the type of a tensor, or of the tensors in a sequence, a map or an optional."""
+    element = f"tensor({type_name.rpartition('(')[2].rstrip(')')})"
+    has_elements = element == "tensor(string)" or (element in KINDS and element not in NUMPY_LACKS)
+    return has_elements and not type_name.startswith("sparse_tensor")
+
+
+def _parse(source: ModelSource) -> onnx.ModelProto:
+    if isinstance(source, (str, os.PathLike)):
+        return onnx.load(source, load_external_data=False)
+    return onnx.load_from_string(bytes(source))

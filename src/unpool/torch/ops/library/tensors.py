@@ -1,0 +1,198 @@
+"""Conversion of tensors to arrays for kernels, and of results to tensors.
+
+They share memory if a tensor is row-major or channels-last without gaps; `view` copies others, such as slices. Results
+have the memory format of the input, like those of torch's own operators.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from unpool.arrays import is_on_gpu
+from unpool.dtypes import AnyArray
+from unpool.execute import CACHE_SIZE, prepare
+from unpool.memory import memory_error
+from unpool.operators import contract
+from unpool.operators.resolve import Spec
+from unpool.shape_cache import on_eviction
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether torch treats a batched tensor as channels-last, and gives its results that format.
+
+    Its strides then increase from the channels over the last spatial axis to the batch; gaps are allowed. Axes of one
+    element can have any stride; they are treated as torch treats them.
+    """
+    return x.dim() in _FORMATS and _has_channels_last_strides(x.shape, x.stride())
+
+
+def has_channels_last(x: torch.Tensor) -> bool:
+    """As `is_channels_last`, with a cache, for real tensors, whose strides are numbers."""
+    return x.dim() in _FORMATS and _has_channels_last_cached(x.shape, x.stride())
+
+
+def _has_channels_last_strides(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    if strides[1] == 0:
+        return False
+    least = 0
+    for axis in (1, *range(len(sizes) - 1, 1, -1), 0):
+        step, size = strides[axis], sizes[axis]
+        if step < least or size == 0 or (axis == 0 and least == strides[1]):
+            return False
+        least = step * size if size > 1 else step
+    return True
+
+
+_has_channels_last_cached = lru_cache(maxsize=CACHE_SIZE)(_has_channels_last_strides)
+
+
+def domain_of(x: torch.Tensor) -> str:
+    """The domain whose operators take a tensor without a copy: channels-last, or row-major if both are possible."""
+    return "" if x.is_contiguous() or not has_channels_last(x) else contract.NHWC
+
+
+def empty(
+    model: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None, other: torch.Tensor | None = None
+) -> torch.Tensor:
+    """An uninitialised tensor like the result of a kernel, for tracing: with the memory format of `model`.
+
+    It is also channels-last if `other` is.
+    """
+    is_last = is_channels_last(model) or (other is not None and is_channels_last(other))
+    memory_format = _FORMATS[model.dim()] if is_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype or model.dtype, device=model.device, memory_format=memory_format)
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """A batched tensor in torch's channels_last format, copied only if its elements are in another order.
+
+    Axes of one element get the strides of the format, too.
+    """
+    dense = x.contiguous(memory_format=_FORMATS[x.dim()])
+    strides, step = [0] * x.dim(), 1
+    for axis in (1, *range(x.dim() - 1, 1, -1), 0):
+        strides[axis] = step
+        step *= x.shape[axis]
+    return dense if dense.stride() == tuple(strides) else dense.as_strided(dense.shape, strides)
+
+
+def view(x: torch.Tensor) -> AnyArray:
+    """The memory of a batched tensor as an array of the same shape."""
+    dense = x.detach()
+    if not dense.is_contiguous():
+        dense = channels_last(dense) if has_channels_last(x) else dense.contiguous()
+    return array(dense)
+
+
+def in_format_of(y: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+    """A result in the memory format of `model`."""
+    return channels_last(y) if has_channels_last(model) and y.numel() else y
+
+
+def array(x: torch.Tensor) -> AnyArray:
+    """A tensor without gradient as an array that shares its memory."""
+    found: AnyArray = x.numpy() if x.dtype != torch.bfloat16 else x.view(torch.int16).numpy().view(_BFLOAT16)
+    return found
+
+
+def tensor(x: AnyArray) -> torch.Tensor:
+    """An array as a tensor that shares its memory."""
+    if x.dtype == _BFLOAT16:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def run(
+    resolve: Callable[..., Spec], settings: tuple[Any, ...], inputs: Sequence[torch.Tensor | None], outputs: int = 1
+) -> tuple[torch.Tensor, ...]:
+    """Run an operator on torch.get_num_threads() threads.
+
+    Of several NaN in a window the last one is the maximum, and indices count inside their own plane.
+
+    Args:
+        resolve: checks (*inputs, *settings), and returns their Spec; called once for the same settings, shapes, strides
+            and types.
+        settings: the key of the call, with shapes, strides and types.
+        inputs: on the CPU or a GPU; None for an omitted one.
+        outputs: their number.
+
+    Returns:
+        The outputs; the first one has the memory format of the first input.
+    """
+    key = (
+        resolve, outputs, is_on_gpu(inputs[0]), *map(_hashable, settings),
+        *[None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs],
+    )  # fmt: skip
+    try:
+        call = _known.get(key)
+        if call is None:
+            call = _Call(resolve(*inputs, *settings), inputs, outputs)
+            if len(_known) >= CACHE_SIZE:
+                _known.clear()
+            _known[key] = call
+        return call(inputs)
+    except MemoryError as cause:
+        raise memory_error("unpool.torch", inputs, cause) from cause
+
+
+def _hashable(setting: Any) -> Any:
+    return tuple(setting) if isinstance(setting, list) else setting
+
+
+class _Call:
+    """A resolved operator for tensors of the same shapes, strides and types."""
+
+    def __init__(self, spec: Spec, inputs: Sequence[torch.Tensor | None], outputs: int) -> None:
+        x = inputs[0]
+        assert x is not None, "the first input is never optional"
+        self.order = (0, *range(2, x.dim()), 1) if spec.row.is_channels_last else None
+        self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
+        self.targets = (None,) * outputs
+        self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        self.needs_channels_last = self.order is None and has_channels_last(self.model)
+        self.spec, self.is_on_gpu = spec, is_on_gpu(x)
+        self.on_gpu: Any = None
+        if not self.is_on_gpu:
+            self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
+
+    def __call__(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        if self.is_on_gpu:
+            first, *others = self.run_on_gpu(inputs)
+        else:
+            found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
+            first, *others = map(tensor, found)
+        if self.order:
+            return first.permute(self.back), *others
+        return in_format_of(first, self.model) if self.needs_channels_last else first, *others
+
+    def run_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        """The outputs in the layout of the spec."""
+        from unpool.execute import gpu
+
+        gpu.raise_known()
+        given = [None if each is None else each.detach() for each in inputs]
+        if self.order:
+            given[0] = given[0].permute(self.order)  # type: ignore[union-attr]  # never optional
+        gpu.check_devices(self.spec.row, given)
+        if self.on_gpu is None:
+            self.on_gpu = gpu.prepare(self.spec, given, len(self.targets), nan_last=True, per_plane=True)
+        found: tuple[torch.Tensor, ...] = self.on_gpu.run(given, self.targets, "later")
+        return found
+
+    def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
+        """The inputs as arrays for the kernels."""
+        arrays = [None if each is None else array(each.detach()) for each in inputs]
+        if self.order:
+            arrays[0] = arrays[0].transpose(self.order)  # type: ignore[union-attr]  # never optional
+        return arrays
+
+
+_known: dict[Any, _Call] = {}
+on_eviction.append(_known.clear)
