@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.direct_kernel import (
     LOADED_TERMS,
@@ -169,7 +169,7 @@ def taps_of(axis: Axis, lanes: int):
 
 def kinds_of(axis: Axis):
     """Kinds of positions of an axis, by the first tap that reaches it and the number of taps; and each one's kind."""
-    walk = growing_walk(axis)
+    walk = upsampling_walk(axis)
     return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
 
 
@@ -183,7 +183,7 @@ def rows_of(leading: tuple[Axis, ...]):
     """
     rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
     for axis in leading:
-        walk, (found, number), back = growing_walk(axis), kinds_of(axis), np.arange(axis.window.size)
+        walk, (found, number), back = upsampling_walk(axis), kinds_of(axis), np.arange(axis.window.size)
         steps = [walk.tap_step, walk.other_step]
         one = [[first, 0] + back[:count, None] * steps for first, count in found]
         kinds = [(old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in one]

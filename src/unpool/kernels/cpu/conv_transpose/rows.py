@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
@@ -83,7 +83,7 @@ def _tables(axes: tuple[Axis, ...]):
     leading, lanes = axes[:-1], axes[-1]
     others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
     taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
-    walks = [growing_walk(axis) for axis in leading]
+    walks = [upsampling_walk(axis) for axis in leading]
     steps, reaching, listed = row_plan(walks, others, [(walk.tap, walk.tap_step) for walk in walks], taps)
     spans = tap_spans(lanes)
     shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
