@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from unpool.geometry import Window, grown_size, pooled_size
+from unpool.geometry import Window, pooled_size, upsampled_size
 
 POOLED, FRESH, OWN = "pooled", "fresh", "own"
 INDEX_BYTES = 8
@@ -141,7 +141,7 @@ class Call(Case):
             return self.shape
         if self.operator == "max_pool":
             return self._pooled
-        grown = (grown_size(size, self._window, padding=2 * self.pad) for size in self.shape[2:])
+        grown = (upsampled_size(size, self._window, padding=2 * self.pad) for size in self.shape[2:])
         return (self.shape[0], self.channels, *grown)
 
     @property

@@ -29,7 +29,7 @@ class OddSide(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What slides along one axis, in elements."""
+    """The window along one axis, in elements."""
 
     size: int
     stride: int = 1
@@ -64,9 +64,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Every (tap, other position) pair that one axis ties to each of its positions.
+    """The (tap, other position) pairs of each position of one axis.
 
-    Position p meets `count[p]` taps. Pair t is tap `tap[p] + t * tap_step`
+    Position p has `count[p]` taps. Pair t is tap `tap[p] + t * tap_step`
     at position `other[p] + t * other_step` of the other axis.
     """
 
@@ -135,33 +135,33 @@ def same_pool_begin(large: int, small: int, window: Window, odd: OddSide, *, kee
     return extra // 2 if extra >= 0 else -(-extra // 2)
 
 
-def grown_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) -> int:
-    """Size of the axis that `small` windows came from: the walk back of `pooled_size`.
+def upsampled_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) -> int:
+    """Size of the axis that `small` windows cover: the inverse of `pooled_size`.
 
-    >>> grown_size(3, Window(3, 2)), grown_size(3, Window(3, 2), extra=1, padding=2)
+    >>> upsampled_size(3, Window(3, 2)), upsampled_size(3, Window(3, 2), extra=1, padding=2)
     (7, 6)
     """
     return (small - 1) * window.stride + extra + window.reach - padding
 
 
 class UnpoolWindow(NamedTuple):
-    """What a MaxUnpool without an output size needs to know of one axis, in elements; by default it changes no size."""
+    """The window of a MaxUnpool without an output size along one axis, in elements; the default keeps the size."""
 
     size: int = 1
     stride: int = 1
     padding: int = 0
 
-    def grown(self, small: int) -> int:
+    def output_size(self, small: int) -> int:
         """The elements of the axis after unpooling, (small - 1) * stride + size - 2 * padding."""
-        return grown_size(small, Window(self.size, self.stride), padding=2 * self.padding)
+        return upsampled_size(small, Window(self.size, self.stride), padding=2 * self.padding)
 
 
 def window_undoing(pool: Window, padding: int, *, ceil: bool) -> UnpoolWindow:
     """The window of an unpooling that undoes a pool, for sizes that are not known yet.
 
-    MaxUnpool has no dilation, so its window is as wide as the first to the last tap of the pool's. With `ceil` the last
-    window of a pool may hang over the end of the data, by an amount that the sizes decide. The window then stops behind
-    its first element of data: it gives a size that is never larger than what was pooled.
+    MaxUnpool has no dilation, so its window is as wide as the reach of the pool's. With `ceil` the last window of a
+    pool may end after the data, by an amount that depends on the sizes. The window then ends after its first element of
+    data: it gives a size that is never larger than that of the pool's input.
 
     Args:
         pool: the window of the pool.
@@ -175,13 +175,13 @@ def window_undoing(pool: Window, padding: int, *, ceil: bool) -> UnpoolWindow:
 
 
 def window_between(small: int | None, large: int | None, undoing: UnpoolWindow | None) -> UnpoolWindow:
-    """The window from which MaxUnpool infers that `small` elements become `large`, so that `grown(small)` is `large`.
+    """The window from which MaxUnpool infers `large` from `small` elements: its `output_size(small)` is `large`.
 
     Args:
-        small: elements of the axis before unpooling, None where they are not known.
-        large: elements of the axis after it, None where they are not known.
-        undoing: the window that undoes the pool, see `window_undoing`; None where there is no such pool. It is returned
-            as it is where a size is not known; otherwise its stride is kept, where that stride can lead to `large`.
+        small: elements of the axis before unpooling, None if unknown.
+        large: elements of the axis after it, None if unknown.
+        undoing: the window that undoes the pool, see `window_undoing`; None without such a pool. It is returned
+            unchanged if a size is unknown; otherwise its stride is used if it can lead to `large`.
 
     >>> window_between(3, 7, None), window_between(5, 4, None)
     (UnpoolWindow(size=3, stride=2, padding=0), UnpoolWindow(size=2, stride=1, padding=1))
@@ -228,7 +228,7 @@ def element_count(sizes: Iterable[int], where: str) -> int:
 
 
 def span_read(small: Span, window: Window, begin: int) -> Span:
-    """Large positions between the first and the last that windows at a span of small positions cover, padding too.
+    """The span of large positions that windows at a span of small positions cover, including padding.
 
     >>> span_read(Span(2, 4), Window(3, 2), 1)
     Span(first=3, stop=8)
@@ -238,9 +238,9 @@ def span_read(small: Span, window: Window, begin: int) -> Span:
 
 
 def span_reaching(large: Span, window: Window, begin: int) -> Span:
-    """Small positions from the first to the last whose windows reach into a span of large positions; maybe none.
+    """The span of small positions whose windows reach into a span of large positions; it may be empty.
 
-    Windows with gaps are taken as without: the span is never too short.
+    Gaps in windows are ignored: the span is never too short.
 
     >>> span_reaching(Span(3, 8), Window(3, 2), 1), span_reaching(Span(2, 3), Window(1, 4), 0)
     (Span(first=1, stop=5), Span(first=1, stop=1))
@@ -258,8 +258,8 @@ def corners(small: Span, window: Window, begin: int) -> npt.NDArray[np.int64]:
     return np.arange(small.first, small.stop, dtype=np.int64) * window.stride - begin
 
 
-def shrinking_walk(axis: Axis) -> Walk:
-    """For every small position, the taps that fall on data and the large positions they read."""
+def pooling_walk(axis: Axis) -> Walk:
+    """For every small position, the taps inside the data and the large positions that they read."""
     window = axis.window
     corner = corners(Span(0, axis.small), window, axis.begin)
     first = np.maximum(0, -(corner // window.dilation))
@@ -268,8 +268,8 @@ def shrinking_walk(axis: Axis) -> Walk:
     return Walk(first, other, np.maximum(0, last - first), 1, window.dilation)
 
 
-def growing_walk(axis: Axis) -> Walk:
-    """For every large position, the taps that reach it and the small positions they come from.
+def upsampling_walk(axis: Axis) -> Walk:
+    """For every large position, the taps that reach it and their small positions.
 
     Taps repeat with period stride / gcd(stride, dilation); small positions then step back by dilation / gcd.
     """
@@ -287,7 +287,7 @@ def growing_walk(axis: Axis) -> Walk:
 
 
 def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
-    """The taps with which windows cover the cells of a large axis that is cut into blocks of one stride.
+    """The taps of windows that cover the cells of a large axis, in blocks of one stride.
 
     Cell `block * stride + phase`, counted from the first tap of the first window, is covered by tap `[shift, phase]` of
     small position `block - shift`, for
@@ -295,7 +295,7 @@ def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
         phase + shift * stride = tap * dilation
 
     Returns:
-        (shifts, stride) int64, as many shifts as a window reaches over blocks; -1 where no tap covers the cell.
+        (shifts, stride) int64, one shift per block that a window reaches; -1 if no tap covers the cell.
 
     >>> taps_by_shift(Window(3, 2)).tolist(), taps_by_shift(Window(2, 2, 2)).tolist()
     ([[0, 1], [2, -1]], [[0, -1], [1, -1]])
@@ -307,7 +307,7 @@ def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
 
 
 def met_taps(axis: Axis) -> tuple[int, int]:
-    """The first tap that falls on data at any position, and the one after the last; equal where none does.
+    """The first tap that falls on data at any position, and the one after the last; equal if none does.
 
     >>> met_taps(Axis(8, 8, Window(101), 50)), met_taps(Axis(8, 2, Window(3), 50))
     ((43, 58), (0, 0))
@@ -319,7 +319,7 @@ def met_taps(axis: Axis) -> tuple[int, int]:
 
 
 def clipped(axis: Axis) -> Axis:
-    """The same windows without the taps at their ends that fall on data nowhere: they read the same, and are as few.
+    """The same windows without the taps at their ends that never fall on data.
 
     >>> clipped(Axis(8, 8, Window(101), 50))
     Axis(large=8, small=8, window=Window(size=15, stride=1, dilation=1), begin=7)

@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from unpool.errors import UnpoolError
-from unpool.geometry import growing_walk, shrinking_walk
+from unpool.geometry import pooling_walk, upsampling_walk
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool
 from unpool.runtime.report.drawing import EXAMPLES, Settings, fragment, in_script, rows
 
@@ -71,8 +71,8 @@ def expected(one):
     row, axis = axis_of(one)
     if axis is None:
         return [row and row.since_version, None]
-    inside = int(shrinking_walk(axis).count.sum())
-    untouched = np.flatnonzero(growing_walk(axis).count == 0).tolist()
+    inside = int(pooling_walk(axis).count.sum())
+    untouched = np.flatnonzero(upsampling_walk(axis).count == 0).tolist()
     outside = axis.small * axis.window.size - inside
     return [row.since_version, axis.small, axis.large, axis.begin, axis.window.reach, outside, untouched]
 
@@ -111,7 +111,7 @@ def test_numbers_are_those_of_the_library(page):
 
 
 def test_ties_are_those_of_the_walk(page):
-    """Every small position is tied to the large positions that `shrinking_walk` gives."""
+    """Every small position is tied to the large positions that `pooling_walk` gives."""
     settings = [one for one in grid() if axis_of(one)[1] is not None][::7]
     code = (
         "const [rows, all] = arguments; return all.map((one) => windowArithmetic.resolve(one, rows[one.operator]).ties)"
@@ -119,7 +119,7 @@ def test_ties_are_those_of_the_walk(page):
     found = page.execute_script(code, rows(), [in_script(one) for one in settings])
     for one, ties in zip(settings, found, strict=True):
         axis = axis_of(one)[1]
-        walk = shrinking_walk(axis)
+        walk = pooling_walk(axis)
         read = [
             [first + tap * walk.other_step for tap in range(count)]
             for first, count in zip(walk.other.tolist(), walk.count.tolist(), strict=True)

@@ -36,7 +36,7 @@ from unpool.kernels.cpu.max_unpool import windows
 Case = Callable[[], str | None]
 """Runs it; what is wrong, None if nothing is."""
 
-WAYS = ("points", "rows", "phases")
+WAYS = ("gemm_1x1", "rows", "phases")
 FLOATS = (np.float32, np.float16, np.float64)
 SHAPES = ((1, 2, 5, 33), (2, 3, 7, 8), (3, 1, 4, 17), (1, 5, 1, 1), (0, 2, 3, 5), (2, 1, 9, 64))
 
@@ -93,7 +93,7 @@ def cases(count: int) -> list[tuple[str, Case]]:
 def grown(number: int, way: str) -> str | None:
     """What is wrong with a transposed convolution that is computed in this way."""
     case = growth_case(8 * number + 1)
-    if way == "points":
+    if way == "gemm_1x1":
         x, w, b = case.inputs
         rank = x.ndim - 2
         attributes = case.attributes | {"dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1}

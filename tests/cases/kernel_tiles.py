@@ -7,7 +7,7 @@ import numpy as np
 from tests.cases.kernel_pools import TYPES, WIDEST_LANES, Kernel, PoolCase, Rng, near_block
 from tests.cases.values import pool_values
 from tests.support.kernel_choice import is_chosen
-from unpool.geometry import Axis, Window, shrinking_walk
+from unpool.geometry import Axis, Window, pooling_walk
 from unpool.kernels.cpu.max_pool import tiles
 
 KERNELS = tuple(
@@ -34,7 +34,7 @@ def padded_axis(rng: Rng, rank: int) -> tuple[int, int, int, int, int, int]:
         begin, end = (int(pad) for pad in rng.integers(0, window + 1, 2))
         size, reach = int(rng.integers(1, 10 if rank < 4 else 5)), (window - 1) * dilation + 1
         small = (size + begin + end - reach) // stride + 1
-        if small > 0 and shrinking_walk(Axis(size, small, Window(window, stride, dilation), begin)).count.all():
+        if small > 0 and pooling_walk(Axis(size, small, Window(window, stride, dilation), begin)).count.all():
             return size, window, stride, dilation, begin, end
 
 

@@ -40,7 +40,7 @@ SHAPES = {
         ((1, 16, 4, 5, 6), (16, 8, 3, 3, 3), {"strides": [2, 2, 2]}),
     ],
     "direct": [((2, 6, 15, 17), (6, 1, 4, 4), {"strides": [2, 2], "group": 6})],
-    "points": [
+    "gemm_1x1": [
         ((1, 1200, 1, 1), (1200, 16, 4, 4), {}),
         ((9, 600, 1, 1), (600, 8, 4, 4), {}),
         ((2, 3000, 1, 1), (3000, 1, 1, 2), {}),
@@ -187,11 +187,11 @@ def test_who_takes_winograd(name: str) -> None:
     kinds = shape, np.dtype(DTYPES[name]), (w_shape, np.dtype(DTYPES[name])), None
     nhwc = (shape[0], *shape[2:], shape[1])
     found = [
-        PreparedConvTranspose(replace(resolve.spec("ConvTranspose", attributes), is_exact=is_exact), *kinds).way
+        PreparedConvTranspose(replace(resolve.spec("ConvTranspose", attributes), is_exact=is_exact), *kinds).algorithm
         for is_exact in (False, True)
     ]
     last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")
-    assert [*found, PreparedConvTranspose(last, nhwc, *kinds[1:]).way] == ["winograd", "phases", "phases"]
+    assert [*found, PreparedConvTranspose(last, nhwc, *kinds[1:]).algorithm] == ["winograd", "phases", "phases"]
 
 
 def test_threads_change_nothing() -> None:

@@ -137,7 +137,7 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
     x[1, 5, 2, 6, 4] = value
     w = own_weights(w / 100)
     found = router.ConvTransposeDispatcher(work_of(x, w, axes, 1), x.dtype)
-    assert found.ways(is_cached=True)[0] == "winograd"
+    assert found.algorithms(is_cached=True)[0] == "winograd"
     y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
     found(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)

@@ -162,7 +162,7 @@ def growths(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
     if way == "phases":
         whole = phases_plan.blocking(work.axes, channels, work.maps, 4)
         found, _ = phases_plan.blocking_for_threads(whole, work, count)
-        cut = phases_plan._cut(found, found.block, work)
+        cut = phases_plan._split_of(found, found.block, work)
         yield dealt(cut, last_part(found.plan.length, found.block, found.step))
     elif way == "winograd":
         flat, depth = flatten_depth(work), depth_axis(work.axes)
@@ -180,13 +180,13 @@ def growths(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
         with patch.object(Launch, "run", lambda self, *_: made.append(self)):
             made: list[Launch] = []
             arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
-            {"points": gemm_1x1, "rows": rows}[way].writer(work)(*arrays, count)
+            {"gemm_1x1": gemm_1x1, "rows": rows}[way].writer(work)(*arrays, count)
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 
 @pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *GROWTHS], ids=name_of)
 def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busiest of 1 to 96 threads has at most EVEN times the mean, where that is worth 200 microseconds."""
+    """The busiest of 1 to 96 threads has at most MAX_IMBALANCE times the mean, where that is worth 200 microseconds."""
     worst = {}
     for count in range(1, MOST + 1):
         monkeypatch.setattr(phases_plan, "max_threads", lambda: count)  # noqa: B023 - called in the same turn
@@ -211,14 +211,14 @@ def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPat
             assert launch._jobs == winograd.choose_blocks(flat, count).jobs.jobs
         elif way == "phases" and case.shape[-1] <= 64:
             whole = phases_plan.blocking(work.axes, work.channels // work.group, work.maps, 4)
-            found, pieces = phases_plan.blocking_for_threads(whole, work, count)
+            found, parts = phases_plan.blocking_for_threads(whole, work, count)
             launch = phases.launch(work, work.dtype).for_threads(count)
-            assert (launch._jobs, launch._pieces) == (phases_plan._cut(found, found.block, work).jobs, pieces)
+            assert (launch._jobs, launch._parts) == (phases_plan._split_of(found, found.block, work).jobs, parts)
 
 
 @pytest.mark.parametrize("count", range(1, MOST + 1))
 def test_enough_is_enough(count: int) -> None:
-    """From `enough` jobs on shares are even, and one less would not do for all threads."""
+    """From `even_job_count` jobs on shares are even, and one less would not do for all threads."""
     fewest = jobs.even_job_count(count)
     assert all(-(-number // count) * count / number <= MAX_IMBALANCE for number in range(fewest, fewest + 2 * count))
     assert count < 3 or any(-(-number // count) * count / number > MAX_IMBALANCE for number in range(count, fewest))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import unpool
-from unpool.geometry import Axis, Window, clipped, shrinking_walk
+from unpool.geometry import Axis, Window, clipped, pooling_walk
 from unpool.kernels.cpu.max_pool import doubling
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem
 from unpool.kernels.cpu.max_pool.separable_plan import _planes, chain
@@ -101,7 +101,7 @@ def test_clipped_windows_read_the_same() -> None:
     for seed in range(300):
         full = axis(np.random.default_rng(seed))
         short = clipped(full)
-        before, after = shrinking_walk(full), shrinking_walk(short)
+        before, after = pooling_walk(full), pooling_walk(short)
         assert short.window.size <= full.window.size
         assert np.array_equal(before.count, after.count)
         is_data = before.count > 0

@@ -145,13 +145,13 @@ def test_kernels_really_split() -> None:
     assert seen.tolist() == [1] * 16
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize("threads", [2, 3, 40])
-def test_parts_come_in_order(threads: int, pieces: int) -> None:
+def test_parts_come_in_order(threads: int, parts: int) -> None:
     """Results are those of the parts in order, however many more threads than cores there are."""
-    parts = threads * min(pieces, 90 // threads)
-    edges = [90 * part // parts for part in range(parts)]
-    assert splitter.split(count, 90, LARGE, threads, np.zeros(90, np.int64), pieces=pieces) == edges
+    total = threads * min(parts, 90 // threads)
+    edges = [90 * part // total for part in range(total)]
+    assert splitter.split(count, 90, LARGE, threads, np.zeros(90, np.int64), parts=parts) == edges
 
 
 def test_every_job_is_computed_once() -> None:
@@ -161,7 +161,7 @@ def test_every_job_is_computed_once() -> None:
         jobs = 1 + 37 * caller
         seen = np.zeros(jobs, np.int64)
         for number in range(300):
-            splitter.split(count, jobs, LARGE, 1 + (number + caller) % 5, seen, pieces=1 + number % 3)
+            splitter.split(count, jobs, LARGE, 1 + (number + caller) % 5, seen, parts=1 + number % 3)
         return bool((seen == 300).all())
 
     with ThreadPoolExecutor(CALLERS) as callers:
@@ -173,8 +173,8 @@ def test_exceptions_reach_the_caller(wrong: int) -> None:
     """Whoever computes the part that fails, the caller gets its exception, and the next call works."""
     for _ in range(20):
         with pytest.raises(ZeroDivisionError, match="wrong"):
-            splitter.split(fail, 12, LARGE, 3, wrong, pieces=4)
-        assert splitter.split(fail, 12, LARGE, 3, -1, pieces=4) == list(range(12))
+            splitter.split(fail, 12, LARGE, 3, wrong, parts=4)
+        assert splitter.split(fail, 12, LARGE, 3, -1, parts=4) == list(range(12))
 
 
 def test_no_interrupt_leaves_parts_behind() -> None:
@@ -238,12 +238,12 @@ def test_long_calls_ask_whether_to_go_on() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 50, 1001])
-@pytest.mark.parametrize("pieces", [1, 4])
+@pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_rounds_compute_every_job_once(jobs: int, pieces: int, threads: int) -> None:
+def test_rounds_compute_every_job_once(jobs: int, parts: int, threads: int) -> None:
     """However long a call seems to take: no job is left out, none is done twice, and results come in order."""
     seen = np.zeros(jobs, np.int64)
-    firsts = splitter.split(count, jobs, LONG, threads, seen, pieces=pieces)
+    firsts = splitter.split(count, jobs, LONG, threads, seen, parts=parts)
     assert seen.tolist() == [1] * jobs
     assert firsts[0] == 0
     assert firsts == sorted(set(firsts))

@@ -23,8 +23,8 @@ SIZES = (
     Mutation(
         "4.2",
         RESOLVING,
-        "full = grown_size(small, rule.window, extra=rule.extra)",
-        'full = grown_size(small, rule.window, extra=0 if spec.padding == "VALID" else rule.extra)',
+        "full = upsampled_size(small, rule.window, extra=rule.extra)",
+        'full = upsampled_size(small, rule.window, extra=0 if spec.padding == "VALID" else rule.extra)',
         "VALID drops output_padding",
     ),
     Mutation(
@@ -117,8 +117,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "4.9",
         RESOLVING,
-        "full = grown_size(small, rule.window, extra=rule.extra)",
-        "full = grown_size(small, rule.window, extra=rule.extra if rule.asked is None else 0)",
+        "full = upsampled_size(small, rule.window, extra=rule.extra)",
+        "full = upsampled_size(small, rule.window, extra=rule.extra if rule.asked is None else 0)",
         "output_padding does nothing beside output_shape",
     ),
     Mutation(

@@ -202,8 +202,8 @@ INDICES = (
     Mutation(
         "2.7",
         RESOLVING,
-        "return grown_size(small, spec.windows[number],",
-        "return grown_size(small, spec.windows[number], extra=int(spec.row.since_version == 9),",
+        "return upsampled_size(small, spec.windows[number],",
+        "return upsampled_size(small, spec.windows[number], extra=int(spec.row.since_version == 9),",
         "version 9 infers one cell more than 11 and 22",
     ),
 )

@@ -39,7 +39,7 @@ def test_segnet_is_cut_by_the_level_rule():
     assert {one.runner for one in plan} == {"unpool", "onnxruntime"}
 
 
-@pytest.mark.parametrize(("x", "way"), [([1, 16, 9, 9], ", by phases"), ([1, 16, 1, 1], ", by points"), (None, "")])
+@pytest.mark.parametrize(("x", "way"), [([1, 16, 9, 9], ", by phases"), ([1, 16, 1, 1], ", by gemm_1x1"), (None, "")])
 def test_plan_says_how_a_conv_transpose_is_computed(x, way, monkeypatch):
     """Where the shape of X is known, and it packs the constant weights then."""
     w = np.ones((16, 8, 3, 3), np.float32)

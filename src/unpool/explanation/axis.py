@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.errors import UnpoolError
-from unpool.geometry import Axis, Span, growing_walk, grown_size, span_read
+from unpool.geometry import Axis, Span, span_read, upsampled_size, upsampling_walk
 from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -90,7 +90,7 @@ def pool_steps(spec: MaxPoolSpec, number: int, axis: Axis) -> tuple[SizeStep, ..
 
 def _same_pool_steps(steps: _StepList, spec: MaxPoolSpec, axis: Axis) -> None:
     steps.add("small", "ceil({large} / {stride})", axis.small)
-    covered = grown_size(axis.small, axis.window)
+    covered = upsampled_size(axis.small, axis.window)
     total = steps.add("total", "({small} - 1) * {stride} + {reach} - {large}", covered - axis.large)
     if total < 0 and spec.compat == "ort":
         part = "{total}" if spec.padding == "SAME_UPPER" else "({total} + 1)"
@@ -104,7 +104,7 @@ def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool
     """The steps from the size of X to that of the output, along spatial axis `number` of a MaxUnpool."""
     begin, end = spec.pads[number]
     steps = _StepList(axis, small=axis.small, begin=begin, end=end, output_shape=axis.large)
-    inferred = grown_size(axis.small, axis.window, padding=begin + end)
+    inferred = upsampled_size(axis.small, axis.window, padding=begin + end)
     steps.add("inferred", "({small} - 1) * {stride} + {window} - {begin} - {end}", inferred)
     steps.add("large", "{output_shape}" if is_asked else "{inferred}", axis.large)
     return tuple(steps.steps)
@@ -117,7 +117,7 @@ def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) ->
     full = steps.add(
         "full",
         "({small} - 1) * {stride} + {reach} + {output_padding}",
-        grown_size(axis.small, axis.window, extra=rule.extra),
+        upsampled_size(axis.small, axis.window, extra=rule.extra),
     )
     if rule.asked is not None:
         steps.add("large", "{output_shape}", axis.large)
@@ -193,7 +193,7 @@ def draw(axis: Axis) -> AxisDrawing:
         raise UnpoolError(
             f"explain: expected axes and windows of at most {MAX_LENGTH} elements, got {longest}. Reduce it."
         )
-    coverage = growing_walk(axis).count
+    coverage = upsampling_walk(axis).count
     shown = [*range(min(axis.small, MAX_ROWS)), *range(max(MAX_ROWS, axis.small - MAX_ROWS), axis.small)]
     return AxisDrawing(
         tuple(_window_taps(axis, one) for one in shown), tuple(_spans(coverage == 0)), tuple(coverage.tolist())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import Axis, OddSide, Window, element_count, grown_size, split_begin
+from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
 from unpool.operators import activation as activations
 from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
@@ -219,7 +219,7 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
 
 def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:
     """How many cells of the full scatter are cut at the beginning, and the output size."""
-    full = grown_size(small, rule.window, extra=rule.extra)
+    full = upsampled_size(small, rule.window, extra=rule.extra)
     if rule.asked is not None:
         return split_begin(full - rule.asked, _odd_side_of_output_shape(spec)), rule.asked
     if spec.padding in ("SAME_UPPER", "SAME_LOWER"):

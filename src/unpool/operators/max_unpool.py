@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unpool.errors import ShapeError
-from unpool.geometry import Axis, UnpoolWindow, Window, element_count, grown_size
+from unpool.geometry import Axis, UnpoolWindow, Window, element_count, upsampled_size
 from unpool.operators import activation as activations
 from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
@@ -107,7 +107,7 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
 
 def inferred_size(spec: MaxUnpoolSpec, number: int, small: int) -> int:
     """Size of spatial axis `number` of the output when `output_shape` is not given; negative when the pads take all."""
-    return grown_size(small, spec.windows[number], padding=sum(spec.pads[number]))
+    return upsampled_size(small, spec.windows[number], padding=sum(spec.pads[number]))
 
 
 def window_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:

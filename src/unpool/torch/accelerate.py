@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from unpool.geometry import Window, grown_size
+from unpool.geometry import Window, upsampled_size
 from unpool.torch.ops import conv_transpose as conv_transposes
 from unpool.torch.ops import max_pool as max_pools
 from unpool.torch.ops import max_unpool as max_unpools
@@ -146,7 +146,7 @@ def padding_to_size(
         )
     windows = [Window(*each) for each in zip(kernel_size, stride, dilation, strict=True)]
     least = [
-        grown_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
+        upsampled_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
     ]
     for axis, (size, low, step) in enumerate(zip(asked, least, stride, strict=True)):
         if not low <= size < low + step:

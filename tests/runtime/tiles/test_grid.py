@@ -6,7 +6,7 @@ from fractions import Fraction
 import hypothesis.strategies as st
 from hypothesis import assume, given
 
-from unpool.geometry import Span, Window, grown_size, pooled_size, span_reaching, span_read
+from unpool.geometry import Span, Window, pooled_size, span_reaching, span_read, upsampled_size
 from unpool.runtime.tiles.grid import AxisGeometry, extent, parts
 from unpool.runtime.tiles.links import Edge, Link
 from unpool.runtime.tiles.strides import Strides
@@ -26,7 +26,7 @@ class Layer:
         """Elements that it makes of `source` elements."""
         window, padding = self.link.window, self.link.begin + self.end
         if self.link.grows:
-            return grown_size(source, window, padding=padding)
+            return upsampled_size(source, window, padding=padding)
         return pooled_size(source, window, self.link.begin, self.end, ceil=False)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from unpool.arrays import like, to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.geometry import Axis, grown_size, pooled_size
+from unpool.geometry import Axis, pooled_size, upsampled_size
 from unpool.indices import to_column_major, to_onnx, to_torch
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -85,7 +85,7 @@ def _conv_transpose(spec: ConvTransposeSpec, inputs: Arrays) -> AnyArray:
     assert x is not None
     assert w is not None
     axes = conv_transpose.call(spec, x.shape, w.shape, None if b is None else b.shape).axes
-    extra = [axis.large - grown_size(axis.small, axis.window, padding=2 * axis.begin) for axis in axes]
+    extra = [axis.large - upsampled_size(axis.small, axis.window, padding=2 * axis.begin) for axis in axes]
     for axis, more in zip(axes, extra, strict=True):
         if not 0 <= more < max(axis.window.stride, axis.window.dilation):
             raise UnsupportedError(

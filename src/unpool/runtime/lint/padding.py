@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from unpool.errors import UnpoolError
-from unpool.geometry import grown_size, pooled_size, shrinking_walk
+from unpool.geometry import pooled_size, pooling_walk, upsampled_size
 from unpool.operators import resolve
 from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
@@ -243,7 +243,7 @@ def _without_ceil(one: WindowedNode) -> str:
     if len(sizes) < len(one.sizes):
         return "Set ceil_mode to 0, and the pads at the end so that as many windows fit"
     axes = [axis_of(size) for size, axis_of in zip(sizes, axes_of(one.spec, ()), strict=True)]
-    ends = [max(0, grown_size(axis.small, axis.window) - axis.large - axis.begin) for axis in axes]
+    ends = [max(0, upsampled_size(axis.small, axis.window) - axis.large - axis.begin) for axis in axes]
     return f"Set ceil_mode to 0 and pads to {[axis.begin for axis in axes] + ends}"
 
 
@@ -251,7 +251,7 @@ def _has_empty_window(one: WindowedNode) -> bool:
     for size, axis_of in zip(one.sizes, axes_of(one.spec, one.window_sizes), strict=True):
         if isinstance(size, int):
             try:
-                counts = shrinking_walk(axis_of(size)).count
+                counts = pooling_walk(axis_of(size)).count
             except UnpoolError:
                 continue
             if not counts.all():
@@ -263,7 +263,7 @@ def _totals(one: WindowedNode) -> list[int]:
     """How many cells output_shape cuts along the axes of known size; negative where it adds some."""
     rules: tuple[AxisRule, ...] = axis_rules(_grow(one), one.window_sizes)
     return [
-        grown_size(size, rule.window, extra=rule.extra) - rule.asked
+        upsampled_size(size, rule.window, extra=rule.extra) - rule.asked
         for size, rule in zip(one.sizes, rules, strict=True)
         if isinstance(size, int) and rule.asked is not None
     ]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from unpool.geometry import shrinking_walk
+from unpool.geometry import pooling_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
@@ -268,7 +268,7 @@ def never_empty(flow: SizeFlow, pool: onnx.NodeProto | None) -> bool:
 
 def _meets_data(spec: MaxPoolSpec, number: int, size: int | None) -> bool:
     if size is not None:
-        return bool((shrinking_walk(max_pool.axis(spec, number, size)).count > 0).all())
+        return bool((pooling_walk(max_pool.axis(spec, number, size)).count > 0).all())
     window, pads = spec.windows[number], spec.pads[number]
     if spec.padding != "NOTSET" or not any(pads):
         return window.dilation == 1 or spec.padding not in ("SAME_UPPER", "SAME_LOWER")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.geometry import Axis, ceil_end, grown_size
+from unpool.geometry import Axis, ceil_end, upsampled_size
 from unpool.operators import resolve
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec, axis_rules
@@ -179,7 +179,7 @@ def _explicit_conv_transpose(node: WindowedNode) -> Form:
 
 def _cuts(axis: Axis) -> tuple[int, int]:
     """How many cells of the full scatter are cut at both ends; a negative end is an extension."""
-    return axis.begin, grown_size(axis.small, axis.window) - axis.begin - axis.large
+    return axis.begin, upsampled_size(axis.small, axis.window) - axis.begin - axis.large
 
 
 def _steps_behind(cut: int, stride: int) -> int:

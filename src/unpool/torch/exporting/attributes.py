@@ -6,7 +6,7 @@ from operator import lt
 from typing import Any
 
 from unpool.errors import UnsupportedError
-from unpool.geometry import UnpoolWindow, Window, grown_size, pooled_size, window_between, window_undoing
+from unpool.geometry import UnpoolWindow, Window, pooled_size, upsampled_size, window_between, window_undoing
 from unpool.operators import contract
 
 FIRST_OPSET = 9
@@ -123,7 +123,7 @@ def ceil_ends(large: Sequence[Any], pool: AtenPool) -> list[int] | None:
     if len(known) < len(small):
         return None
     return [
-        grown_size(count, window, padding=size + pad)
+        upsampled_size(count, window, padding=size + pad)
         for count, window, size, pad in zip(known, pool.windows, large, pool.pads, strict=True)
     ]
 
@@ -167,8 +167,8 @@ def unpool_windows(
 def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[UnpoolWindow]) -> bool:
     """Whether all sizes are static and the windows alone lead from `small` to `large`."""
     return all(
-        isinstance(size, int) and window.grown(size) == grown
-        for size, grown, window in zip(small, large, windows, strict=True)
+        isinstance(size, int) and window.output_size(size) == unpooled
+        for size, unpooled, window in zip(small, large, windows, strict=True)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from unpool.errors import IndicesError, UnpoolError
-from unpool.geometry import Window, grown_size, pooled_size
+from unpool.geometry import Window, pooled_size, upsampled_size
 
 Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial axes, or one per axis."""
@@ -160,7 +160,7 @@ def unpooled_sizes(
     for window in windows if rank == _CHECKED_RANK else ():
         _check_window(where, window)
     inferred = [
-        grown_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
+        upsampled_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
     ]
     asked = inferred if output_size is None else list(output_size)
     asked = asked[2:] if len(asked) == rank + 2 else asked
@@ -197,7 +197,7 @@ def grown_sizes(
                 f"{window.dilation}, and 0 or more; got {more}. Pass 0 for none."
             )
     large = [
-        grown_size(size, window, extra=more, padding=2 * pad)
+        upsampled_size(size, window, extra=more, padding=2 * pad)
         for size, window, pad, more in zip(small, windows, padding, extra, strict=True)
     ]
     if any(size < 1 for size in large):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.direct_kernel import (
     LOADED_TERMS,
@@ -47,10 +47,10 @@ MOST_ROWS = 1 << 20
 """Output rows of a plane, which a table lists."""
 
 MOST_PANEL_BYTES = 1 << 23
-"""Where all rows between the first and the last that one output row needs are more, this way is not taken."""
+"""Maximum size of all rows between the first and the last that one output row needs."""
 
 MOST_PRODUCTS = 16
-"""Per output, those in unused lanes counted: with more of them it is worth laying out tiles for a dense product."""
+"""Per output, those in unused lanes included: with more of them a dense product is worth laying out tiles."""
 
 MOST_PRODUCTS_OF_FEW = 10
 """The same for groups of less than FEW_MAPS output channels: what is laid out for a tile of few rows is less."""
@@ -61,22 +61,22 @@ MOST_PRODUCTS_ALONE = 25
 """The same for groups of one output channel, which fill no tile."""
 
 FAR = 8
-"""With more products than so many times these, this way takes twice the time of the others or more."""
+"""With this many times these products, other algorithms take half the time or less."""
 
 
 def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """Whether this way is the fastest: for input and output channels of a group, and elements of so many bytes."""
+    """Whether this algorithm is the fastest, for channels and maps of a group, and elements of `size` bytes."""
     return _relative_products(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
 
 
 def may_be_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """Whether this way may be the fastest on some machine: arguments as of `is_cheapest`."""
+    """Whether this algorithm may be the fastest on some machine; arguments are those of `is_cheapest`."""
     return _relative_products(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
 
 
 @lru_cache(maxsize=1024)
 def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> float:
-    """How many times as many products there are for an output as this way is the fastest for."""
+    """Products for an output, over the maximum with which this algorithm is the fastest."""
     if not channels or not all(axis.small and axis.large for axis in axes):
         return math.inf
     lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
@@ -87,7 +87,7 @@ def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: i
 
 
 def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
-    """Whether this way knows the stride along the lanes, and its tables and its panel are small, for so many channels.
+    """Whether the stride along the lanes is supported, and the tables and the panel are small.
 
     Args:
         axes: one per spatial axis, none of them empty.
@@ -107,13 +107,13 @@ def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
-    """The call that writes a transposed convolution which this way `fits`.
+    """The call that writes a transposed convolution that `fits`.
 
     It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
     (N, M, D1..Dk).
 
     Args:
-        problem: what is to be computed.
+        problem: the transposed convolution.
         epilogue: the activation of the sums.
     """
     outputs = problem.batch * problem.group * problem.maps * problem.large
@@ -122,7 +122,7 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
 
 
 def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, threads: int) -> Launch:
-    """The same in bands for so many threads."""
+    """The same in bands for a number of threads."""
     last, channels, size = problem.axes[-1], problem.channels // problem.group, problem.dtype.itemsize
     lanes = vector_bytes() // size
     taps, left, beyond = taps_of(last, lanes)
@@ -143,12 +143,12 @@ def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, thread
         left=left, beyond=beyond, plane=problem.small, window=problem.taps * size,
         activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
-    read = DirectTables(
+    tables = DirectTables(
         bands, rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
         np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
-    given, count = record(params, activation=activation_dtype(problem.dtype)), outer * len(bands)
-    return Launch(kernel(problem.dtype), count, cost, given, read)
+    args, count = record(params, activation=activation_dtype(problem.dtype)), outer * len(bands)
+    return Launch(kernel(problem.dtype), count, cost, args, tables)
 
 
 def products_of(channels: int, kind, taps, apart: list[list[int]]):
@@ -159,7 +159,7 @@ def products_of(channels: int, kind, taps, apart: list[list[int]]):
 
 
 def taps_of(axis: Axis, lanes: int):
-    """Per phase its taps, each with what it reads at step 0; padding; elements that are read beyond the steps."""
+    """Per phase its taps, each with the element it reads at step 0; padding; elements read beyond the steps."""
     spans = tap_spans(axis)
     shift, phase = np.divmod(spans[:, 3], axis.window.stride)
     left = -(-int(shift.max(initial=0)) // lanes) * lanes
@@ -168,22 +168,22 @@ def taps_of(axis: Axis, lanes: int):
 
 
 def kinds_of(axis: Axis):
-    """Kinds of positions of an axis, each the taps that reach it, first tap and how many; and the kind of each."""
-    walk = growing_walk(axis)
+    """Kinds of positions of an axis, by the first tap that reaches it and the number of taps; and each one's kind."""
+    walk = upsampling_walk(axis)
     return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
 
 
 def rows_of(leading: tuple[Axis, ...]):
-    """What the rows of y are tied to.
+    """The rows of x and of the window that each row of y reads.
 
     Returns:
         rows: (rows, 2) an input row, and the number of the kind of the row.
         reach: (rows, 2) the first and the last input row that are read.
-        kinds: per kind its terms (row of the window, input row behind the one that is given).
+        kinds: per kind its terms (row of the window, input row counted from the one in `rows`).
     """
     rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
     for axis in leading:
-        walk, (found, number), back = growing_walk(axis), kinds_of(axis), np.arange(axis.window.size)
+        walk, (found, number), back = upsampling_walk(axis), kinds_of(axis), np.arange(axis.window.size)
         steps = [walk.tap_step, walk.other_step]
         one = [[first, 0] + back[:count, None] * steps for first, count in found]
         kinds = [(old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in one]
@@ -197,8 +197,8 @@ def rows_of(leading: tuple[Axis, ...]):
 def bands_of(reach, most: int, fewest: int):
     """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    So many that they read at most `most` rows each, and that there are `fewest`; but fewer if they would read
-    everything more than twice.
+    Each band reads at most `most` rows, and there are `fewest` bands or more, but fewer if they would read everything
+    more than twice.
     """
     count, bands = 1, _equal_bands(reach, 1)
     while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count < fewest):
@@ -211,7 +211,7 @@ def bands_of(reach, most: int, fewest: int):
 
 
 def in_strips(rows, bands, strip: int):
-    """(row of y, input row, kind) in bands, and there in strips of so many rows, kind by kind."""
+    """(row of y, input row, kind) in bands, and there in strips of `strip` rows, kind by kind."""
     number, band = np.arange(len(rows)), np.repeat(np.arange(len(bands)), bands[:, 1] - bands[:, 0])
     return np.column_stack([number, rows])[np.lexsort((number, rows[:, 1], number // strip, band))]
 

@@ -34,25 +34,25 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type
 Table = npt.NDArray[np.int64]
 
 STRIDES = (1, 2, 4, 8)
-"""Along the lanes: what is interleaved in registers."""
+"""Strides along the lanes, for which phases are interleaved in registers."""
 
 NARROW = 2
-"""Vectors of positions that are summed together at the end of a row: with their phases enough not to wait."""
+"""Vectors of positions that are summed together at the end of a row: with their phases enough to hide latency."""
 
 WIDE = {1: 4, 2: 4, 4: 2, 8: 2}
-"""The same before that, per stride: more share a weight that is loaded, and fewer fit into registers with it."""
+"""The same before the end, per stride: more of them share a loaded weight, but fewer fit into registers."""
 
 LOADED_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}
-"""Per stride: how many terms of each sum stay in registers while a row is written. The others are loaded each time."""
+"""Per stride, the terms of each sum that stay in registers while a row is written; the others are loaded each time."""
 
 
 class DirectParams(NamedTuple):
-    """What the kernel reads of a call. Sizes are in elements, but for `pitch` and `window`."""
+    """Arguments of a call. Sizes are in elements, except `pitch` and `window`."""
 
     group: int  # number of groups
     channels: int  # of x, in a group
     maps: int  # of y, in a group
-    stretches: int  # into how many parts the lanes are cut
+    stretches: int  # parts of the lanes
     stretch: int  # positions along the lanes in one of them
     pitch: int  # bytes between the rows of the panel
     height: int  # rows of the panel for each channel
@@ -60,7 +60,7 @@ class DirectParams(NamedTuple):
     large: int  # lanes of y
     stride: int  # along the lanes
     left: int  # of a row of the panel, those before the first position
-    beyond: int  # those that are read behind the last one
+    beyond: int  # elements that are read after the last position
     plane: int  # of x
     window: int  # bytes of it
     activation: ActivationParams  # of the sums
@@ -188,20 +188,20 @@ def lay_row(target, source, count, zero):
 
 @overload_by_type()
 def write_rows(places, rows, lists, bias, activation, static):
-    """Writes rows of y, for a stride along the lanes that is fixed as `step`."""
+    """Writes rows of y, for the stride `static.step` along the lanes."""
     step, lanes, size = static.step, static.lanes, static.element.bitwidth // 8
-    kept, few = LOADED_TERMS[step], step * NARROW
+    loaded, few = LOADED_TERMS[step], step * NARROW
     wide, narrow = static.replace(vectors=WIDE[step]), static.replace(vectors=NARROW)
 
     def write(places, rows, lists, bias, activation, static):
         terms, window, length = lists.terms, places.window, rows.length
         current = lists.bounds + int64_at(rows.table + 16)
-        near = load_terms(bias, terms, current, window, step, kept)
+        near = load_terms(bias, terms, current, window, step, loaded)
         for row in range(rows.table, rows.table + rows.total * 24, 24):
             out, source, left = places.y + int64_at(row), places.panel + int64_at(row + 8), length
             if lists.bounds + int64_at(row + 16) != current:
                 current = lists.bounds + int64_at(row + 16)
-                near = load_terms(bias, terms, current, window, step, kept)
+                near = load_terms(bias, terms, current, window, step, loaded)
             sums = RowTerms(near, TermLists(terms, current), window, bias)
             while left > few * lanes:
                 done = write_block(out, left, source, sums, activation, wide)
@@ -214,7 +214,7 @@ def write_rows(places, rows, lists, bias, activation, static):
 
 @overload_by_type(inline=True)
 def write_block(out, left, source, sums, activation, static):
-    """Writes at most `left` neighbours, from so many vectors of positions as are fixed; how many positions."""
+    """Writes at most `left` neighbours, from `static.vectors` vectors of positions; the number of positions."""
     lanes, step, vectors = static.lanes, static.step, static.vectors
     many, positions, size = vectors * step, vectors * lanes, static.element.bitwidth // 8
     number = np.dtype(str(static.element)).type

@@ -2,10 +2,10 @@
 
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
-The columns are the taps of all output channels; of weights that are kept only those that some output meets. Weights are
-read as they are, a tile of columns at a time, once for several images. For one image that is all there is to wait for,
-so its tiles are as wide as registers allow. BLAS would split it over threads of its own, which then watch for more work
-for milliseconds and keep the cores from everybody else.
+The columns are the taps of all output channels; of constant weights only those that some output meets. Weights are read
+unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time, so its
+tiles are as wide as registers allow. BLAS would use threads of its own, which then spin for milliseconds on cores that
+other threads need.
 """
 
 import math
@@ -46,15 +46,15 @@ Write = Callable[[Any, Any, Any, Any, int | None], object]
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
 """Images, and vectors of columns."""
 
-_MOST_UNCUT = 2
-"""Times the elements of y and w, up to which windows are cut after they are made: else the weights are cut, a copy."""
+_CROP_LIMIT = 2
+"""Up to this many times the elements of y and w, whole windows are computed and cropped; else weights are cropped."""
 
 TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)
 """The same for one image."""
 
 
 class GemmParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     batch: int  # number of images
     channels: int  # of x
@@ -64,12 +64,12 @@ class GemmParams(NamedTuple):
 
 
 def activates(problem: ConvTransposeProblem) -> bool:
-    """Whether `writer` can activate: where y is made of whole windows, and of many."""
+    """Whether `writer` can activate: if y consists of whole windows, and of many."""
     return _is_whole(problem) and not _is_narrow(problem, problem.taps)
 
 
 def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
-    """What writes y from arrays of one type, all C-contiguous.
+    """The function that writes y from arrays of one type, all C-contiguous.
 
     Args:
         problem: with one element per channel of x, and no dilation.
@@ -77,20 +77,20 @@ def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
     """
     if _is_whole(problem):
         return _writer_of_windows(problem, problem.taps, epilogue)
-    target, source = zip(*(_shared(axis) for axis in problem.axes), strict=True)
+    target, source = zip(*(_overlap(axis) for axis in problem.axes), strict=True)
     before, after = (slice(None),) * len(source), source
-    if problem.batch * problem.taps > _MOST_UNCUT * (problem.batch * problem.large + problem.channels * problem.taps):
+    if problem.batch * problem.taps > _CROP_LIMIT * (problem.batch * problem.large + problem.channels * problem.taps):
         before, after = after, before
     sizes = [len(range(axis.window.size)[part]) for axis, part in zip(problem.axes, before, strict=True)]
-    grow = _writer_of_windows(problem, math.prod(sizes))
+    write_windows = _writer_of_windows(problem, math.prod(sizes))
 
-    def grow_and_cut(x, w, b, y, threads):
+    def write_cropped(x, w, b, y, threads):
         windows = np.empty((len(x), w.shape[1], *sizes), y.dtype)
-        grow(x, np.ascontiguousarray(w[..., *before]), b, windows, threads)
+        write_windows(x, np.ascontiguousarray(w[..., *before]), b, windows, threads)
         y[...] = b.reshape(-1, *[1] * len(problem.axes))
         y[..., *target] = windows[..., *after]
 
-    return grow_and_cut
+    return write_cropped
 
 
 def _is_whole(problem: ConvTransposeProblem) -> bool:
@@ -98,14 +98,14 @@ def _is_whole(problem: ConvTransposeProblem) -> bool:
 
 
 def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
-    """Which taps of a window some output meets, per axis: the others need not be read. All where none is met."""
-    met = tuple(_shared(axis)[1] for axis in problem.axes)
+    """The taps of a window that some output meets, per axis: the others need not be read. All where none is met."""
+    met = tuple(_overlap(axis)[1] for axis in problem.axes)
     every = tuple(slice(0, axis.window.size) for axis in problem.axes)
     return met if all(tap.start < tap.stop for tap in met) else every
 
 
 def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
-    """The same call with windows of these taps alone."""
+    """The same call with windows of these taps only."""
     axes = [
         replace(axis, window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
         for axis, tap in zip(problem.axes, met_taps(problem), strict=True)
@@ -113,23 +113,23 @@ def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
     return replace(problem, axes=tuple(axes))
 
 
-def _shared(axis: Axis) -> tuple[slice, slice]:
-    """What an output and its window share, in either."""
+def _overlap(axis: Axis) -> tuple[slice, slice]:
+    """The positions that y and the window share, counted in each."""
     stop = min(axis.window.size, axis.begin + axis.large)
     return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
 
 
 def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilogue = PLAIN) -> Write:
-    """What writes all windows of so many taps, uncut."""
+    """The function that writes all windows, of `taps` taps each."""
     columns = problem.maps * taps
     if _is_narrow(problem, taps):
         return _writer_by_maps(problem, columns)
     params = GemmParams(
         problem.batch, problem.channels, columns, taps, ActivationParams(epilogue.is_active, *epilogue.bounds)
     )
-    given, cost = record(params, activation=activation_dtype(problem.dtype)), problem.batch * problem.channels * columns
+    args, cost = record(params, activation=activation_dtype(problem.dtype)), problem.batch * problem.channels * columns
     launch = Launch(
-        _kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, given
+        _kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, args
     )
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
@@ -149,7 +149,7 @@ def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
 
 def _writer_by_maps(problem: ConvTransposeProblem, columns: int) -> Write:
     """For few columns, one image after the other."""
-    launch = Launch(multiply_narrow, problem.maps, problem.channels * columns)
+    launch = Launch(multiply_maps, problem.maps, problem.channels * columns)
 
     def write(x, w, b, y, threads):
         for image, out in zip(x, y, strict=True):
@@ -159,7 +159,7 @@ def _writer_by_maps(problem: ConvTransposeProblem, columns: int) -> Write:
 
 
 @jit(fastmath={"contract"})
-def multiply_narrow(x, w, b, y, first, stop):
+def multiply_maps(x, w, b, y, first, stop):
     """Write some output channels of one image, which stay in the cache.
 
     for every part of the input channels, for every channel of it

@@ -153,7 +153,7 @@ def store_channels(y, results, targets, bias, count, params, activation, static)
 
 @overload_by_type()
 def store_row(out, source, places, elements, bias, params, static):
-    """Writes so many neighbours, all phases of them."""
+    """Writes `elements` neighbours, of all phases."""
     by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in (1, 2, 4, 8))
 
     def write(out, source, places, elements, bias, params, static):
@@ -176,7 +176,7 @@ def store_row(out, source, places, elements, bias, params, static):
 
 @overload_by_type()
 def store_interleaved(out, source, places, elements, bias, static):
-    """Vectors of all phases, which are as many as the stride that is fixed as `step`, interleaved in registers."""
+    """Writes vectors of `static.step` phases, interleaved in registers."""
     step, lanes, size = static.step, static.lanes, static.element.bitwidth // 8
 
     def write(out, source, places, elements, bias, static):

@@ -52,11 +52,11 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
     """The call that writes a transposed convolution.
 
     It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what
-    `phases_pack.pack` made; (M,) of the type that sums are formed in; (N, M, D1..Dk), or channels last, of type
+    `phases_pack.pack` returns; (M,) in the type of sums; (N, M, D1..Dk), or channels last, of type
     `storage`.
 
     Args:
-        problem: what is to be computed.
+        problem: the transposed convolution.
         storage: type of x and y: float32, float64, float16 or bfloat16.
         epilogue: the layout of x and y, and what is done to sums before they are stored.
     """
@@ -64,7 +64,7 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
 
 
 def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, threads: int) -> Launch:
-    """The same in blocks for so many threads."""
+    """The same in blocks for a number of threads."""
     channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
     whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
     cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
@@ -82,13 +82,13 @@ def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epi
     edges, fills = line_fills(problem.axes, plan, cut.block, lanes)
     kinds, offsets, slots = _class_tables(plan, channels, line)
     targets, sizes = row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
-    read = PhasesTables(
+    tables = PhasesTables(
         edges=edges, fills=fills, targets=targets, kinds=kinds, offsets=offsets, slots=slots, sizes=sizes
     )  # fmt: skip
     return Launch(
         kernel_of(problem.dtype, BITS.get(storage.name, storage)),
         problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
-        record(params, activation=activation_dtype(problem.dtype)), read, parts=parts,
+        record(params, activation=activation_dtype(problem.dtype)), tables, parts=parts,
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ Table = npt.NDArray[np.int64]
 
 
 class PhasesParams(NamedTuple):
-    """What the kernel reads of a call. Sizes and distances are in elements."""
+    """Arguments of a call. Sizes and distances are in elements."""
 
     group: int  # number of groups
     channels: int  # of x, in a group
@@ -155,27 +155,27 @@ class PhasesParams(NamedTuple):
 
 
 class PhaseKind(NamedTuple):
-    """What the kernel reads of a class of phases."""
+    """A class of phases, as the kernel reads it."""
 
-    phases: int  # how many they are
+    phases: int  # number of them
     first_tap: int  # number of its first tap in `offsets`
-    taps: int  # that it has
-    taps_together: int  # so many are summed at once
-    channels_together: int  # of so many channels
+    taps: int  # number of taps
+    taps_together: int  # that are summed at once
+    channels_together: int  # that are summed at once
 
 
 KIND = np.dtype([(name, np.int64) for name in PhaseKind._fields])
 
 
 class PhasesTables(NamedTuple):
-    """All tables that the kernel takes."""
+    """Tables of a call."""
 
     edges: Table  # per block of positions its first fill; and their number
     fills: Table  # how lines are laid out, see `line_fills`
     targets: Table  # where rows go in y, see `row_targets`
     kinds: npt.NDArray[np.void]  # a `PhaseKind` for every class
     offsets: Table  # of all taps of all classes, elements from a position of the line
-    slots: Table  # per phase, how many phases have their results before it
+    slots: Table  # per phase, the number of phases whose results come before
     sizes: Table  # per chunk of output channels, the weights before it; and their number
 
 
@@ -190,7 +190,7 @@ class SumPart(NamedTuple):
     """Some channels and taps of the sums of a class."""
 
     panel: int  # address of the first of the channels
-    channels: int  # how many they are
+    channels: int  # number of them
     is_more: bool  # whether their sums are added to what is there
 
 

@@ -2,9 +2,8 @@
 
     packed: group, chunk of output channels, class of phases, part of the sum, tile, tap, channel, row
 
-A row of a tile is a phase and an output channel; zeros fill the last tile. Many weights are brought into this order in
-compiled code, a tile of all classes after the other: their taps lie in the same memory. Few are in less time than that
-takes to load.
+A row of a tile is a phase and an output channel; zeros fill the last tile. Compiled code packs many weights, tile by
+tile of all classes, whose taps share memory. NumPy packs few weights in less time than loading that code takes.
 """
 
 from functools import cache, lru_cache
@@ -26,18 +25,17 @@ from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, 
 from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
 MANY = 1 << 15
-"""Weights that are brought into order at every call, from which on compiled code does it."""
+"""Least number of weights for compiled code, where they are packed in every call."""
 
 MANY_ONCE = 1 << 22
-"""The same for those whose order is kept."""
-
+"""The same for weights that are packed once."""
 
 CHANNELS = 8
-"""Of w, in a job."""
+"""Channels of x in a job."""
 
 
 class PhasesPackParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     channels: int  # of x, in a group
     maps: int  # output channels of a group
@@ -59,13 +57,13 @@ def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_cache
 
     Args:
         w: (C, M/group, k1..kk), C-contiguous.
-        cut: of the call.
+        cut: blocking of the call.
         group: number of groups.
-        threads: at most so many; None for all cores.
-        is_cached: whether this is done once.
+        threads: maximum number of threads; None for all cores.
+        is_cached: whether they are packed once.
     """
     if w.size < (MANY_ONCE if is_cached else MANY):
-        return _packed_by_numpy(w, cut, group)
+        return _pack_by_numpy(w, cut, group)
     params = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]
     packed = np.empty(group * int(params["whole"]), w.dtype)
     fill(packed, w, cut, group, threads)
@@ -157,7 +155,7 @@ def _make_kernel(static):
     return pack_channels
 
 
-def _packed_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
+def _pack_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
     channels, maps = w.shape[0] // group, w.shape[1]
     flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
     parts: list[Any] = []

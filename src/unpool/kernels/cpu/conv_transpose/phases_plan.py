@@ -1,4 +1,4 @@
-"""The flat line that a transposed convolution reads, and the phases of its output.
+"""The flat line that a transposed convolution reads, the phases of its output, and their blocking.
 
     y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
 
@@ -142,12 +142,12 @@ def line_pitch(plan: PhaseGrid, block: int, lanes: int) -> tuple[int, int]:
 
 
 def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
-    """How the lines of every block are laid out, vector by vector; one may write beyond its row, where the next begins.
+    """The vectors that lay out the lines of every block; one may write beyond its row, where the next begins.
 
     Returns:
         edges: per block its first vector; and their number.
-        fills: per vector its place in the block's lines, the element of x in its first lane, and the first lane, and
-            the one behind the last, that come from x: the others are zero.
+        fills: per vector its place in the block's lines, the element of x in its first lane, and the range of lanes
+            that come from x: the others are zero.
     """
     small, padded, line = axes[-1].small, plan.padded[-1], line_pitch(plan, block, lanes)[0]
     smalls = [axis.small for axis in axes]
@@ -156,15 +156,15 @@ def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
     at = np.arange(0, plan.length, block)
     end = at + block + plan.margin
     size = -(-end // padded) - at // padded
-    part, row = np.repeat(np.arange(at.size), size), _counted(size) + np.repeat(at // padded, size)
+    part, row = np.repeat(np.arange(at.size), size), _ranges(size) + np.repeat(at // padded, size)
     low, high = np.maximum(row * padded, at[part]), np.minimum((row + 1) * padded, end[part])
     size = -(-(high - low) // lanes)
-    first = np.repeat(low, size) + _counted(size) * lanes
+    first = np.repeat(low, size) + _ranges(size) * lanes
     part, row = np.repeat(part, size), np.repeat(row, size)
     vectors = np.bincount(part, minlength=at.size) + 1
     edges = np.concatenate([[0], np.cumsum(vectors * len(plan.copies))])
     fills = np.zeros((edges[-1], 4), np.int64)
-    place = edges[part] + _counted(vectors - 1)
+    place = edges[part] + _ranges(vectors - 1)
     start = np.where(row < starts.size, starts[np.minimum(row, starts.size - 1)], -1)
     for number, begin in enumerate(plan.copies):
         column = first - row * padded - begin
@@ -175,13 +175,13 @@ def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
     return edges, fills
 
 
-def _counted(sizes):
+def _ranges(sizes):
     """0, 1, 2, .. for each of the sizes, one after the other."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
-    """Where the rows of the line go in y for every phase of the leading axes; -1 nowhere."""
+    """The place of each row of the line in y, for every phase of the leading axes; -1 for none."""
     leading, larges, targets = axes[:-1], [axis.large for axis in axes], []
     for phases in product(*(range(count) for count in plan.phases[:-1])):
         rows = np.zeros(1, np.int64)
@@ -200,7 +200,7 @@ takes; channels are mostly powers of two, so some rows are."""
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the work is cut, and what it will cost."""
+    """Blocks, chunks and tiles of the work, and its cost."""
 
     plan: PhaseGrid  # the line
     block: int  # positions per block, whole tiles
@@ -208,7 +208,7 @@ class Blocking:
     tile: int  # number of the shape of tiles in TILES
     step: int  # positions of a tile
     workspace: int  # bytes that a thread needs, roughly
-    cost: float  # multiply-adds of one group and one element of the batch, those of unfilled tiles counted
+    cost: float  # multiply-adds of one group and one element of the batch, those of unfilled tiles included
 
 
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
@@ -225,14 +225,14 @@ def _cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores
 
 
 def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> list[Blocking]:
-    """What there is to choose from."""
+    """All candidates."""
     lanes = vector_bytes() // size
     plans = [phase_grid(axes), phase_grid(axes, is_spread=True), phase_grid(axes, is_spread=True, whole=lanes)]
     return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(TILES))]
 
 
 def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
-    """Blocks and chunks for one line and one shape of tiles; what needs too much memory costs infinitely much.
+    """Blocks and chunks for one line and one shape of tiles; infinite cost where it needs too much memory.
 
     A chunk for each core is enough, unless it is very large: all tiles of a chunk share the input in the first cache.
     """
@@ -264,19 +264,19 @@ def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, 
 
 
 def blocking_for_threads(found: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
-    """The blocking with blocks, as large or smaller, that so many threads finish first; into how many parts for each.
+    """The blocking whose blocks, as large or smaller, the threads finish first; and the parts of each thread.
 
-    Chunks stay what they are, since weights are packed for them.
+    Chunks are not changed, because weights are packed for them.
     """
     tiles = -(-found.plan.length // found.step)
     blocks = [part * found.step for part in even_sizes(tiles, found.block // found.step)]
-    splits = [_cut(found, block, problem) for block in blocks]
-    cut = choose_split(splits, threads)
-    return replace(found, block=blocks[splits.index(cut)]), parts_per_thread(cut, threads)
+    splits = [_split_of(found, block, problem) for block in blocks]
+    split = choose_split(splits, threads)
+    return replace(found, block=blocks[splits.index(split)]), parts_per_thread(split, threads)
 
 
-def _cut(found: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
-    """What jobs cost with blocks of so many positions, in multiply-adds."""
+def _split_of(found: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
+    """Cost of jobs with blocks of `block` positions, in multiply-adds."""
     plan, rows, channels = found.plan, TILES[found.tile][0], problem.channels // problem.group
     planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // found.chunk)
     columns, stores = -(-plan.length // found.step) * found.step, math.prod(plan.phases) * STORING
@@ -293,15 +293,15 @@ def _cut(found: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit
 
 
 def _filled(plan: PhaseGrid, maps: int, rows: int) -> int:
-    """Products of one channel and position, for so many output channels, those of unfilled tiles counted."""
+    """Products of one channel and position for `maps` output channels, those of unfilled tiles included."""
     return sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
 
 
 def channels_together(channels: int, taps: int) -> int:
-    """So many channels are summed at once: equal shares of all, with about `products_together` products."""
+    """Channels that are summed at once: equal shares of all, with about `products_together` products."""
     return -(-channels // max(1, -(-channels * taps // products_together(channels * taps))))
 
 
 def products_together(products: int) -> int:
-    """Products that are summed at once: about as many as there are such sums, because errors grow with both."""
+    """Products that are summed at once: about the number of such sums, because errors grow with both."""
     return max(TOGETHER, math.isqrt(products))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unpool.geometry import Axis, growing_walk, tap_spans
+from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
@@ -27,7 +27,7 @@ Table = npt.NDArray[np.int64]
 
 
 class RowsParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     channels: int  # of x, in a group
     maps: int  # of y, in a group
@@ -37,7 +37,7 @@ class RowsParams(NamedTuple):
     large: int  # lanes of y
     stride: int  # along the lanes
     listed: int  # the most rows of x that reach one of y
-    together: int  # so many taps bring TOGETHER products to the outputs of one phase
+    together: int  # taps that bring TOGETHER products to the outputs of one phase
 
 
 class RowsTables(NamedTuple):
@@ -56,12 +56,12 @@ class RowsTables(NamedTuple):
 
 
 def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int | None], object]:
-    """What writes y of (x, w, b, y, threads).
+    """The function that writes y of (x, w, b, y, threads).
 
     The arrays are C-contiguous, all float32 or all float64: (N, C, d1..dk); (C, M/group, k1..kk); (M,); (N, M, D1..Dk).
     """
     *leading, lanes = problem.axes
-    read, listed, together = _tables(problem.axes)
+    tables, listed, together = _tables(problem.axes)
     rows, channels, taps = (
         math.prod(axis.large for axis in leading),
         problem.channels // problem.group,
@@ -73,23 +73,23 @@ def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int |
     )  # fmt: skip
     jobs = problem.batch * problem.group * problem.maps * rows
     cost = jobs * lanes.large * max(1, channels * listed * taps // lanes.window.stride)
-    launch = Launch(_kernel(), jobs, cost, record(params), read)
+    launch = Launch(_kernel(), jobs, cost, record(params), tables)
     return lambda x, w, b, y, threads: launch.run((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
 
 
 @cached(64)
 def _tables(axes: tuple[Axis, ...]):
-    """What the kernel reads of the axes: tables, `listed` and `together`."""
+    """Tables, `listed` and `together` of the axes."""
     leading, lanes = axes[:-1], axes[-1]
     others = [math.prod(axis.small for axis in axes[number + 1 :]) for number in range(len(leading))]
     taps = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(leading))]
-    walks = [growing_walk(axis) for axis in leading]
+    walks = [upsampling_walk(axis) for axis in leading]
     steps, reaching, listed = row_plan(walks, others, [(walk.tap, walk.tap_step) for walk in walks], taps)
     spans = tap_spans(lanes)
     shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
     most = int(np.bincount(phase).max(initial=1))
-    read = RowsTables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
-    return read, listed, TOGETHER * max(1, len(spans) // most)
+    tables = RowsTables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
+    return tables, listed, TOGETHER * max(1, len(spans) // most)
 
 
 @cache
@@ -152,7 +152,7 @@ def _add_tap(line, x, weight):
 
 @jit()
 def _add_part(totals, part, lost):
-    """Add a part of the sums, and what rounding lost when that was done before, and begin a new part.
+    """Add a part of the sums, compensated for earlier rounding, and begin a new part.
 
     Source: W. Kahan, "Further remarks on reducing truncation errors", 1965.
     """

@@ -113,8 +113,9 @@ class _Worker:
         if self._bell.empty() and self._lock.acquire(blocking=False):
             try:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="unpool", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="unpool", daemon=True)
+                    thread.start()
+                    self._thread = thread
                 elif not self._cores:
                     self._cores = wake_on_other_core(self._thread)
                 self._bell.put(work)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.geometry import Window, shrinking_walk
+from unpool.geometry import Window, pooling_walk
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
@@ -94,7 +94,7 @@ def _rows(plane: PlaneAxes):
     """The rows of x that each row of y walks, and their places in the plane, for `list_rows`."""
     sizes = [axis.large for axis in plane.axes]
     weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
-    walks = [shrinking_walk(axis) for axis in plane.leading]
+    walks = [pooling_walk(axis) for axis in plane.leading]
     places = [weight // plane.unit for weight in weights]
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from unpool.geometry import Axis, shrinking_walk
+from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
 
 MOST_VISITS = 1 << 10
@@ -124,7 +124,7 @@ def _pooled(keys: Keys, axes: tuple[Axis, ...]) -> Keys:
 
 def _distinct(axis: Axis):
     """Per distinct window of an axis its first element on data, and how many it has; the window of each position."""
-    walk = shrinking_walk(axis)
+    walk = pooling_walk(axis)
     pairs = np.where(walk.count > 0, walk.other, 0).astype(np.uint64) << _HALF | walk.count.astype(np.uint64)
     found, inverse = np.unique(pairs, return_inverse=True)
     return (found >> _HALF).astype(np.int64), (found & _LOWER).astype(np.int64), inverse.reshape(-1)

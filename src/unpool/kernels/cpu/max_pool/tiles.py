@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from unpool.geometry import Axis, shrinking_walk
+from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
@@ -109,7 +109,7 @@ def tiling(plane: PlaneAxes) -> WindowTiling | None:
         return None
     if lanes.begin or lanes.small * window.stride > lanes.large:
         return None
-    if not all(shrinking_walk(axis).count.all() for axis in leading):
+    if not all(pooling_walk(axis).count.all() for axis in leading):
         return None
     corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
     for number, axis in enumerate(leading):
@@ -133,7 +133,7 @@ def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     Returns:
         None where the lists have more than `most` taps.
     """
-    walk = shrinking_walk(axis)
+    walk = pooling_walk(axis)
     kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
     if len(kinds) * axis.window.size > most:
         return None

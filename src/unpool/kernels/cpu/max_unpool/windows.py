@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.geometry import Axis, growing_walk
+from unpool.geometry import Axis, upsampling_walk
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
@@ -109,7 +109,7 @@ def _slabs(axes: tuple[Axis, ...]):
         return None
     sources = np.zeros(1, np.int64)
     for axis in leading:
-        walk = growing_walk(axis)
+        walk = upsampling_walk(axis)
         is_row = (sources[:, None] >= 0) & (walk.count > 0)
         sources = np.where(is_row, sources[:, None] * axis.small + walk.other, -1).reshape(-1)
     if not leading:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from unpool.geometry import shrinking_walk
+from unpool.geometry import pooling_walk
 from unpool.operators.max_pool import MaxPoolCall
 from unpool.runtime.tiles.walk import Walk, refusal
 
@@ -51,7 +51,7 @@ def counted_anew(walk: Walk, node: onnx.NodeProto) -> None:
 
 def _takes_offsets(found: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
     """Whether the remainder is the index inside a plane; that of -1, of a window without data, would be none."""
-    never_empty = all((shrinking_walk(axis).count > 0).all() for axis in found.call.axes)
+    never_empty = all((pooling_walk(axis).count > 0).all() for axis in found.call.axes)
     return never_empty and divisor.size == 1 and int(divisor.reshape(-1)[0]) == found.plane
 
 
