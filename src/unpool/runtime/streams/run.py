@@ -1,13 +1,14 @@
 """Runs a model over files in exact tiles; whatever ends the process, a run can be gone on with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpool.files import lock
 from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
-from unpool.runtime.streams.job import Asked, job
+from unpool.runtime.streams.job import Asked, job, load_kernels
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.unfinished import require_apart, require_places
 
@@ -82,4 +83,13 @@ def run(  # noqa: PLR0913  public options, by keyword only
     with lock(targets.values()):
         require_places(targets)
         earlier = earlier_run(targets, resume=resume)
+        if max_memory is not None:
+            _load_packages(targets.values())
+            load_kernels(session, feed, asked, max_memory)
         return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)
+
+
+def _load_packages(targets: Iterable[Path]) -> None:
+    """Import what writes the files, so that its memory counts as taken when tiles are chosen."""
+    if any(target.suffix == ".zarr" for target in targets):
+        import_module("zarr")
