@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpool.extras import require
 from unpool.files import lock
 from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
@@ -90,6 +91,12 @@ def run(  # noqa: PLR0913  public options, by keyword only
 
 
 def _load_packages(targets: Iterable[Path]) -> None:
-    """Import what writes the files, so that its memory counts as taken when tiles are chosen."""
-    if any(target.suffix == ".zarr" for target in targets):
-        import_module("zarr")
+    """Import what writes the files, so that its memory counts as taken when tiles are chosen.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    for target in targets:
+        if target.suffix == ".zarr":
+            require(str(target), "formats", "zarr", "numcodecs")
+            import_module("zarr")
