@@ -177,18 +177,7 @@ def _open(request: Request) -> "InferenceSession":
 
 @dataclass
 class _Runner:
-    """Runs items.
-
-    Attributes:
-        request: the command line.
-        session: of the model; another one once much memory was left behind.
-        slots: the inputs of the model.
-        wanted: names of outputs.
-        rule: what becomes of pixels.
-        drawn: how classes are shown.
-        progress: is called with how far the run is.
-        used: bytes of memory that the process had when the session was new.
-    """
+    """Runs items; `session` is another one once it kept much memory, and `used` is what the process had before."""
 
     request: Request
     session: "InferenceSession"
