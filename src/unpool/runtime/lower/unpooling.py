@@ -155,9 +155,9 @@ def _require_certain_space(one: Unpooling, index_space: str) -> None:
         return
     if index_space == "inferred":
         raise UnsupportedError(
-            f"{one.spec.row.label} node {label(one.node)!r}: output_shape is not known to be the default output size, in "
-            "which its indices count with --index-space inferred, and a scatter has one shape. Say --index-space output "
-            "(index_space='output') if they count in output_shape, or leave output_shape out of the model."
+            f"{one.spec.row.label} node {label(one.node)!r}: output_shape is not known to be the default output size, "
+            "in which its indices count with --index-space inferred, and a scatter has one shape. Say --index-space "
+            "output (index_space='output') if they count in output_shape, or leave output_shape out of the model."
         )
     raise UnsupportedError(
         f"{one.spec.row.label} node {label(one.node)!r}: cannot tell which shape the indices refer to: output_shape or "
