@@ -139,6 +139,11 @@ def limit_recycling(size: int) -> None:
     _kept.trim()
 
 
+def free_recycled() -> None:
+    """Free the memory of outputs that nobody uses any more."""
+    _kept.blocks.clear()
+
+
 def recycled_at_most() -> int:
     """Bytes of memory without owner that are kept for the next outputs, at most."""
     return _kept.limit

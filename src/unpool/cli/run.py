@@ -1,5 +1,6 @@
 """The work of `unpool run`: read every input, run, write, and let the files appear together."""
 
+import gc
 import io
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.allowance import taken, trim
 from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
@@ -30,6 +32,7 @@ from unpool.cli.tiles import run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, overlapping, place_of
+from unpool.memory import free_recycled
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
+KEPT = 16
+"""By --max-memory, the share of it that a session may keep between two items."""
 
 Files: TypeAlias = Mapping[Path, Sequence[str]]
 """The files of an item, and the outputs in each."""
@@ -113,15 +118,15 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
         one result per written file, in the order of the items, and the items that were left out.
     """
     request.check()
-    is_lean = request.needs_windows or request.tiles.size is not None
-    session = open_session(request.model, replace(request.session, is_lean=is_lean))
+    session = _open(request)
     names = {slot.name: slot for slot in slots(session).values()}
     found = collect(request.inputs, list(names), request.tiles.memory, keep_going=request.keep_going)
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
     _check_tile(request, names)
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
-    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress)
+    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress, taken())
+    del session  # `runner` may open another one, and memory has no room for both
     places = _places(request, found.items, wanted)
     read = [request.model, *outside(request.model).paths(request.model)]
     read += [path for item in found.items for path in item.paths]
@@ -131,7 +136,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     )
     _check_pictures(request, found.items)
     for item in found.items:
-        takes_windows(request, item, session, wanted)
+        takes_windows(request, item, runner.session, wanted)
     for place in (place for place in written if place.parent.exists()):
         if request.format == "zarr":
             require_places({"": place})
@@ -152,6 +157,7 @@ def _write_all(
             files.lock(place for item in items for place in places[item.stem] if place.parent.is_dir())
         for item in runner.progress.items(items):
             try:
+                runner.release_memory()
                 results += runner.one(item, places[item.stem], files)
             except (UsageError, WriteError, MissingExtraError):
                 raise
@@ -186,8 +192,15 @@ def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
     return [first, *values] if values is not None and len(values) == 1 else values
 
 
-@dataclass(frozen=True)
+def _open(request: Request) -> "InferenceSession":
+    is_lean = request.needs_windows or request.tiles.size is not None
+    return open_session(request.model, replace(request.session, is_lean=is_lean))
+
+
+@dataclass
 class _Runner:
+    """Runs items; `session` is another one once it kept much memory, and `used` is what the process had before."""
+
     request: Request
     session: "InferenceSession"
     slots: Mapping[str, Slot]
@@ -195,6 +208,20 @@ class _Runner:
     rule: PixelRule
     drawn: Drawn
     progress: Progress
+    used: int
+
+    def release_memory(self) -> None:
+        """Open the session anew where onnxruntime keeps much of the memory that tiles of the last item have taken."""
+        most = self.request.tiles.memory
+        if most is None:
+            return
+        free_recycled()
+        trim()
+        if taken() - self.used > most // KEPT:
+            del self.session
+            gc.collect()
+            trim()
+            self.session = _open(self.request)
 
     def one(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item into its files, or into standard output."""

@@ -29,7 +29,7 @@ from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, chann
 from unpool.runtime.streams.blend import blend_locked
 from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.identity import array_identity
-from unpool.runtime.streams.job import Asked, least_memory
+from unpool.runtime.streams.job import Asked, least_memory, load_kernels
 from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run_locked
@@ -219,12 +219,18 @@ def open_feed(
     feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
     is_bounded = request.tiles.memory is not None
     if is_bounded:
+        if request.tiles.blend is None:
+            load_kernels(session, feed, _asked(request, outputs), request.tiles.memory or 0)
         trim()
         _require_memory(session, request, feed, outputs, beside(feed))
     read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
     if is_bounded:
         trim()
     return read, list(dict.fromkeys(notes))
+
+
+def _asked(request: Request, outputs: Sequence[str]) -> Asked:
+    return Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
 
 
 def _require_memory(
@@ -239,8 +245,7 @@ def _require_memory(
             held += one.footprint.held
     needed = peak
     if request.tiles.blend is None:
-        asked = Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
-        needed = max(peak, held + least_memory(session, feed, asked) + beside)
+        needed = max(peak, held + least_memory(session, feed, _asked(request, outputs)) + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(too_small("--max-memory", most, used, needed) + less)

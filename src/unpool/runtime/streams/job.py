@@ -1,10 +1,14 @@
 """A run in exact tiles: which tiles, from where, what is written of them, and all that depends on."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from unpool.allowance import taken
 from unpool.errors import FileError, UnpoolError
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
@@ -162,6 +166,27 @@ def least_memory(session: "InferenceSession", feed: Mapping[str, Any], asked: As
     tiler = Tiler(session, layout=asked.layout, outputs=asked.outputs)
     shapes = {key: tuple(source.shape) for key, source in sources.items()}
     return least_bytes(tiler, shapes, _beside(tiler, sources, asked))
+
+
+def load_kernels(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, most: int) -> None:
+    """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as taken.
+
+    Args:
+        session: that will run the tiles.
+        feed: every input by name; of those that are no paths, only the shape and the type count.
+        asked: by the caller.
+        most: bytes that the process may have; nothing is run where the smallest tile takes more.
+    """
+    sources = sources_of(session, feed, asked.layout)
+    tiler = Tiler(session, layout=asked.layout, outputs=asked.outputs)
+    shapes = {key: tuple(source.shape) for key, source in sources.items()}
+    if taken() + least_bytes(tiler, shapes, _beside(tiler, sources, asked)) > most:
+        return
+    smallest = tiler.tiling(shapes, [max(tiler.strides(shapes))] * len(tiler.strides(shapes)), is_even=True)
+    cut = smallest.largest()
+    fed = {key: np.zeros(cut.get(key, shapes[key]), source.dtype) for key, source in sources.items()}
+    with suppress(UnpoolError):  # of what is wrong with the model, the first tile tells
+        session.run(list(asked.outputs), fed)
 
 
 def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[[Tiling], int]:
