@@ -188,6 +188,21 @@ def test_resize_in_tiles_gives_the_same_bits(which):
     np.testing.assert_array_equal(made, whole)
 
 
+@pytest.mark.parametrize(("mode", "opset"), [("linear", 9), ("linear", 18), ("cubic", 18)])
+def test_an_axis_of_the_same_size_is_interpolated_with_the_element_behind(mode, opset):
+    """A weight of 0 makes NaN of a NaN, and two equal weights at an end round otherwise than a weight of 1."""
+    operator, inputs = ("Upsample", "x, factors") if opset < 10 else ("Resize", "x, , factors")
+    body = f'{HEAD} {{ y = {operator} <mode = "{mode}"> ({inputs}) }}'
+    model = models.model(body, opset=opset, factors=np.float32([1, 1, 1, 2]))
+    session = unpool.InferenceSession(model, threads=1)
+    x = np.random.default_rng(0).standard_normal((1, 1, 9, 8)).astype(np.float32)
+    x[0, 0, 5, 3] = np.nan
+
+    made = tiles.run(session, {"x": x}, (5, 8))["y"]
+
+    np.testing.assert_array_equal(made, session.run(None, {"x": x})[0])
+
+
 NOT_TAKEN = {
     "almost a half": ("linear", "half_pixel", (0.5001, 1), {}, "the scale 0.500100017, which is no whole factor"),
     "almost a third": ("nearest", "asymmetric", (0.3334, 1), {}, "the scale 0.333400011, which is no whole factor"),
