@@ -161,9 +161,9 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
 def reshape(walk: Walk, node: onnx.NodeProto) -> None:
     """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
-    An axis stays where as many elements lie before it, and it has its size: then the formula holds in
-    row-major order, and what lies between such axes is regrouped. Of several such places of one element, the one that is as
-    far from the end is taken: for a tile, it has to be that of the image.
+    An axis stays where as many elements lie before it, and it has its size: then the formula holds in row-major order,
+    and what lies between such axes is regrouped. Of several places of one element, the one that is as far from the end
+    is taken: for a tile, it has to be that of the image.
     """
     field = walk.field(node)
     shape = _asked_shape(walk, node, field.shape)
