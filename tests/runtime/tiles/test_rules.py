@@ -270,6 +270,26 @@ def test_nodes_of_one_name_are_told_apart():
         tiles.run(session, {"x": np.ones((2, 2, 13, 11), np.float32)}, (6, 11))
 
 
+def test_sizes_of_no_elements_are_refused():
+    """A quotient of sizes that the image has may have the divisor 0 in a tile, here of an odd height."""
+    body = """
+        s = Shape (x)  h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  d = Sub (one, r)
+        f = Concat <axis = 0> (one, one, d, one)  t = Div (s, f)
+        y = Resize <coordinate_transformation_mode = "half_pixel_symmetric", nearest_mode = "ceil"> (x, , , t)"""
+
+    with pytest.raises(unpool.UnsupportedError, match=r"makes .* an axis without elements has no factor"):
+        run_both(body, (8, 8), (1, 8), one=np.int64([1]), two=np.int64([2]))
+
+
+def test_steps_of_no_elements_are_refused():
+    """A remainder of a size is a step in the image, and 0 in a tile."""
+    body = "h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  y = Slice (x, zero, nine, two, r)"
+    numbers = {name: np.int64([value]) for name, value in {"zero": 0, "two": 2, "nine": 9}.items()}
+
+    with pytest.raises(unpool.UnsupportedError, match=r"Slice node .* cannot run on this size"):
+        run_both(body, (9, 8), (4, 8), **numbers)
+
+
 def test_random_numbers_in_a_body_are_refused():
     """No run gives what another gave, so tiles have nothing to agree with."""
     body = "r = {}RandomNormal <shape = [1, 1, 1, 1]> ()"

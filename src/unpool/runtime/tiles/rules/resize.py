@@ -115,7 +115,10 @@ def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
     numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
     asked = walk.sizes(node, 3)
     if asked:
-        pairs = zip(numbers, asked, strict=True)
+        pairs = list(zip(numbers, asked, strict=True))
+        if any(size < 1 or have[axis] < 1 for axis, size in pairs):
+            sizes = f"{list(asked)} elements of {[have[axis] for axis, _ in pairs]}"
+            raise refusal(node, f"makes {sizes}, and an axis without elements has no factor")
         sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
         for axis, found in sized.items():
             if field.axes[axis] is not None and 1 not in (found.rate.numerator, found.rate.denominator):
