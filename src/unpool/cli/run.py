@@ -256,6 +256,9 @@ class _Runner:
         if text is not None:
             raise ShapeError(f"{item.label}: {text} --allow-empty computes it as the standard says, with empty values.")
 
+    def _size_check(self, item: Item) -> Callable[[Mapping[str, Any]], None]:
+        return lambda feed: self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+
     def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
         latest: list[TileProgress] = []
@@ -283,10 +286,7 @@ class _Runner:
         begin, results = time.perf_counter(), []
         run = (self.session, request, item, self.slots, self.wanted, folder)
 
-        def check(feed: Mapping[str, Any]) -> None:
-            self._check_sizes(item, {name: source.shape for name, source in feed.items()})
-
-        with spool(*run, self.progress.told, files.undo, check) as spooled:
+        with spool(*run, self.progress.told, files.undo, self._size_check(item)) as spooled:
             for place, names in places.items():
                 if is_stdout:
                     held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
@@ -302,8 +302,7 @@ class _Runner:
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
-        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
-        self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
         done = run_over_windows(self.session, request, feed, targets, self.progress.told)
         seconds = time.perf_counter() - begin
 
