@@ -31,7 +31,7 @@ STOPS = (1, 4, 6)
 NUMBER = 7
 WAY = re.compile(r"(?:D|d)elete (\S+) to start over")
 
-NOTHING = "nothing"
+NOTHING, SCRATCH = "nothing", "scratch"
 DEEP = b"[" * 100_000
 VALUES = (
     "1e999", "NaN", "-1", "true", "null", "9.5", "9" * 5000, '"x"', "[[16], [16]]", "{}", "[1e999, 1]", "[1, 1]",
@@ -114,6 +114,19 @@ def link(draw, content, path, others):
     return None
 
 
+def link_folder(draw, content, path, others):
+    """A folder of chunks becomes a link to where it was moved."""
+    folders = [parent for parent in path.parents if any(outer.suffix == ".zarr" for outer in parent.parents)]
+    if not folders:
+        return garbage(draw, content, path, others)
+    place = draw.choice(folders)
+    base = next(parent for parent in path.parents if parent.name == SCRATCH).parent
+    moved = Path(tempfile.mkdtemp(dir=base)) / place.name
+    place.rename(moved)
+    place.symlink_to(moved)
+    return None
+
+
 def lines(draw, content, path, others):
     """Lines of a journal in another order, twice, or without one."""
     found = bytes(content).splitlines(keepends=True)
@@ -133,8 +146,10 @@ def value(draw, content, path, others):
 
 WAYS_BY_NAME = {
     way.__name__: way
-    for way in (truncate, empty, flip, scribble, garbage, zeros, append, swap, delete, folder, link, lines, value)
-}
+    for way in (
+        truncate, empty, flip, scribble, garbage, zeros, append, swap, delete, folder, link, link_folder, lines, value,
+    )
+}  # fmt: skip
 WAYS = ("flip", "value", "lines", *WAYS_BY_NAME)
 
 
@@ -237,7 +252,7 @@ def campaign(count, seed):
         for number in range(count):
             name = draw.choice(names)
             state, job = found[name]
-            scratch = Path(base) / "scratch"
+            scratch = Path(base) / SCRATCH
             ended, why = trial(opened, draw, state, job, scratch, expected[job.is_blended])
             shutil.rmtree(scratch)
             tally[f"{name.split('-')[0]} {ended}"] += 1

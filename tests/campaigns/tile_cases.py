@@ -1,17 +1,21 @@
 """A model, an image and tiles for every operator that can be tiled, drawn from a seed; every value of every attribute.
 
-Images of sums are small whole numbers, so that sums of float32 are exact in any order; others are normal.
+Images of sums are small whole numbers, so that sums of float32 are exact in any order; others are normal. A few have
+NaN and infinities. Constants are sometimes made from the size of the image, and may be others in a tile.
 """
 
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+NHWC = "com.ms.internal.nhwc"
 NEWEST = 24
 """The newest opset that is drawn; the oldest is 7, from which onnxruntime runs models."""
 
@@ -27,6 +31,7 @@ class Case:
     feed: dict[str, np.ndarray]
     layout: str
     cells: list[tuple[int, ...]]
+    words: dict[str, object]
 
 
 def generator(*operators):
@@ -43,7 +48,18 @@ def case(operator, seed):
     """The case of an operator with a seed."""
     sketch = Sketch(operator, seed)
     GENERATORS[operator](sketch)
-    return Case(operator, sketch.model(), sketch.feed, "NHWC" if sketch.is_last else "NCHW", sketch.cells())
+    layout = "NHWC" if sketch.is_last else "NCHW"
+    return Case(operator, sketch.model(), sketch.feed, layout, sketch.cells(), sketch.session_words())
+
+
+@cache
+def schemas():
+    """By operator, ONNX's schemas of all versions."""
+    found = {}
+    for one in onnx.defs.get_all_schemas_with_history():
+        if one.domain == "":
+            found.setdefault(one.name, []).append(one)
+    return found
 
 
 class Sketch:
@@ -52,14 +68,15 @@ class Sketch:
     def __init__(self, operator, seed):
         self.operator = operator
         self.rng = np.random.default_rng([zlib.crc32(operator.encode()), seed])
-        known = [one for one in onnx.defs.get_all_schemas_with_history() if (one.domain, one.name) == ("", operator)]
+        known = schemas().get(operator, [])
         versions = {max(7, one.since_version) for one in known if one.since_version <= NEWEST}
         stops = [one.since_version for one in known if one.deprecated]
         self.opset = self.pick([*versions.difference(stops), min([18, *[stop - 1 for stop in stops]])])
         self.opset = max(self.opset, min(versions))
         self.schema = onnx.defs.get_schema(operator, self.opset)
-        self.nodes, self.weights, self.outputs, self.feed = [], [], [], {}
-        self.is_last, self.step = False, 1
+        self.nodes, self.weights, self.outputs, self.feed, self.count = [], [], [], {}, 0
+        self.is_last, self.step, self.domain, self.kinds = False, 1, "", {}
+        self.has_extremes = self.chance(0.08)
 
     def pick(self, choices):
         """One of some values."""
@@ -93,11 +110,22 @@ class Sketch:
             return self.pooled("x")
         return "x"
 
+    def of_any_layout(self, *args, **words):
+        """An image for an operator that has a form for channels last in another domain."""
+        found = self.image(*args, last=0.2, **words)
+        if self.is_last:
+            self.domain, self.opset = NHWC, min(self.opset, 21)
+        return found
+
     def numbers(self, shape, dtype=np.float32, *, sums=False):
         """Values of a type, normal or small whole numbers."""
-        if dtype == np.float32 and not sums:
-            return (self.rng.standard_normal(shape) * 2).astype(dtype)
-        return self.rng.integers(0 if np.dtype(dtype).kind == "u" else -5, 6, shape).astype(dtype)
+        if np.dtype(dtype).kind != "f":
+            return self.rng.integers(0 if np.dtype(dtype).kind == "u" else -5, 6, shape).astype(dtype)
+        found = self.rng.integers(-5, 6, shape) if sums else self.rng.standard_normal(shape) * 2
+        if self.has_extremes and np.ndim(found) > 3:
+            at = self.rng.random(shape) < 0.05
+            found = np.where(at, self.rng.choice([np.nan, np.inf, -np.inf, -0.0], shape), found)
+        return found.astype(dtype)
 
     def pooled(self, x):
         """A MaxPool of 1 to 3 elements, and of a stride of 1 to 3, along every axis."""
@@ -126,16 +154,50 @@ class Sketch:
 
     def node(self, operator, *inputs, outputs=1, **attributes):
         """Add a node; its first output's name, or the names of all."""
-        made = [f"v{len(self.nodes)}_{number}" for number in range(outputs)]
+        made = [f"v{self.count}_{number}" for number in range(outputs)]
+        self.count += 1
         self.nodes.append(helper.make_node(operator, list(inputs), made, **attributes))
         return made[0] if outputs == 1 else made
 
     def put(self, *inputs, outputs=1, **attributes):
         """Add the node that all is about, and give what it makes."""
+        if self.domain:
+            attributes |= {"domain": self.domain, **self.activation()}
         made = self.node(self.operator, *inputs, outputs=outputs, **attributes)
         for name in [made] if outputs == 1 else made:
             self.outputs.append(name)
         return made
+
+    def activation(self):
+        """The function behind a node of the other domain, which ONNX's do not have."""
+        if self.chance(0.6):
+            return {}
+        kind, *parameters = self.pick([["Relu"], ["LeakyRelu", 0.25], ["Clip", -1.0, 2.0], ["HardSigmoid", 0.25, 0.5]])
+        return {"activation": kind, **({"activation_params": parameters} if parameters else {})}
+
+    def session_words(self):
+        """Words of the session."""
+        spaces = ["output", "output", "auto", "inferred"] if self.operator == "MaxUnpool" else ["output"]
+        is_exact = self.has_extremes or self.chance(0.8)
+        compat = self.pick(["spec", "spec", "spec", "ort"])
+        return {"exact": is_exact, "index_space": self.pick(spaces), "compat": compat}
+
+    def follow_the_size(self):
+        """Make one of the constants from the remainder of a size of the image, which a tile may have another of."""
+        chosen = [one for one in self.weights if one.data_type in (TensorProto.INT64, TensorProto.FLOAT)]
+        if not chosen or self.opset < 10:
+            return
+        weight, divisor = self.pick(chosen), self.whole(2, 3)
+        axis = self.whole(1, self.rank) if self.is_last else self.whole(2, self.rank + 1)
+        old, behind = weight.name, self.nodes
+        weight.name, self.nodes = f"{old}_less", []
+        size = self.node("Gather", self.node("Shape", "x"), self.constant(axis))
+        rest = self.node("Mod", size, self.constant(divisor))
+        change = self.node("Mul", rest, self.constant(self.pick([1, -1])))
+        if weight.data_type == TensorProto.FLOAT:
+            change = self.node("Cast", change, to=TensorProto.FLOAT)
+        self.nodes.append(helper.make_node("Add", [weight.name, change], [old]))
+        self.nodes += behind
 
     def constant(self, values, dtype=np.int64):
         """Add a constant; its name."""
@@ -145,6 +207,11 @@ class Sketch:
 
     def model(self):
         """The model, whose spatial sizes are open."""
+        if self.chance(0.12):
+            self.follow_the_size()
+        if self.chance(0.03):
+            for node in self.nodes:
+                node.name = "node"  # onnxruntime refuses names that two nodes have, and onnx's evaluator runs them
         graph = helper.make_graph(
             self.nodes,
             "case",
@@ -159,10 +226,11 @@ class Sketch:
             [onnx.ValueInfoProto(name=name) for name in self.outputs],
             self.weights,
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        imports = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(NHWC, 11)] if self.domain else [])]
+        made = helper.make_model(graph, opset_imports=imports, ir_version=10)
         inferred = onnx.shape_inference.infer_shapes(made)
         for value, found in zip(made.graph.output, inferred.graph.output, strict=True):
-            kind = found.type.tensor_type.elem_type or TensorProto.FLOAT
+            kind = self.kinds.get(value.name, found.type.tensor_type.elem_type or TensorProto.FLOAT)
             value.type.tensor_type.elem_type = kind
         return made
 
@@ -183,7 +251,7 @@ SCALES = [0.25, 0.5, 1.0, 1.7]
 
 @generator(*UNARY)
 def unary(one):
-    x = one.image(last=0.3)
+    x = one.image(one.pick([np.float32] * 5 + [np.float64]), last=0.3)
     one.put(
         x,
         **one.words(
@@ -195,7 +263,7 @@ def unary(one):
 
 @generator("Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "PRelu", "Pow", "Sub")
 def binary(one):
-    kind = np.float32
+    kind = one.pick([np.float32] * 5 + [np.float64, np.int32, np.int64])
     if one.operator == "Equal" and one.opset < 11:
         kind = np.int32
     x = one.image(kind, last=0.3)
@@ -277,7 +345,7 @@ def batch_norm(one):
     one.put(
         x,
         *[one.constant(value, np.float32) for value in values],
-        **one.words(epsilon=[1e-5, 0.1], momentum=[0.9, 0.5], training_mode=[0]),
+        **one.words(epsilon=[1e-5, 0.1], momentum=[0.9, 0.5], training_mode=[0] * 9 + [1]),
     )
 
 
@@ -285,38 +353,54 @@ def batch_norm(one):
 def cast(one):
     x = one.image(last=0.3)
     words = one.words(
-        to=[TensorProto.INT32, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.INT64]
-    )
+        to=[
+            TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8,
+            TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64, TensorProto.DOUBLE, TensorProto.FLOAT16,
+            TensorProto.BFLOAT16, TensorProto.BOOL, TensorProto.STRING,
+        ]
+    )  # fmt: skip
+    one.has_extremes = False  # no integer stands for them, and which one comes is left open
     extra = one.words(saturate=[0, 1], round_mode=["up", "down", "nearest"])
     if extra:
         words = {"to": TensorProto.FLOAT8E4M3FN if "round_mode" not in extra else TensorProto.FLOAT16, **extra}
     one.put(x, **words)
-    if words["to"] == TensorProto.FLOAT8E4M3FN:
+    if words["to"] in (TensorProto.FLOAT8E4M3FN, TensorProto.BFLOAT16):
         one.outputs = [one.node("Cast", one.outputs[0], to=TensorProto.FLOAT)]
 
 
 @generator("CastLike")
 def cast_like(one):
     x = one.image(last=0.3)
-    one.put(
-        x, one.constant(0, one.pick([np.int32, np.float64])), **one.words(saturate=[0, 1], round_mode=["up", "down"])
-    )
+    kind = one.constant(0, one.pick([np.int32, np.float64]))
+    one.put(x, kind, **one.words(saturate=[0, 1], round_mode=["up", "down", "nearest"]))
 
 
 @generator("QuantizeLinear", "DequantizeLinear")
 def quantise(one):
     quantises = one.operator == "QuantizeLinear"
-    x = one.image(np.float32 if quantises else np.uint8, last=0.3)
+    kinds = [np.uint8, np.int8, *([np.uint16, np.int16] if one.opset >= 21 else [])]
+    if quantises and one.opset >= 19:
+        kinds.append(ml_dtypes.float8_e4m3fn)
+    if quantises and one.opset >= 21:
+        kinds.append(ml_dtypes.uint4)
+    kind = one.pick(kinds)
+    one.has_extremes = False  # no integer stands for them
+    x = one.image(np.float32 if quantises else kind, last=0.3)
     along = one.opset >= 13 and one.chance(0.6)
     axis = one.channel if one.chance(0.8) else one.pick([1, 2])
     count = (one.shape[axis],) if along else ()
     words = {"axis": axis} if along and (axis % one.axes != 1 or one.chance(0.5)) else {}
     if quantises:
-        words |= one.words(saturate=[0, 1], output_dtype=[TensorProto.UINT8], precision=[TensorProto.FLOAT])
+        target = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        words |= one.words(saturate=[0, 1], output_dtype=[target], precision=[TensorProto.FLOAT])
     else:
         words |= one.words(output_dtype=[TensorProto.FLOAT])
     scale = one.constant(np.full(count, 0.1) + 0.1 * one.rng.random(count), np.float32)
-    one.put(x, scale, one.constant(np.zeros(count), np.uint8), **words)
+    zero = one.constant(np.zeros(count), kind)
+    made = one.put(x, scale, zero, **words)
+    if quantises and kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.uint4):
+        back = {name: value for name, value in words.items() if name == "axis"}
+        one.outputs = [one.node("DequantizeLinear", made, scale, zero, **back)]
 
 
 @generator("Dropout")
@@ -385,6 +469,7 @@ def reduce(one):
 
 @generator("MatMul")
 def mat_mul(one):
+    one.has_extremes = False
     x = one.image(last=0.9, sums=True)
     size = one.channels if one.is_last else one.shape[-1]
     one.put(x, one.constant(one.numbers((size, one.whole(1, 3)), sums=True), np.float32))
@@ -443,29 +528,62 @@ def pool(one):
 
 @generator("MaxPool")
 def max_pool(one):
-    x = one.image(ranks=(1, 2, 2, 2))
+    kinds = [np.float32] * 5 + ([np.uint8, np.int8] if one.opset >= 12 else []) + [np.float64]
+    x = one.of_any_layout(one.pick(kinds), ranks=(1, 2, 2, 2, 3))
     kernel, words = windows(one)
     count = one.pick([1, 2]) if one.opset >= 8 else 1
+    if one.domain:
+        count = 1
     one.put(x, outputs=count, kernel_shape=kernel, **words, **one.words(ceil_mode=[0, 1], storage_order=[0, 0, 0, 1]))
 
 
 @generator("MaxUnpool")
 def max_unpool(one):
-    x = one.image(ranks=(1, 2, 2, 2))
+    is_averaged = one.chance(0.25)
+    x = one.of_any_layout(ranks=(1, 2, 2, 2, 3), sums=is_averaged)
     kernel = [one.whole(1, 3) for _ in range(one.rank)]
     words = {"strides": [one.whole(1, size) for size in kernel]} if one.chance(0.8) else {}
     if one.chance(0.4):
         words["pads"] = [one.whole(0, size - 1) for size in kernel] * 2
-    pooled, indices = one.node("MaxPool", x, outputs=2, kernel_shape=kernel, **words)
+    domain = {"domain": one.domain} if one.domain else {}
+    pooled, indices = one.node("MaxPool", x, outputs=2, kernel_shape=kernel, **words, **domain)
+    if is_averaged and not one.domain:  # another value for every window, of which several may have one index
+        pooled = one.node("AveragePool", x, kernel_shape=kernel, **words)
     pooled = one.pick([pooled, one.node("Neg", pooled)])
+    if not one.domain and one.opset >= 10 and one.chance(0.25):
+        indices = inside_planes(one, x, indices)
     sizes = [one.node("Shape", x)] if one.chance(0.7) else []
+    if sizes and one.domain:
+        order = [0, one.rank + 1, *range(1, one.rank + 1)]
+        sizes = [one.node("Gather", sizes[0], one.constant(order))]
+    if one.chance(0.1):
+        kernel = [one.whole(1, 3) for _ in range(one.rank)]
     one.put(pooled, indices, *sizes, kernel_shape=kernel, **words)
+
+
+def inside_planes(one, x, indices):
+    """Indices that are taken inside their plane, as torch counts them, and mostly put back."""
+    plane = prod(one.sizes) if one.chance(0.3) else None
+    if plane is None:
+        shape = one.node("Shape", x)
+        sizes = one.node("Gather", shape, one.constant(range(2, one.axes)))
+        plane = one.node("ReduceProd", sizes, keepdims=0)
+        outer = one.node("ReduceProd", one.node("Gather", shape, one.constant([0, 1])), keepdims=0)
+    else:
+        plane, outer = one.constant(plane), one.constant(one.shape[0] * one.channels)
+    inside = one.node("Mod", indices, plane)
+    if one.opset < 11 or one.chance(0.1):
+        return inside
+    numbers = one.node("Range", one.constant(0), outer, one.constant(1))
+    shape = one.constant([one.shape[0], one.channels, *[1] * one.rank])
+    offsets = one.node("Mul", one.node("Reshape", numbers, shape), plane)
+    return one.node("Add", inside, offsets)
 
 
 @generator("ConvTranspose")
 def conv_transpose(one):
     group = one.pick([1, 1, 2])
-    x = one.image(channels=2, sums=True, ranks=(1, 2, 2, 2))
+    x = one.of_any_layout(channels=2, sums=True, ranks=(1, 2, 2, 2, 3))
     kernel, words = windows(one, pads=False)
     strides = words.get("strides", [1] * one.rank)
     words |= one.words(kernel_shape=[kernel], group=[1]) | ({"group": group} if group > 1 else {})
@@ -632,6 +750,7 @@ def transpose(one):
 PLACINGS = [
     "half_pixel", "half_pixel", "pytorch_half_pixel", "pytorch_half_pixel", "asymmetric", "asymmetric",
     "half_pixel_symmetric", "half_pixel_symmetric", "align_corners", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
 ]  # fmt: skip
 NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 ODD_SCALES = [0.3333, 0.3334, 0.4999, 0.5001, 1.9999, 2.0001, 3.0003, 0.25001, 1.5, 0.75]
@@ -644,7 +763,8 @@ def resize(one):
     count = one.pick([1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7])
     shrinks = one.chance(0.55)
     ranks = {"nearest": (1, 2, 2, 3), "linear": (1, 2, 2, 3), "cubic": (2,)}[mode]
-    x = one.image(ranks=ranks, step=count if shrinks else 1, prefix=0.25)
+    kind = one.pick([np.float32] * 6 + ([np.uint8, np.int8, np.int32] if mode != "cubic" else []))
+    x = one.image(kind, ranks=ranks, step=count if shrinks else 1, prefix=0.25)
     words = {"mode": mode} if mode != "nearest" or one.chance(0.5) else {}
     chosen = one.words(coordinate_transformation_mode=PLACINGS, extrapolation_value=[0.0, 5.0])
     if mode == "nearest":
@@ -661,13 +781,22 @@ def resize(one):
     words |= chosen | axes
     if not is_old and one.chance(0.35):
         words |= one.words(keep_aspect_ratio_policy=["stretch", "stretch", "not_larger", "not_smaller"])
-        one.put(x, "", "", asked_sizes(one, x, rates, has_all="axes" not in axes), **words)
+        sizes = asked_sizes(one, x, rates, has_all="axes" not in axes)
+        one.put(x, region(one, words, spatial, axes), "", sizes, **words)
         return
     scales = [np.float32(above) / np.float32(below) for above, below in rates]
     if one.chance(0.1):
         scales[0] = np.float32(one.pick(ODD_SCALES))
     scales = one.constant(scales if axes else [1, 1, *scales], np.float32)
-    one.put(x, *([scales] if is_old else ["", scales]), **words)
+    one.put(x, *([scales] if is_old else [region(one, words, spatial, axes), scales]), **words)
+
+
+def region(one, words, spatial, axes):
+    """The region of the image that a Resize with tf_crop_and_resize takes, here all of it; others have none."""
+    if words.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return ""
+    count = len(spatial) if axes else one.axes
+    return one.constant([0.0] * count + [1.0] * count, np.float32)
 
 
 def asked_sizes(one, x, rates, *, has_all):

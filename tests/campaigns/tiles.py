@@ -59,7 +59,7 @@ def judge(operator, seed, tally):
         if node.op_type == operator:
             tally.attributes |= {one.name for one in node.attribute}
     try:
-        session = unpool.InferenceSession(drawn.model, exact=True, threads=1, index_space="output")
+        session = unpool.InferenceSession(drawn.model, threads=1, **drawn.words)
         whole = session.run(None, drawn.feed)
     except Exception as error:  # whoever refuses the model, or runs a node of which nothing is left
         tally.kinds["invalid"] += 1

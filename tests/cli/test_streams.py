@@ -1,6 +1,8 @@
 """The command over windows of files: every format, pyramids, and runs that are ended by Ctrl-C and by SIGKILL."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 
 from tests.support import models
 from unpool.cli.app import app
+from unpool.files import lock
 
 COMMAND = """
 import signal, sys
@@ -140,6 +143,38 @@ def test_several_outputs_go_into_a_folder(here):
     assert [path.name for path in (here / "one").glob("*.npy")] == ["a.npy"]
 
 
+@pytest.mark.parametrize("more", [(), ("--tile", "8x8"), ("--tile", "16x16", "--blend", "constant")], ids=str)
+def test_a_folder_is_written_by_one_command_at_a_time(here, more):
+    """Where another process writes one of the files, the command says so before it writes the others."""
+    Path("in").mkdir()
+    Path("out").mkdir()
+    for name in "ab":
+        np.save(f"in/{name}.npy", RNG.random((1, 1, 32, 32), np.float32))
+        Path(f"out/{name}.npy").write_bytes(b"earlier")
+    with lock([Path("out/b.npy")]):
+        done = invoke("run", "m.onnx", "-i", "in/", "-o", "out/", "--format", "npy", *more)
+        assert done.exit_code == 3
+        assert done.stderr.startswith(f"error: out/b.npy: process {os.getpid()} is writing it. Wait for it to end")
+        assert sorted(path.name for path in Path("out").iterdir()) == [".b.npy.lock", "a.npy", "b.npy"]
+        assert {path.read_bytes() for path in Path("out").glob("*.npy")} == {b"earlier"}
+    run("-i", "in/", "-o", "out/", "--format", "npy", *more)
+    assert sorted(path.name for path in Path("out").iterdir() if path.suffix != ".done") == ["a.npy", "b.npy"]
+
+
+def test_a_folder_is_not_written_where_one_output_may_not_be_replaced(here):
+    """A group among the arrays of the folder is seen before the first of them is replaced."""
+    Path("in").mkdir()
+    for name in "ab":
+        np.save(f"in/{name}.npy", RNG.random((1, 1, 32, 32), np.float32))
+    run("-i", "in/", "-o", "out/", "--format", "zarr")
+    shutil.rmtree("out/b.zarr")
+    zarr.create_group("out/b.zarr")
+    before = Path("out/a.zarr/zarr.json").stat().st_mtime_ns
+    done = invoke("run", "m.onnx", "-i", "in/", "-o", "out/", "--format", "zarr")
+    assert (done.exit_code, done.stderr.startswith("error: out/b.zarr: is a folder, but not a single")) == (3, True)
+    assert Path("out/a.zarr/zarr.json").stat().st_mtime_ns == before
+
+
 def test_blended_tiles(here):
     """`--blend` runs what cannot be tiled exactly, and says what else it needs."""
     model = "centred (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { m = GlobalAveragePool (x)  y = Sub (x, m) }"
@@ -191,6 +226,7 @@ def test_ended_by_ctrl_c_and_by_sigkill(here):
         assert process.returncode == code, said
         assert ("--resume goes on" in said) == (ending == signal.SIGINT)
         assert not (here / "y.npy").exists()
+        assert (here / ".y.npy.lock").exists() == (ending != signal.SIGINT)
     refused = invoke(*words).stderr
     assert refused == "error: y.npy.part is left from an interrupted run. Add --resume, or delete it to start over.\n"
     done = json.loads(run(*words[2:], "--resume", "--json").stdout)["results"][0]["tiles"]

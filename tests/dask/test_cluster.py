@@ -1,5 +1,7 @@
 """Tiles on a cluster of processes: equal to the whole, also when workers are killed; an error when all of them are."""
 
+import os
+
 import numpy as np
 import pytest
 import zarr
@@ -7,11 +9,13 @@ from dask import array as da
 from dask import config
 from distributed import Client, LocalCluster
 from typer.testing import CliRunner
+from zarr.storage import LocalStore
 
 import unpool
 from tests.dask.deadly import Deadly
 from tests.support import models
 from unpool.cli.app import app
+from unpool.files import WriteError, lock
 
 MODEL = """net (float[1, 1, height, width] x) => (float[1, 2, h, w] y, int64[1, 1, a, b] places, int64[4] sizes) {
     pooled, places = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
@@ -127,6 +131,31 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
         session.map_tiles(given.pop("feed"), given.pop("tile"), **given)
 
     assert not (tmp_path / "free").exists()
+
+
+@pytest.mark.parametrize("place", ["x.zarr/y.zarr", "x.zarr/c/0/y.zarr", "."])
+def test_an_output_is_apart_from_the_inputs(client, session, image, here, place):
+    """Inside an array that is read, or around it, nothing is written: by a path, in a store and by the command."""
+    array = zarr.create_array("x.zarr", data=image)
+    before = sorted(here.rglob("*"))
+    for to in (place, here / place, LocalStore(place)):
+        with pytest.raises(unpool.FileError, match="is an input of this run, lies in one or contains one"):
+            session.map_tiles(array, (8, 8), client=client, to=to, outputs=["y"])
+    if place != ".":
+        words = ("--tile", "8x8", "--output-name", "y", "--scheduler", client.scheduler.address)
+        done = invoke("-i", "x.zarr", "-o", place, *words)
+        assert (done.exit_code, "lies in one or contains one" in done.stderr) == (3, True)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_place_is_written_by_one_run_at_a_time(client, session, image, tmp_path):
+    """The second run is refused before it makes an array."""
+    with lock([tmp_path / "y.zarr"]), pytest.raises(WriteError, match=rf"process {os.getpid()} is writing it"):
+        session.map_tiles(image, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
+    assert list(tmp_path.iterdir()) == []
+    made = session.map_tiles(image, (20, 30), client=client, to=tmp_path / "new" / "y.zarr", outputs=["y"])
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["y.zarr"]
+    require_equal(made, session, image)
 
 
 def invoke(*words):

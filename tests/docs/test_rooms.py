@@ -76,8 +76,8 @@ INNER = {
     ),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "runners", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "cluster",
-        "streams", "report",
+        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
+        "cluster", "report",
     ),
     "dask": ("cuts", "arrays", "strays", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("private", "ops", "accelerate", "exporting", "__init__"),
@@ -99,7 +99,7 @@ INNER = {
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""
 
-MOST_LINES = 400
+MOST_LINES = 500
 MOST_PARAMETERS = 8
 FREE_IN_PARAMETERS = ("kernels/cpu/vector", "cli")
 """The words of the vector language take one value per word, and the command line one parameter per option."""
@@ -154,7 +154,7 @@ def inner_rooms(path, start):
 
 
 def test_files_are_short():
-    """A file that grows beyond what can be read in one go becomes two."""
+    """A file of more than 500 lines holds a second concept, which belongs in a file of its own."""
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 

@@ -283,9 +283,9 @@ def test_memory_that_does_not_fit_is_refused(asked):
 
     with pytest.raises(RuntimeError, match="'cpu' or cuda:0, got 'cuda', number 3"):
         binding.bind_output("y", "cuda", 3)
-    with pytest.raises(unpool.UnpoolError, match=r"expected tensor\(float\), got float64"):
+    with pytest.raises(unpool.UnpoolError, match=r"is float64, expected tensor\(float\)"):
         session.run(None, {"x": x.double()})
-    with pytest.raises(unpool.ShapeError, match="expected shape 1x2x8x8, got 1x2x8x4"):
+    with pytest.raises(unpool.ShapeError, match="has shape 1x2x8x4, expected 1x2x8x8"):
         session.run(None, {"x": x[..., :4]})
     with pytest.raises(unpool.UnpoolError, match=r"Use x.detach\(\)"):
         session.run(None, {"x": x.clone().requires_grad_()})

@@ -1,6 +1,7 @@
 """What a run refuses: with onnxruntime's classes of exceptions, so that a script catches what it caught."""
 
 import numpy as np
+import onnx
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
@@ -63,6 +64,61 @@ def test_another_size_is_an_invalid_argument(run, net):
     """Another size along a fixed axis is refused, and both sizes are said."""
     with pytest.raises(InvalidArgument, match=r"(?s)3.*4|4.*3"):
         run(None, {"x": net.x[:, :, :3].copy()})
+
+
+WORDS = {
+    "missing": (lambda net: {}, r"Required inputs \(\['x'\]\) are missing from input feed \(\[\]\)"),
+    "another": (lambda net: {"im": net.x}, r"Required inputs \(\['x'\]\) are missing from input feed \(\['im'\]\)"),
+    "too many": (lambda net: {"x": net.x, "image": net.x}, "Invalid input name: ?image"),
+    "type": (lambda net: {"x": net.x.astype(np.float64)}, "Unexpected input data type"),
+    "rank": (lambda net: {"x": net.x[0]}, "Invalid rank for input: x "),
+    "size": (lambda net: {"x": net.x[:, :, :3].copy()}, "Got invalid dimensions for input: x "),
+}
+"""Wrong feeds, and the words of onnxruntime's errors that scripts and tests look for."""
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_errors_of_a_feed_have_the_words_of_onnxruntime(run, net, name):
+    """What is looked for in onnxruntime's message is in ours."""
+    feed, words = WORDS[name]
+    with pytest.raises(Exception, match=words):
+        run(None, feed(net))
+
+
+def test_the_error_of_an_output_has_the_words_of_onnxruntime(run, net):
+    """An output that the model does not have is an invalid output name."""
+    with pytest.raises(InvalidArgument, match=r"Invalid output name: ?nowhere"):
+        run(["nowhere"], net.feed)
+
+
+def test_the_error_of_a_provider_has_the_words_of_onnxruntime(session):
+    """A provider that nobody knows is an unknown provider type."""
+    with pytest.warns(UserWarning, match="InvalidProvider"), pytest.raises(RuntimeError) as caught:
+        session.set_providers(["InvalidProvider"])
+    assert "Unknown Provider Type: InvalidProvider" in str(caught.value)
+
+
+@pytest.mark.needs("InferenceSession.get_provider_graph_assignment_info")
+def test_the_error_of_an_assignment_has_the_words_of_onnxruntime(session):
+    """Who has which node is recorded only if the options say so."""
+    with pytest.raises(Fail) as caught:
+        session.get_provider_graph_assignment_info()
+    assert "'session.record_ep_graph_assignment_info' must be set to \"1\"" in str(caught.value)
+
+
+def test_the_words_of_onnxruntime_keep_their_spaces(ort):
+    """A message that is handed on is handed on as it is written."""
+    model = models.model(
+        """g (map(int64, float) words, float[1, 1, 4] x) => (float[1, N] z, float[1, 1, 4] u) {
+            z = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1, 2]> (words)
+            y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
+            u = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
+        }"""
+    )
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    session = ort.InferenceSession(model.SerializeToString())
+    with pytest.raises(Exception, match=r"Unexpected key type  <class 'str'>, it cannot be linked to C type"):
+        session.run(None, {"words": {1: 2.0, "b": 3.0}, "x": np.ones((1, 1, 4), np.float32)})
 
 
 def test_a_run_that_is_told_to_stop_fails(ort, run, net):

@@ -245,6 +245,19 @@ def test_two_models_with_other_names():
         unpool.compare(first, models.conditional())
 
 
+def test_open_sizes_are_those_of_the_other_model():
+    """A model with open sizes is compared with one of fixed sizes on inputs that both take, whichever comes first."""
+    texts = ("g (float[n, 1, h, w] x) => (float[n, 1, h, w] y)", "g (float[1, 1, 5, 9] a) => (float[1, 1, 5, 9] b)")
+    first = models.model(f"{texts[0]} {{ y = Relu (x) }}")
+    second = models.model(f"{texts[1]} {{ b = Relu (a) }}")
+    for pair in ((first, second), (second, first)):
+        done = unpool.compare(*pair)
+        assert not done.refuses
+        assert done.inputs[0].split(maxsplit=1)[1] == "1x1x5x9 float32"
+        assert "the output agrees, bit for bit" in str(done)
+    assert unpool.compare(first, second, sizes={"h": 6}).refuses
+
+
 def test_what_fix_writes_is_the_same_model():
     """A decomposed unpooling and the MaxUnpool in its place agree in every value that both have."""
     model = decomposed.by_hand()

@@ -3,12 +3,15 @@
 import errno
 import logging
 import os
+import platform
 import signal
+import socket
 import subprocess
 import sys
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -144,16 +147,70 @@ def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, caplog)
 def test_a_file_of_somebody_else_is_no_lock_file(tmp_path):
     """A file that happens to have the name keeps its content, and so does a folder."""
     target = tmp_path / "y.npy"
-    lock_of(target).write_text("notes")
-    with pytest.raises(WriteError, match=r"\.y\.npy\.lock: is not a lock file of unpool\. Move it"):
-        FileLocks().take([target])
-    assert lock_of(target).read_text() == "notes"
+    for content in (b"notes", b"unpool notes: keep", b"unpool 7 host\nnotes", b"\0" * 600 + b"notes", b"\0" * 600):
+        lock_of(target).write_bytes(content)
+        with pytest.raises(WriteError, match=r"\.y\.npy\.lock: is not a lock file of unpool\. Move it"):
+            FileLocks().take([target])
+        assert lock_of(target).read_bytes() == content
     lock_of(target).unlink()
     lock_of(target).mkdir()
-    with pytest.raises(WriteError, match="cannot be written"):
+    with pytest.raises(WriteError, match=r"\.y\.npy\.lock: is not a lock file of unpool\. Move it"):
         FileLocks().take([target])
+    assert lock_of(target).is_dir()
     with pytest.raises(MissingFileError, match="no such folder"):
         FileLocks().take([tmp_path / "none" / "y.npy"])
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 30, b"unpool ", b"unpool 41", b"unpool 41 host", b"unpool 41 host\n"])
+def test_what_a_dead_process_left_is_taken_over(content, tmp_path):
+    """Also where a full disk or a power cut has kept only the beginning of it, or zeros."""
+    lock_of(tmp_path / "y.npy").write_bytes(content)
+    with lock([tmp_path / "y.npy"]):
+        assert lock_of(tmp_path / "y.npy").read_bytes().startswith(b"unpool %d " % os.getpid())
+    assert list(tmp_path.iterdir()) == []
+
+
+@POSIX
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link", "link to nothing"])
+def test_what_is_no_file_is_no_lock_file(kind, tmp_path, monkeypatch):
+    """The message names what is in the way, which stays."""
+    monkeypatch.chdir(tmp_path)  # addresses of sockets are short
+    place = Path(".y.npy.lock")
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(place))
+    else:
+        place.symlink_to("victim")
+        if kind == "link":
+            Path("victim").write_bytes(b"")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(WriteError, match=r"\.y\.npy\.lock: is not a lock file of unpool\. Move it"):
+        FileLocks().take([Path("y.npy")])
+    assert sorted(tmp_path.iterdir()) == before
+    assert kind != "link" or Path("victim").read_bytes() == b""
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path, monkeypatch):
+    """Another user's, who lets nobody read it: the message says which file to remove."""
+    lock_of(tmp_path / "y.npy").write_bytes(b"")
+
+    def refuse(path, *words):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(WriteError, match=r"\.y\.npy\.lock: cannot be written \(Permission denied\)"):
+        FileLocks().take([tmp_path / "y.npy"])
+
+
+def test_the_name_of_a_machine_is_one_word(tmp_path, monkeypatch):
+    """Otherwise the next process would take the lock file for one of somebody else."""
+    monkeypatch.setattr(platform, "node", lambda: "my machine\n" * 40)
+    with lock([tmp_path / "y.npy"]):
+        assert locks.HOLDER.fullmatch(lock_of(tmp_path / "y.npy").read_bytes())
+        with pytest.raises(WriteError, match=rf"process {os.getpid()} is writing it"):
+            FileLocks().take([tmp_path / "y.npy"])
 
 
 @POSIX
@@ -168,21 +225,15 @@ def test_a_link_and_its_file_have_one_lock(tmp_path):
     assert is_free(tmp_path / ("n" * 255))
 
 
-def test_a_link_in_the_place_of_a_lock_file_is_not_followed(tmp_path):
-    """The file behind it keeps its content."""
-    victim = tmp_path / "victim"
-    victim.write_bytes(b"")
-    lock_of(tmp_path / "y.npy").symlink_to(victim)
-    with pytest.raises(WriteError):
-        FileLocks().take([tmp_path / "y.npy"])
-    assert victim.read_bytes() == b""
-
-
 def test_many_files_take_few_descriptors(tmp_path):
     """Of a set of very many files the first ones are locked, so that the process keeps files to open."""
     many = FileLocks()
     many.take(tmp_path / f"{number:04}" for number in range(locks.MOST + 50))
     assert len(list(tmp_path.iterdir())) == locks.MOST
+    targets = [tmp_path / name for name in ("0000", "0150", "0151")]
+    with many.hold(targets):  # further ones while they are written
+        assert not any(map(is_free, targets))
+    assert [is_free(target) for target in targets] == [False, True, True]
     many.release()
     assert list(tmp_path.iterdir()) == []
 

@@ -19,10 +19,17 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED, USAGE
 from unpool.cli.option_values import Target as TargetWord
 from unpool.errors import UnsupportedError
-from unpool.runtime.lower import chosen
+from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.record import graph_of
+from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.lower import chosen, probes
+from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower
 from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
+from unpool.runtime.lower.unpooling import lowered_unpoolings
 
 POOLS = {
     "side by side, odd sizes": ((2, 3, 7, 9), "kernel_shape = [2, 2], strides = [2, 2]"),
@@ -55,6 +62,67 @@ def round_trip(name, *, is_open=False, opset=17):
         opset=opset,
         last=np.int64(len(shape) - 1),
     )
+
+
+def open_sizes(rank, window, unpool_window="", *, has_pool=True):
+    """A pool and an unpooling of `rank` spatial axes whose sizes are open; without a pool, of indices that are fed."""
+    axes = ", ".join(f"d{axis}" for axis in range(rank))
+    shape = ", ".join("o" * (1 + axis) for axis in range(rank + 2))
+    window = f"kernel_shape = {[window] * rank}, strides = {[2] * rank}"
+    if not has_pool:
+        inputs = f"float[n, 1, {axes}] x, int64[n, 1, {axes}] i"
+        return models.model(f"g ({inputs}) => (float[{shape}] z) {{ z = MaxUnpool <{window}> (x, i) }}")
+    return models.model(
+        f"""g (float[n, 1, {axes}] x) => (float[{shape}] z) {{
+            y, i = MaxPool <{window}{unpool_window}> (x)
+            s = Shape (x)
+            z = MaxUnpool <{window}> (y, i, s)
+        }}"""
+    )
+
+
+@pytest.mark.parametrize("has_pool", [True, False])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 6])
+def test_parts_are_checked_on_few_elements(rank, has_pool, monkeypatch):
+    """A part of open sizes is run on few elements, whatever its rank; its outputs too."""
+    made = []
+    monkeypatch.setattr(lower_module, "checked", lambda _, probes, __: made.extend(probes) or ())
+    monkeypatch.setattr(lower_module, "_require_run", lambda _: None)
+    lower(open_sizes(rank, 2, has_pool=has_pool), "any")
+    (part,) = made
+    sizes = [array.size for feed, output in part.cases for array in (*feed.values(), output)]
+    assert max(sizes) <= 6 * probes.MOST_ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("rank", "window"), [(2, "dilations = [200, 200]"), (3, "dilations = [80, 1, 80]"), (1, "dilations = [70000]")]
+)
+def test_windows_that_reach_far_are_scattered(rank, window):
+    """A window with large gaps would take thousands of nodes to follow, so its indices are scattered."""
+    model = open_sizes(rank, 2, f", {window}")
+    types = infer(graph_of(model), Meaning()).types
+    flow = SizeFlow(graph_of(model), types)
+    ((_, part),) = lowered_unpoolings(flow, names_beside(flow.graph), 2, "output")
+    assert part.pooling is None
+    assert len(part.edit.nodes) < 20
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 4, 4], [1, 1, 2, 2], [2, 1, 30, 40]])
+def test_an_output_shape_that_is_smaller_than_open_sizes(sizes):
+    """Where output_shape is constant and X is open, the part is checked on sizes that fit into it."""
+    model = models.model(
+        f"""g (float[{sizes[0]}, 1, h, w] x) => (float[a, b, c, d] z) {{
+            t = Relu (x)
+            k = Cast <to = 7> (x)
+            i = Mul (k, none)
+            z = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (t, i, s)
+        }}""",
+        s=np.int64(sizes),
+        none=np.int64([0]),
+    )
+    done = lower(model, "any", index_space="output", sizes={"h": 2, "w": 2})
+    assert [one.after for one in done.changes] == ["ScatterElements into zeros"]
+    assert [one.refusal for one in done.checks] == [""] * len(done.checks)
 
 
 def whole_numbers(shape, seed=0):

@@ -1,8 +1,12 @@
 """unpool as a backend of onnx.backend: what `prepare`, `run`, `run_model`, `run_node` and the rest take and give."""
 
+import importlib
 import inspect
+import warnings
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.backend.base import Backend, BackendRep
@@ -10,6 +14,10 @@ from onnx.backend.base import Backend, BackendRep
 import unpool
 from tests.support import models
 from unpool.runtime import onnx_backend
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it imports onnx.version
+    ORT_BACKEND = importlib.import_module("onnxruntime.backend")
 
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
 X = models.random(1, 2, 4, 4)
@@ -55,14 +63,16 @@ def test_outputs_by_name():
 BAD_RUNS = {
     "too few": (lambda one: one.run([]), r"run: expected 1 inputs \(x\), got 0"),
     "too many": (lambda one: one.run([X, X]), r"run: expected 1 inputs \(x\), got 2"),
-    "keyword": (lambda one: one.run([X], names=["y"]), "expected no keyword but output_names, got names"),
-    "output": (lambda one: one.run([X[:, :1]], output_names=["z"]), "expected outputs out of 'y', got 'z'"),
+    "output": (
+        lambda one: one.run([X[:, :1]], output_names=["z"]),
+        "Invalid output name: z, expected outputs out of 'y'",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_RUNS)
 def test_bad_runs_are_named(name):
-    """A wrong number of inputs, an unknown keyword and an unknown output are errors of ours."""
+    """A wrong number of inputs and an unknown output are errors of ours."""
     call, message = BAD_RUNS[name]
     with pytest.raises(unpool.UnpoolError, match=message):
         call(onnx_backend.prepare(models.only_pool()))
@@ -74,6 +84,78 @@ def test_options_of_the_session():
     assert [one.runner for one in prepared.session.plan if one.operator == "MaxPool"] == ["unpool"]
     with pytest.raises(unpool.UnpoolError, match="compat"):
         onnx_backend.prepare(models.only_pool(), compat="none")
+
+
+WAYS = {
+    "run": lambda backend, model: backend.run(model, [X]),
+    "run on one thread": lambda backend, model: backend.run(model, [X], intra_op_num_threads=1, logid="7"),
+    "a path": lambda backend, model: backend.prepare(written(model)).run([X]),
+    "bytes": lambda backend, model: backend.prepare(model.SerializeToString(), "CPU").run([X]),
+    "any device": lambda backend, model: backend.prepare(model, None).run([X]),
+    "a prepared model": lambda backend, model: backend.prepare(backend.prepare(model)).run([X]),
+    "a session": lambda backend, model: backend.prepare(SESSIONS[backend](model.SerializeToString())).run(X),
+    "one path of the graph": lambda backend, model: backend.prepare(model).run([X], only_execute_path_to_fetches=True),
+}
+SESSIONS = {onnx_backend: unpool.InferenceSession, ORT_BACKEND: onnxruntime.InferenceSession}
+
+
+def written(model):
+    """The path of the model in a file."""
+    onnx.save(model, "model.onnx")
+    return "model.onnx"
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("backend", SESSIONS, ids=["unpool", "onnxruntime"])
+def test_it_is_called_as_the_backend_of_onnxruntime(backend, name, tmp_path, monkeypatch):
+    """Models of each kind, devices and options are taken by both, with one result."""
+    monkeypatch.chdir(tmp_path)
+    (y,) = WAYS[name](backend, models.model(f"g (float[1, 2, 4, 4] x) => (float[1, 2, 2, 2] y) {{ {TEXT} }}"))
+    assert np.array_equal(y, unpool.max_pool(X, **POOL))
+
+
+TEXT = "y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)"
+
+
+@pytest.mark.parametrize("backend", SESSIONS, ids=["unpool", "onnxruntime"])
+def test_options_that_write_files_or_end_a_run_are_not_permitted(backend):
+    """As in onnxruntime, an attribute that exists is refused by name, as a RuntimeError."""
+    words = "enable_profiling", "profile_file_prefix", "optimized_model_filepath"
+    for word in words:
+        with pytest.raises(RuntimeError, match=f"SessionOptions attribute '{word}' is not permitted via the backend"):
+            backend.prepare(models.only_pool().SerializeToString(), **{word: "x"})
+    with pytest.raises(RuntimeError, match="RunOptions attribute 'terminate' is not permitted via the backend"):
+        backend.prepare(models.only_pool().SerializeToString()).run([X[:, :1]], terminate=True)
+
+
+def test_options_reach_the_session():
+    """Options by keyword are set beside those of the caller, whose own stay as they are."""
+    given = onnxruntime.SessionOptions()
+    given.logid = "mine"
+    prepared = onnx_backend.prepare(models.only_pool(), sess_options=given, intra_op_num_threads=1)
+    options = prepared.session.get_session_options()
+    assert (options.logid, options.intra_op_num_threads, given.intra_op_num_threads) == ("mine", 1, 0)
+
+
+def test_unknown_keywords_are_ignored_with_a_warning():
+    """Backends hand keywords on to each other, so an unknown one ends nothing; a similar name is said."""
+    with pytest.warns(UserWarning, match="'thread' is neither a keyword .* Did you mean threads?"):
+        prepared = onnx_backend.prepare(models.only_pool(), thread=1)
+    with pytest.warns(UserWarning, match="'names' is neither a keyword nor an attribute of RunOptions, and is ignored"):
+        assert len(prepared.run([X[:, :1]], names=["y"])) == 1
+
+
+def test_a_map_is_a_value():
+    """The dict for the only input of a model is a feed by name only if the input is no map."""
+    model = models.model(
+        """g (map(int64, float) words) => (float[1, N] z) {
+            z = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1, 2]> (words)
+        }""",
+        imports=', "ai.onnx.ml" : 3',
+    )
+    prepared = onnx_backend.prepare(model)
+    for inputs in ({2: 3.0}, [{2: 3.0}], {"words": {2: 3.0}}):
+        assert prepared.run(inputs)[0].tolist() == [[0.0, 3.0]]
 
 
 def test_devices():

@@ -127,6 +127,10 @@ UNFIT = {
         ),
         "its value is ignored",
     ),
+    "Pad by as much as the input says": (
+        models.model("net (float[n] x) => (float[m] y) { s = Shape (x) p = Concat <axis = 0> (s, s) y = Pad (x, p) }"),
+        "its pads are not the same in every run",
+    ),
     "an output that is an input": (
         models.model("net (float[3] x, float[3] u) => (float[3] y, float[3] z) { y = Sum (x) z = Relu (u) }"),
         "an output is an input as it is",
@@ -159,6 +163,21 @@ def test_other_pieces_stay_with_onnxruntime(name, caplog):
     assert all("not on OpenVINO: " in record.reason for record in session.plan)
     assert reason in str(session.plan)
     assert reason in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_pads_that_repeat_elements_run_on_openvino(mode):
+    """Their value means nothing, fed or not, and pads behind a Cast of constants are constants: results are equal."""
+    made = models.model(
+        f"""net (float[1, 2, 5] x, float v) => (float[1, 2, 8] y) {{
+            p = Cast <to = 7> (pads) a = Pad <mode = "{mode}"> (x, p, v) y = Relu (a) }}""",
+        pads=np.int32([0, 0, 1, 0, 0, 2]),
+    )
+    session = by_openvino(made)
+    assert {record.runner for record in session.plan} == {"openvino"}
+    feed = {"x": models.random(1, 2, 5), "v": np.array(7, np.float32)}
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), providers=[CPU]).run(None, feed)
+    np.testing.assert_array_equal(session.run(None, feed)[0], expected)
 
 
 def test_a_piece_that_openvino_refuses(monkeypatch):

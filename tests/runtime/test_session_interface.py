@@ -1,5 +1,6 @@
 """The session in place of onnxruntime's: every method is its own, whole models go to onnxruntime, and bound memory."""
 
+import copy
 import inspect
 import pickle
 import subprocess
@@ -15,6 +16,7 @@ import unpool
 from tests.onnxruntime_api.nets import grows, plain, pools
 from tests.support import models
 from unpool.names import OF_ONNXRUNTIME, OURS
+from unpool.runtime import onnx_backend
 from unpool.runtime.graph import skim
 from unpool.runtime.runners.ort_values import from_ort_value
 from unpool.runtime.session.whole import WholeModel
@@ -34,6 +36,60 @@ def test_libraries_see_a_session_of_onnxruntime():
     """`isinstance` holds for models of either kind."""
     for net in (pools(), plain()):
         assert isinstance(unpool.InferenceSession(net.content), onnxruntime.InferenceSession)
+
+
+@pytest.mark.parametrize("net", [pools, plain])
+def test_private_attributes_are_those_of_onnxruntime(net):
+    """Libraries read attributes in place of the methods: all are there, and those of one method have what it gives."""
+    theirs = onnxruntime.InferenceSession(net().content, providers=["CPUExecutionProvider"])
+    ours = unpool.InferenceSession(net().content, providers=["CPUExecutionProvider"])
+
+    assert vars(theirs).keys() <= vars(ours).keys()
+    assert [type(vars(ours)[name]) for name in ("_inputs_meta", "_provider_options", "_model_path")] == [
+        type(vars(theirs)[name]) for name in ("_inputs_meta", "_provider_options", "_model_path")
+    ]
+    assert (ours._providers, ours._provider_options) == (ours.get_providers(), ours.get_provider_options())
+    assert ours._sess_options is ours.get_session_options()
+    assert [one.name for one in ours._inputs_meta] == [one.name for one in theirs._inputs_meta]
+    assert ours._model_meta.graph_name == theirs._model_meta.graph_name
+    assert ours._sess_options_initial is theirs._sess_options_initial is None
+
+
+def test_private_attributes_follow_the_providers():
+    """They are those of the model as it was loaded last, in a copy and after a journey too."""
+    session = unpool.InferenceSession(pools().content)
+    session.set_providers([("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})])
+
+    for one in (session, copy.copy(session), pickle.loads(pickle.dumps(session))):
+        assert one._provider_options == one.get_provider_options() != {}
+        assert one._provider_options["CPUExecutionProvider"] == {"arena_extend_strategy": "kSameAsRequested"}
+
+
+class Derived(unpool.InferenceSession):
+    """As libraries derive from onnxruntime's."""
+
+
+DOUBLE = "g (double[1, 1, 2, 2] x) => (double[1, 1, 2, 2] y) <double[1, 1, 1, 1] w = {2.0}> { y = Conv (x, w) }"
+MISSING = {"providers": ["TensorrtExecutionProvider"]}
+WARNED = {
+    "a session": lambda: unpool.InferenceSession(pools().content, **MISSING),
+    "a derived class": lambda: Derived(pools().content, **MISSING),
+    "other providers": lambda: unpool.InferenceSession(pools().content).set_providers(**MISSING),
+    "a plan": lambda: unpool.plan(pools().content, **MISSING),
+    "a provider twice": lambda: unpool.InferenceSession(pools().content, providers=["CPUExecutionProvider"] * 2),
+    "a refused node": lambda: unpool.InferenceSession(models.model(DOUBLE)),
+    "a backend": lambda: onnx_backend.prepare(models.model(DOUBLE)),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_warnings_point_to_the_line_of_the_caller(name):
+    """However many calls of ours are between: a script's author sees which line is meant."""
+    call = WARNED[name]
+    with pytest.warns(UserWarning, match="provider|onnxruntime refuses") as caught:
+        call()
+
+    assert [(one.filename, one.lineno) for one in caught] == [(__file__, call.__code__.co_firstlineno)]
 
 
 def test_handed_on_names_are_those_of_onnxruntime():
@@ -86,7 +142,7 @@ def test_whole_models_take_what_other_models_take():
     assert_array_equal(session.run(None, {"x": torch.from_numpy(x.copy())})[0], plain().z)
     with pytest.raises(unpool.UnpoolError, match="foreign byte order"):
         session.run(None, {"x": x.astype(">f4")})
-    with pytest.raises(unpool.ShapeError, match="expected shape 1x1x4x4, got 1x1x4x3"):
+    with pytest.raises(unpool.ShapeError, match="x has shape 1x1x4x3, expected 1x1x4x4"):
         session.run(None, {"x": x[..., :3].copy()})
     assert [one.runner for one in session.plan] == ["onnxruntime", "onnxruntime"]
 

@@ -69,6 +69,48 @@ def test_all_runs_of_a_model_take_a_bounded_number_of_elements(rank, monkeypatch
     assert sum(fed) < MOST_ELEMENTS
 
 
+COMPUTED = {
+    "Expand": "t = Mul (s, times) g = Expand (one, t)",
+    "Tile": "t = Mul (s, times) g = Tile (p, t)",
+    "Range": "d = Gather (s, axis) n = Mul (d, count) l = Range (zero, n, step) g = Cast <to = 1> (l)",
+    "ConstantOfShape": "t = Pow (s, three) g = ConstantOfShape (t)",
+    "If": """g = If (yes) <
+        then_branch = yes_graph () => (float a) { e = Tile (p, times) a = ReduceMean <keepdims = 0> (e) },
+        else_branch = no_graph () => (float b) { b = ReduceMean <keepdims = 0> (p) }>""",
+    "Scan": """f = Reshape (p, flat) g = Scan <num_scan_inputs = 1, body = each (float e) => (float m) {
+            v = Unsqueeze (e, first) t = Tile (v, thousands) m = ReduceMean <keepdims = 0> (t)
+        }> (f)""",
+    "NonZero": """z = NonZero (p) f = Cast <to = 1> (z) t = Transpose (f) m = MatMul (t, f)
+        c = Reshape (m, column) r = Reshape (m, row) g = Mul (c, r)""",
+}
+"""Nodes between a pool `p`, whose shape is `s`, and a mean of `g`: by the node that makes most."""
+
+
+def with_computed_sizes(nodes):
+    """A model whose sizes are open, with some nodes behind a pool; their mean is added to it."""
+    return models.model(
+        f"""g (float[n, 2, h, w] x) => (float[a, b, c, d] y) {{
+            p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+            s = Shape (p)
+            {nodes}
+            mean = ReduceMean <keepdims = 0> (g)
+            y = Add (p, mean)
+        }}""",
+        times=np.int64([1, 1, 3000, 3000]), one=np.float32([1]), axis=np.int64(2), count=np.int64(10_000_000),
+        zero=np.int64(0), step=np.int64(1), three=np.int64([3]), yes=np.array(True), row=np.int64([1, -1]),
+        column=np.int64([-1, 1]), first=np.int64([0]), flat=np.int64([-1]), thousands=np.int64([100_000]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", COMPUTED.values(), ids=COMPUTED)
+def test_sizes_that_a_model_computes_are_counted(nodes):
+    """Sizes computed from shapes, in bodies too, and chosen elements are known before a run, which is small enough."""
+    loaded = load_as_session(with_computed_sizes(nodes), Meaning(exact=True))
+    trials = Trials(loaded, {})
+    assert trials._sized.workload({"x": (2, 2, 32, 32)}).elements > MOST_ELEMENTS
+    assert next(iter(trials)) < 32
+
+
 def test_both_runs_have_sizes_of_their_own():
     """A model is run at a multiple of its total stride, and at an odd size."""
     loaded = load_as_session(down_and_up(2), Meaning(exact=True))

@@ -78,8 +78,9 @@ def test_multiples_are_refused_where_a_dim_promises_more():
         unpool.UnsupportedError, match=r"lets height be .* takes 2, 4, 6 .* write 2 \* torch.export.Dim"
     ):
         export(model, example, dynamic_shapes=({2: Dim("height")},), verbose=False)
-    with pytest.warns(UserWarning, match="lets rows be any size, the model takes 2, 4, 6"):
+    with pytest.warns(UserWarning, match="lets rows be any size, the model takes 2, 4, 6") as caught:
         export(model, example, dynamic_shapes=({2: "rows"},), verbose=False)
+    assert [one.filename for one in caught if "lets rows" in str(one.message)] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         program = export(model, example, dynamic_shapes=({2: 2 * Dim("half")},), verbose=False)

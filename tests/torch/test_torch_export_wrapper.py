@@ -77,8 +77,9 @@ def test_the_program_is_torchs_and_the_file_is_the_program(tmp_path, quiet):
 def test_a_file_in_memory_is_deprecated_as_in_torch(quiet):
     """BytesIO works with the default exporter, and warns as torch does."""
     file = io.BytesIO()
-    with pytest.warns(DeprecationWarning, match="Give a path"):
+    with pytest.warns(DeprecationWarning, match="Give a path") as caught:
         program = export(nn.MaxPool2d(2), (noise(1, 1, 4, 4),), file)
+    assert [one.filename for one in caught if "Give a path" in str(one.message)] == [__file__]
     assert onnx.load_from_string(file.getvalue()).graph == program.model_proto.graph
 
 

@@ -345,7 +345,7 @@ def test_autocast():
         (lambda x: max_pool2d(x[0, 0], 2), r"input needs 3 axes, or 4 with a batch, got shape \[4, 4\]"),
         (lambda x: max_unpool2d(x.long(), x.long(), 2), "max_unpool2d: input expects one of float16"),
         (lambda x: max_unpool2d(x, x.int(), 2), "indices expects one of int64; got int32"),
-        (lambda x: max_unpool2d(x, x[..., 1:].long(), 2), "indices need the shape of input"),
+        (lambda x: max_unpool2d(x, x[..., 1:].long(), 2), "indices to be same as that of the input"),
         (
             lambda x: max_unpool2d(x, x.long(), 2, output_size=(8, 10)),
             "less than stride 2 away from 8 on spatial axis 1",
@@ -355,10 +355,13 @@ def test_autocast():
         (lambda x: conv_transpose2d(x, torch.ones(2, 1, 2, 2)), r"weight needs the shape \(3, M/groups"),
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), groups=2), "groups needs to divide the 3 channels"),
         (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), torch.ones(3)), r"bias needs the shape \[1\]"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "below the larger of stride 1"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding needs values of 0 or more"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3), r"output sizes \[-1, -1\]"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride needs values of 1 or more"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "smaller than either stride 1"),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding must be non-negative"),
+        (
+            lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3),
+            r"sizes \[4, 4\] give \[-1, -1\]",
+        ),
+        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride must be greater than zero"),
     ],
 )
 def test_wrong_arguments(call, message):
@@ -366,6 +369,44 @@ def test_wrong_arguments(call, message):
     with pytest.raises(RuntimeError, match=message) as caught:
         call(torch.ones(1, 3, 4, 4))
     assert isinstance(caught.value, unpool.UnpoolError)
+
+
+def _refused_calls(functions):
+    """Wrong calls by the words that torch's own tests look for in their errors."""
+    x, volume, line = torch.ones(1, 3, 20, 20), torch.ones(1, 3, 8, 8, 8), torch.ones(1, 3, 20)
+    y, indices = F.max_pool2d(x, 2, return_indices=True)
+    w = torch.ones(3, 2, 3, 3)
+    small, places = F.max_pool3d(volume, 2, return_indices=True)
+    return [
+        ("Expected", lambda: functions.max_pool2d(x[:, :0], 2)),
+        ("Expected", lambda: functions.max_pool3d(volume[:, :, :0], 2)),
+        ("Expected", lambda: functions.max_unpool2d(y[:, :, :0], indices[:, :, :0], 2)),
+        ("must be greater than zero", lambda: functions.max_pool1d(line, 2, stride=0)),
+        ("must be greater than zero", lambda: functions.max_pool1d(line, 0)),
+        ("must be greater than zero", lambda: functions.max_pool1d(line, 2, dilation=0)),
+        ("should not be zero|must be greater than zero", lambda: functions.max_pool2d(x, 2, stride=0)),
+        ("should not be zero|must be greater than zero", lambda: functions.max_pool3d(volume, 2, stride=0)),
+        ("greater than zero", lambda: functions.max_unpool3d(small, places, 2, 0)),
+        ("greater than zero", lambda: functions.conv_transpose2d(x, w, dilation=0)),
+        ("must be non-negative", lambda: functions.max_pool2d(x, 2, padding=-1)),
+        ("should be at most half of", lambda: functions.max_pool2d(x, 2, padding=2)),
+        ("Output size is too small", lambda: functions.max_pool2d(x, 30)),
+        ("Output size is too small", lambda: functions.max_pool3d(volume, 9)),
+        ("Output size is too small", lambda: functions.conv_transpose2d(x[:, :, :1, :1], w, padding=5)),
+        ("must be smaller than either stride", lambda: functions.conv_transpose2d(x, w, output_padding=3)),
+        ("Expected shape of indices to be same", lambda: functions.max_unpool2d(y, indices[:, :, :5], 2)),
+        ("Found an invalid max index", lambda: functions.max_unpool2d(y, indices + 1000, 2)),
+    ]
+
+
+@pytest.mark.parametrize("position", range(18))
+@pytest.mark.parametrize("functions", [F, unpool.torch], ids=["torch", "unpool"])
+def test_errors_have_the_words_of_torch(functions, position):
+    """A program or a test that looks for words in torch's errors finds them in ours."""
+    words, call = _refused_calls(functions)[position]
+    with pytest.raises(RuntimeError, match=words) as caught:
+        call()
+    assert functions is F or isinstance(caught.value, unpool.UnpoolError)
 
 
 def test_gradients_refuse_what_does_not_fit():

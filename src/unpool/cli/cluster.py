@@ -15,7 +15,6 @@ from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
-from unpool.files import lock
 from unpool.runtime.streams.npy import read_header
 from unpool.runtime.streams.source import read_errors
 
@@ -37,7 +36,9 @@ def run(request: Request, scheduler: str) -> Outcome:
     session = open_session(request.model, request.session)
     feed = _feed(request, slots(session))
     begin = time.perf_counter()
-    with lock([request.output.path]), _client(scheduler) as client:
+    if not request.output.path.parent.is_dir():
+        raise MissingFileError(f"{request.output.path.parent}: no such folder for the output. Make it first.")
+    with _client(scheduler) as client:
         made = session.map_tiles(
             feed,
             tile,

@@ -30,6 +30,7 @@ from unpool.files import FileSet, WriteError, overlapping, place_of
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
+from unpool.runtime.streams.unfinished import require_places
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -126,8 +127,12 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
         [] if request.output.is_stdout else written, [*read, *(path for item in found.items for path in item.paths)]
     )
     _check_pictures(request, found.items)
-    for place in written:
-        if place.parent.exists() and request.format != "zarr":
+    for item in found.items:
+        takes_windows(request, item, session, wanted)
+    for place in (place for place in written if place.parent.exists()):
+        if request.format == "zarr":
+            require_places({"": place})
+        else:
             place_of(place)
     return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
 
@@ -141,7 +146,7 @@ def _write_all(
         if request.output.is_folder:
             files.make_folder(request.output.path)
         if not request.output.is_stdout:
-            files.lock(runner.places_in_memory(items, places))
+            files.lock(place for item in items for place in places[item.stem] if place.parent.is_dir())
         for item in runner.progress.items(items):
             try:
                 results += runner.one(item, places[item.stem], files)
@@ -191,7 +196,7 @@ class _Runner:
     def one(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item into its files, or into standard output."""
         if takes_windows(self.request, item, self.session, self.wanted):
-            return self._by_windows(item, places)
+            return self._by_windows(item, places, files)
         if spools(self.request, self.session, self.wanted):
             return self._by_spool(item, places, files)
         feed = read_feed(item, self.slots, self.rule)
@@ -205,16 +210,6 @@ class _Runner:
             for place, names in places.items()
         ]
         return [replace(one, progress=progress) for one in written]
-
-    def places_in_memory(self, items: Sequence[Item], places: Mapping[str, Files]) -> list[Path]:
-        """The files of the items that are not run over windows, which lock their own."""
-        return [
-            place
-            for item in items
-            if not takes_windows(self.request, item, self.session, self.wanted)
-            for place in places[item.stem]
-            if place.parent.is_dir()
-        ]
 
     def _write(
         self, item: Item, feed: Feed, place: Path, outputs: Mapping[str, Any], files: FileSet, seconds: float
@@ -292,13 +287,15 @@ class _Runner:
                 results.append(self._result((item, place), held, areas, seconds, spooled.notes, spooled.done.progress))
         return results
 
-    def _by_windows(self, item: Item, places: Files) -> list[Result]:
+    def _by_windows(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item over windows of files."""
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
-        done = run_over_windows(self.session, request, feed, targets, self.progress.told)
+        told = self.progress.told
+        with files.hold(places):
+            done = run_over_windows(self.session, request, feed, targets, told, files.undo, can_resume=True)
         seconds = time.perf_counter() - begin
 
         def result(name: str, file: WrittenFile) -> Result:

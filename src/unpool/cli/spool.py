@@ -173,7 +173,7 @@ def spool(
             shutil.rmtree(scratch, ignore_errors=True)
             undo()
 
-        done = run_over_windows(session, inner, feed, places, told, remove)
+        done = run_over_windows(session, inner, feed, places, told, remove, can_resume=False)
         yield Spooled(request, done, feed, notes, item)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,15 +26,16 @@ from unpool.cli.tiles import AUTO
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.streams import opening
 from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, spatial_axes
-from unpool.runtime.streams.blend import blend
+from unpool.runtime.streams.blend import blend_locked
 from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.identity import array_identity
 from unpool.runtime.streams.job import Asked, least_memory
 from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.run import run
+from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.source import Source as Stored
 from unpool.runtime.tiles.fitting import too_small
+from unpool.runtime.tiles.windows import Blending
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -169,9 +170,11 @@ def run_over_windows(
     feed: Mapping[str, Any],
     places: Mapping[str, Path],
     told: Told,
-    undo: Callable[[], None] | None = None,
+    undo: Callable[[], None],
+    *,
+    can_resume: bool,
 ) -> Finished:
-    """Run one item into a file by output.
+    """Run one item into a file by output; the caller holds the locks of these.
 
     Args:
         session: of the model.
@@ -179,20 +182,16 @@ def run_over_windows(
         feed: every input, as `open_feed` gives it.
         places: by output, its file.
         told: is called with how far the run is.
-        undo: removes what an interrupted run leaves; by default that stays, to be resumed.
+        undo: removes what an interrupted command would leave.
+        can_resume: whether the files of an interrupted run stay, to be resumed.
     """
     tiles = request.tiles
-    words: dict[str, Any] = {
-        **asdict(request.scores),
-        "max_memory": tiles.memory,
-        "layout": request.rule.layout.upper(),
-        "resume": request.resume,
-        "told": told,
-    }
-    with _ending_at_once(undo):
+    asked = Asked(tiles.size or AUTO, tiles.memory, list(places), request.scores, request.rule.layout.upper())
+    with _ending_at_once(undo, can_resume=can_resume):
         if tiles.blend is not None and isinstance(tiles.size, tuple):
-            return blend(session, feed, places, tiles.size, overlap=tiles.overlap, mode=tiles.blend, **words)
-        return run(session, feed, places, AUTO if tiles.size is None else tiles.size, **words)
+            blending = Blending(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
+            return blend_locked(session, feed, places, blending, asked, resume=request.resume, told=told)
+        return run_locked(session, feed, places, asked, resume=request.resume, told=told)
 
 
 def open_feed(
@@ -338,21 +337,21 @@ def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
 
 
 @contextmanager
-def _ending_at_once(undo: Callable[[], None] | None) -> Iterator[None]:
+def _ending_at_once(undo: Callable[[], None], *, can_resume: bool) -> Iterator[None]:
     """Let the process end when it is told to, and not when the tile that is being computed is done.
 
     The threads that compute it are in compiled code, which the end of the interpreter would pull away under them.
 
     Args:
-        undo: removes what is left; without it, the run can be resumed.
+        undo: removes what an interrupted command would leave.
+        can_resume: whether to say that the run can be resumed.
     """
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else "told to end"
-        if undo is not None:
-            undo()
-        print_error(f"{why}{'; --resume goes on from the last tile that was written' if undo is None else ''}")
+        undo()
+        print_error(f"{why}{'; --resume goes on from the last tile that was written' if can_resume else ''}")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else exit_code(error))

@@ -73,6 +73,17 @@ class FileSet:
         """
         self._locks.take(targets)
 
+    @contextmanager
+    def hold(self, targets: Iterable[Path]) -> Iterator[None]:
+        """Keep other processes from writing files during the block, unless `lock` does so already.
+
+        Raises:
+            MissingFileError: a folder does not exist.
+            WriteError: another process writes one of them.
+        """
+        with self._locks.hold(targets):
+            yield
+
     def undo(self) -> None:
         """Leave everything as it was, at once: for a process that ends without leaving the block."""
         self._put_back()

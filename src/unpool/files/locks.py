@@ -40,7 +40,15 @@ REGION = 1 << 30
 """The byte that is locked where locks are of bytes, and keep others from reading them."""
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+NOT_A_FILE = {errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EMLINK}
+"""What systems answer where a file is to be opened, and a folder, a link or a socket has its name."""
+
 HOLDER = re.compile(rb"unpool (\d{1,20}) (\S{0,255})\n")
+LEFT = re.compile(rb"\0*|unpool (\d{0,20}|\d{1,20} \S{0,255}\n?)")
+"""What a process leaves in a lock file: a disk that is full, or loses its power, may keep the beginning, or zeros."""
+
+LONGEST = 512
+"""Bytes of a lock file at most."""
 
 _log = logging.getLogger("unpool.files")
 _without_locks: set[int] = set()
@@ -53,8 +61,15 @@ class FileLocks:
         self._owner = os.getpid()
         self._held: dict[Path, int] = {}
 
-    def take(self, targets: Iterable[Path]) -> None:
+    def take(self, targets: Iterable[Path], most: int = MOST) -> list[Path]:
         """Lock files, of which none has to exist; all of them, or none where one is locked.
+
+        Args:
+            targets: the files; those that are locked here stay so.
+            most: locks that are held at the end; further files are not locked.
+
+        Returns:
+            the lock files that were not held before.
 
         Raises:
             MissingFileError: a folder does not exist.
@@ -65,13 +80,25 @@ class FileLocks:
         with uninterrupted():
             try:
                 for path in sorted(path for path in paths if path not in self._held):
-                    if len(self._held) < MOST:
+                    if len(self._held) < most:
                         with named(paths[path]):
                             self._held[path] = _take(path, paths[path])
                         fresh.append(path)
             except BaseException:
                 self._release(fresh)
                 raise
+        return fresh
+
+    @contextmanager
+    def hold(self, targets: Iterable[Path]) -> Iterator[None]:
+        """Lock files that are not locked here until the end of the block, however many are."""
+        wanted = list(targets)
+        fresh = self.take(wanted, len(self._held) + len(wanted))
+        try:
+            yield
+        finally:
+            with uninterrupted():
+                self._release([path for path in fresh if path in self._held])
 
     def release(self) -> None:
         """Unlock everything; no lock file stays."""
@@ -175,10 +202,17 @@ def _open(path: Path, target: Path) -> int:
     words = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | words, 0o666)
-    except PermissionError:
+    except PermissionError as error:
         if not path.is_file():
+            if path.is_dir():  # Windows says so of folders
+                raise _foreign(path) from error
             raise
-        return os.open(path, os.O_RDONLY | words)  # left by another user: it can be locked, and not signed
+        with named(path):
+            return os.open(path, os.O_RDONLY | words)  # left by another user: it can be locked, and not signed
+    except OSError as error:
+        if error.errno in NOT_A_FILE:
+            raise _foreign(path) from error
+        raise
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
@@ -214,20 +248,30 @@ def _sign(descriptor: int, path: Path) -> None:
     Raises:
         WriteError: it is a file of somebody else.
     """
-    content = _read(descriptor)
-    is_ours = not content.strip(b"\0") or content.startswith(b"unpool ")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not is_ours:
-        raise WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
+    status = os.fstat(descriptor)
+    is_small = stat.S_ISREG(status.st_mode) and status.st_size < LONGEST
+    if not is_small or not LEFT.fullmatch(_read(descriptor)):
+        raise _foreign(path)
     with suppress(OSError):  # a full disk, or a file of another user: the lock holds without
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
-        os.write(descriptor, f"unpool {os.getpid()} {platform.node()}\n".encode())
+        os.write(descriptor, f"unpool {os.getpid()} {_host()}\n".encode())
+
+
+def _foreign(path: Path) -> WriteError:
+    """The error about what has the name of a lock file, and is none."""
+    return WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
+
+
+def _host() -> str:
+    """The name of this machine, as it stands in a lock file."""
+    return "-".join(platform.node()[:60].split())
 
 
 def _read(descriptor: int) -> bytes:
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        return os.read(descriptor, 512)
+        return os.read(descriptor, LONGEST)
     except OSError:
         return b""
 
@@ -242,7 +286,7 @@ def _holder(descriptor: int) -> str:
     else:
         return "another process"
     process, host = found[1].decode(), found[2].decode(errors="replace")
-    return f"process {process}{f' on {host}' if host != platform.node() else ''}"
+    return f"process {process}{f' on {host}' if host != _host() else ''}"
 
 
 def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:

@@ -1,4 +1,7 @@
-"""unpool as a backend of `onnx.backend`: every MaxPool is unpool's.
+"""unpool as a backend of `onnx.backend`, with what `onnxruntime.backend` has more: every MaxPool is unpool's.
+
+Options are keywords, as in `onnxruntime.backend`: attributes of SessionOptions and RunOptions, as far as they write no
+file and do not end the run. A keyword that nobody knows is ignored, with a warning.
 
 >>> import numpy as np
 >>> from onnx import helper
@@ -7,7 +10,8 @@
 [[[4.0, 3.0]]]
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +19,28 @@ import onnx
 from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.runtime.errors import also
+from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_ours
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.runners.ort_copies import copied
 from unpool.runtime.session.session import InferenceSession
+
+_LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
+SESSION_OPTIONS = _LOG | {
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "execution_mode", "execution_order"),
+    *("graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads", "use_deterministic_compute"),
+    "use_per_session_threads",
+}
+"""Attributes of SessionOptions that `prepare` takes: those that `onnxruntime.backend` takes."""
+
+RUN_OPTIONS = _LOG | {"only_execute_path_to_fetches"}
+"""Attributes of RunOptions that `run` takes."""
+
+_OUTPUT_NAMES = "output_names"
+_WORDS = frozenset(inspect.signature(InferenceSession.__init__).parameters) - {"self", "path_or_bytes"}
+_OF_RUNS = RUN_OPTIONS | {_OUTPUT_NAMES}
 
 
 class PreparedModel(BackendRep):
@@ -32,15 +55,18 @@ class PreparedModel(BackendRep):
 
         Args:
             inputs: arrays in the order of the model's inputs, or by name; or the array of the only input.
-            kwargs: `output_names`, a list, to choose outputs.
+            kwargs: `output_names`, a list, to choose outputs; the rest as `RUN_OPTIONS`.
 
         Raises:
-            UnpoolError: another number of inputs, an unknown keyword, or as `InferenceSession.run`.
+            UnpoolError: another number of inputs, a keyword that is not permitted, then also a RuntimeError; or as
+                `InferenceSession.run`.
         """
-        wanted = kwargs.pop("output_names", None)
+        wanted = kwargs.pop(_OUTPUT_NAMES, None)
+        options = None
         if kwargs:
-            raise UnpoolError(f"run: expected no keyword but output_names, got {', '.join(kwargs)}. Leave it out.")
-        values = self.session.run(wanted, self._feed(inputs))
+            options = onnxruntime.RunOptions()
+            _set_options(options, kwargs, RUN_OPTIONS, [_OUTPUT_NAMES])
+        values = self.session.run(wanted, self._feed(inputs), options)
         names = tuple(wanted or (value.name for value in self.session.get_outputs()))
         if names not in self._kinds:
             self._kinds[names] = namedtupledict("Outputs", names)
@@ -48,9 +74,11 @@ class PreparedModel(BackendRep):
         return made
 
     def _feed(self, inputs: Any) -> dict[str, Any]:
+        infos = self.session.get_inputs()
+        names = [value.name for value in infos]
         if isinstance(inputs, Mapping):
-            return dict(inputs)
-        names = [value.name for value in self.session.get_inputs()]
+            is_value = len(infos) == 1 and infos[0].type.startswith("map(") and set(inputs) != set(names)
+            return {names[0]: inputs} if is_value else dict(inputs)
         given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         if len(given) != len(names):
             raise UnpoolError(
@@ -59,31 +87,80 @@ class PreparedModel(BackendRep):
         return dict(zip(names, given, strict=True))
 
 
-def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+def prepare(
+    model: ModelSource | InferenceSession | PreparedModel, device: str | None = "CPU", **kwargs: Any
+) -> PreparedModel:
     """Load a model.
 
     Args:
-        model: to be loaded.
-        device: "CPU".
-        kwargs: keyword options of `unpool.InferenceSession`; `exact` is always true.
+        model: a path, bytes or a ModelProto, to be loaded; or a session, which stays as it is, or what this function
+            gave.
+        device: "CPU"; None means the same.
+        kwargs: keyword options of `unpool.InferenceSession`; `exact` is always true. The rest as `SESSION_OPTIONS`.
 
     Raises:
         UnsupportedError: another device.
+        UnpoolError: a keyword that is not permitted, then also a RuntimeError; or as `unpool.InferenceSession`.
     """
-    if not supports_device(device):
-        raise UnsupportedError(f"prepare: expected device 'CPU', got {device!r}. Use the CPU.")
-    return PreparedModel(InferenceSession(model, **{**kwargs, "exact": True}))
+    if device is not None and not supports_device(device):
+        raise also(UnsupportedError, RuntimeError)(f"prepare: expected device 'CPU', got {device!r}. Use the CPU.")
+    if isinstance(model, PreparedModel):
+        return model
+    if isinstance(model, InferenceSession):
+        return PreparedModel(model)
+    words = {name: value for name, value in kwargs.items() if name in _WORDS}
+    others = {name: value for name, value in kwargs.items() if name not in _WORDS}
+    if others:
+        given = words.get("sess_options")
+        words["sess_options"] = onnxruntime.SessionOptions() if given is None else copied(given)
+        _set_options(words["sess_options"], others, SESSION_OPTIONS, _WORDS)
+    return PreparedModel(InferenceSession(model, **{**words, "exact": True}))
 
 
-def run_model(model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+def run_model(
+    model: ModelSource | InferenceSession | PreparedModel, inputs: Any, device: str | None = "CPU", **kwargs: Any
+) -> tuple[Any, ...]:
     """Load a model and run it once; arguments as for `prepare` and `PreparedModel.run`."""
-    return prepare(model, device, **kwargs).run(inputs)
+    of_model = {name: value for name, value in kwargs.items() if name in _LOG or name not in _OF_RUNS}
+    of_run = {name: value for name, value in kwargs.items() if name in _OF_RUNS}
+    return prepare(model, device, **of_model).run(inputs, **of_run)
+
+
+run = run_model
+"""The name that `onnxruntime.backend` has for `run_model`."""
+
+
+def _set_options(options: Any, words: Mapping[str, Any], permitted: frozenset[str], others: Iterable[str]) -> None:
+    """Set attributes of options.
+
+    Args:
+        options: SessionOptions or RunOptions, which are changed.
+        words: values by attribute.
+        permitted: the attributes that may be set.
+        others: further keywords that the caller knows, for the warning about an unknown one.
+
+    Raises:
+        UnpoolError: an attribute is not permitted; also a RuntimeError.
+    """
+    for name, value in words.items():
+        kind = type(options).__name__
+        if name in permitted:
+            setattr(options, name, value)
+        elif hasattr(options, name):
+            raise also(UnpoolError, RuntimeError)(
+                f"{kind} attribute {name!r} is not permitted via the backend API. "
+                f"Set one of {', '.join(sorted(permitted))}, or make an InferenceSession."
+            )
+        else:
+            advice = suggest_name(name, (*permitted, *others), "Remove it.")
+            text = f"onnx_backend: {name!r} is neither a keyword nor an attribute of {kind}, and is ignored. {advice}"
+            warn_caller(text)
 
 
 def run_node(
     node: onnx.NodeProto,
     inputs: Sequence[Any],
-    device: str = "CPU",
+    device: str | None = "CPU",
     outputs_info: Sequence[tuple[np.dtype[Any], Sequence[int] | None]] | None = None,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
@@ -117,9 +194,9 @@ def supports_device(device: str) -> bool:
     return device.upper().split(":")[0] == "CPU"
 
 
-def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+def is_compatible(model: ModelSource, device: str | None = "CPU", **kwargs: Any) -> bool:
     """Whether every node of the model can run here; an invalid model raises as `prepare` does."""
-    if not supports_device(device):
+    if device is not None and not supports_device(device):
         return False
     try:
         prepare(model, device, **kwargs)

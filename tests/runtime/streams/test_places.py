@@ -1,6 +1,7 @@
 """Where outputs go: nothing is replaced or removed that was not named, and nobody else writes there meanwhile."""
 
 import os
+import shutil
 import stat
 
 import numpy as np
@@ -14,7 +15,9 @@ from tests.support import models
 from unpool import InferenceSession, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError, lock
+from unpool.files.locks import lock_of
 from unpool.runtime.streams import unfinished
+from unpool.runtime.streams.earlier import folder_of
 from unpool.runtime.streams.unfinished import MARK, Unfinished
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
@@ -58,6 +61,45 @@ def test_a_zarr_array_is_replaced_and_a_group_is_not(session, version, tmp_path)
     assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "is_member"),
+    [
+        ("notes.txt", False),
+        ("labels/hand.png", False),
+        ("c/1/0/0/notes", False),
+        ("0.png", False),
+        ("labels.link", False),
+        (".zattrs", True),
+        (".DS_Store", True),
+        ("c/1/0/.DS_Store", True),
+        ("0.0.1.1", True),
+        ("c.0.0.1.1", True),
+        ("7/0/1", True),
+        ("c/1/0/2.5e2c.partial", True),
+        ("zarr.5e2c.partial", True),
+    ],
+)
+def test_a_zarr_array_with_other_files_is_not_replaced(session, version, name, is_member, tmp_path):
+    """Notes and labels in the folder of an array would be deleted with it; chunks, attributes and leftovers are."""
+    target = tmp_path / "y.zarr"
+    zarr.create_array(str(target), shape=(3, 3), dtype="f4", zarr_format=version)[...] = 1
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith("link"):
+        (target / name).symlink_to(tmp_path, target_is_directory=True)
+    else:
+        (target / name).write_bytes(b"{}")
+    if is_member:
+        streams.run(session, {"x": X}, target, TILE, output="y")
+        np.testing.assert_array_equal(zarr.open_array(str(target), mode="r")[...], np.abs(X))
+        assert not os.path.lexists(target / name)
+        return
+    before = content(tmp_path)
+    with pytest.raises(FileError, match=rf"y\.zarr: holds {name}, which is not of the Zarr array and would be deleted"):
+        streams.run(session, {"x": X}, target, TILE, output="y")
+    assert content(tmp_path) == before
+
+
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "journal of a link"])
 def test_a_part_that_no_run_made_is_kept(session, kind, tmp_path):
     """Only a folder with the mark of a run is removed, or one that is empty."""
@@ -96,6 +138,7 @@ def test_an_output_is_apart_from_the_inputs(session, tmp_path):
     (tmp_path / "m.npy").write_bytes(models.model(two_writers.MODEL).SerializeToString())
     of_file = InferenceSession(str(tmp_path / "m.npy"))
     level, mapped = tmp_path / "a.zarr" / "0.zarr", np.load(tmp_path / "x.npy", mmap_mode="r")
+    array, of_group = zarr.open_array(level, mode="r"), zarr.open_group(tmp_path / "a.zarr", mode="r")["0.zarr"]
     before = content(tmp_path)
     for one, source, name in (
         (session, level, "a.zarr"),
@@ -105,6 +148,11 @@ def test_an_output_is_apart_from_the_inputs(session, tmp_path):
         (session, str(tmp_path / "x.npy"), "x.npy"),
         (session, tmp_path / "x.npy", "link.npy"),
         (session, mapped, "x.npy"),
+        (session, np.asarray(mapped)[:, :, ::-1], "x.npy"),
+        (session, array, "a.zarr"),
+        (session, array, "a.zarr/0.zarr/c/0/y.npy"),
+        (session, of_group, "a.zarr"),
+        (session, of_group, "a.zarr/0.zarr"),
         (of_file, X, "m.npy"),
     ):
         with pytest.raises(FileError, match="is an input of this run, lies in one or contains one"):
@@ -112,6 +160,20 @@ def test_an_output_is_apart_from_the_inputs(session, tmp_path):
         with pytest.raises(FileError, match="is an input of this run"):
             streams.blend(one, {"x": source}, tmp_path / name, TILE, output="y")
     assert content(tmp_path) == before
+
+
+def test_an_array_of_zarr_is_no_folder_around_the_output(session, tmp_path, monkeypatch):
+    """Its path is one in its store; beside it, or in memory, outputs go anywhere, also into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("in.zarr", data=X)
+    group("a.zarr")
+    for array in (
+        zarr.open_array("in.zarr", mode="r"),
+        zarr.open_group("a.zarr", mode="r")["0.zarr"],
+        zarr.create_array(zarr.storage.MemoryStore(), data=X),
+    ):
+        streams.run(session, {"x": array}, "y.npy", TILE, output="y")
+        np.testing.assert_array_equal(np.load("y.npy"), np.abs(X))
 
 
 @POSIX
@@ -167,6 +229,40 @@ def test_nothing_is_written_once_a_run_is_over(session, tmp_path):
     with pytest.raises(WriteError, match="the run is over"):
         run.add(1, window, {"y": X + 1})
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_run_whose_folder_is_deleted_leaves_that_of_the_next_one(session, form, tmp_path, monkeypatch):
+    """Whoever deletes the lock and the folder of a run, and begins another one, gets the result of that one alone."""
+    target, plain, count = tmp_path / f"y.{form}", Unfinished.add, []
+
+    def add(run, *words):
+        plain(run, *words)
+        count.append(words)
+        if len(count) == 2:
+            monkeypatch.setattr(Unfinished, "add", plain)
+            shutil.rmtree(folder_of({"y": target}))
+            lock_of(target).unlink(missing_ok=True)
+            with pytest.raises(StoppedError):
+                streams.run(session, {"x": -X}, target, TILE, output="z", told=stop_after(2))
+
+    monkeypatch.setattr(Unfinished, "add", add)
+    with pytest.raises(WriteError, match=r"\.part: was deleted or replaced during the run"):
+        streams.run(session, {"x": X}, target, TILE, output="y")
+    assert not target.exists()
+    assert streams.run(session, {"x": -X}, target, TILE, output="z", resume=True).progress.resumed >= 2
+    np.testing.assert_array_equal(streams.open_source(target)[(slice(None),) * 4], X)
+
+
+def test_an_array_that_was_on_its_way_out_does_not_block_the_next_one(session, tmp_path):
+    """A process that ended between the two renames leaves the earlier array in the folder of the run."""
+    target = tmp_path / "y.zarr"
+    zarr.create_array(str(target), data=X)
+    with pytest.raises(StoppedError):
+        streams.run(session, {"x": X}, target, TILE, output="y", told=stop_after(2))
+    shutil.copytree(target, folder_of({"y": target}) / "old y.zarr")
+    streams.run(session, {"x": X}, target, TILE, output="y", resume=True)
+    np.testing.assert_array_equal(zarr.open_array(str(target), mode="r")[...], np.abs(X))
 
 
 def test_a_folder_that_cannot_be_replaced_comes_back(session, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -12,9 +13,10 @@ import zarr
 
 from tests.campaigns import resume as campaign
 from tests.campaigns import two_writers
-from tests.runtime.streams.test_run import StoppedError, stop_after
+from tests.runtime.streams.test_run import StoppedError, content, stop_after
 from unpool import streams
 from unpool.errors import FileError, UnpoolError
+from unpool.files import WriteError
 from unpool.runtime.streams.earlier import folder_of
 from unpool.runtime.streams.journal import parse_journal, parse_json, settings_digest
 from unpool.runtime.streams.record import record_of
@@ -163,6 +165,64 @@ def test_what_an_interrupted_writer_left_in_an_array_goes(session, tmp_path):
         {path.relative_to(folder) for path in folder.rglob("*")} for folder in (target, tmp_path / "whole.zarr")
     )
     assert resumed_names == names
+
+
+@pytest.mark.parametrize("name", ["c", "c/0", "c/0/0/1"])
+def test_folders_of_chunks_that_are_links_are_written_anew(session, name, tmp_path):
+    """Chunks that were moved to another disk are computed again, in the folder of the result; those there stay."""
+    path, _ = interrupted(session, tmp_path, "zarr", TILES - 1)
+    (path / name).rename(tmp_path / "moved")
+    (path / name).symlink_to(tmp_path / "moved")
+    before = content(tmp_path / "moved")
+    assert resumed(session, tmp_path, "zarr").resumed < TILES - 1
+    assert not (tmp_path / "y.zarr" / name).is_symlink()
+    assert content(tmp_path / "moved") == before
+
+
+def test_an_array_that_is_a_link_is_refused(session, tmp_path):
+    """Its chunks would be written, and others removed, where nobody named a place."""
+    path, part = interrupted(session, tmp_path, "zarr")
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    before = content(tmp_path / "moved")
+    with pytest.raises(FileError, match=rf"y\.zarr: is a link, .*Delete {part} to start over"):
+        resumed(session, tmp_path, "zarr")
+    assert content(tmp_path / "moved") == before
+
+
+def test_chunks_of_the_input_behind_a_link_are_seen(session, tmp_path):
+    """An input that has changed is another input, wherever its chunks lie; links lead round in circles, or out."""
+    source = tmp_path / "x.zarr"
+    zarr.create_array(str(source), data=X, chunks=(1, 1, 16, 16), compressors=None)
+    (source / "c").rename(tmp_path / "moved")
+    (source / "c").symlink_to(tmp_path / "moved")
+    (tmp_path / "moved" / "7").symlink_to(source, target_is_directory=True)
+    (tmp_path / "moved" / "0" / "8").symlink_to(tmp_path / "moved", target_is_directory=True)
+    (source / "9").symlink_to("/", target_is_directory=True)
+    with pytest.raises(StoppedError):
+        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", told=stop_after(5))
+    streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", resume=True)
+    with pytest.raises(StoppedError):
+        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", told=stop_after(5))
+    chunk = tmp_path / "moved" / "0" / "0" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[::-1])
+    with pytest.raises(UnpoolError, match="the interrupted run read another input 'x'"):
+        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", resume=True)
+
+
+def test_a_journal_that_cannot_be_written_is_one_error(session, tmp_path, monkeypatch):
+    """That of another user, for instance."""
+    _, part = interrupted(session, tmp_path, "npy")
+    plain = Path.open
+
+    def refuse(path, mode="r", *words, **more):
+        if (path.name, mode) == ("journal", "r+b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return plain(path, mode, *words, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(WriteError, match=rf"{part}/journal: cannot be written \(Permission denied\)"):
+        resumed(session, tmp_path, "npy")
 
 
 @pytest.mark.parametrize("form", ["npy", "zarr"])

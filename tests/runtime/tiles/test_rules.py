@@ -1,6 +1,7 @@
 """Every rule, over all values of its attributes: a tiled run gives the same bits, or the node is refused."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,6 +12,9 @@ from tests.campaigns import tiles as campaign
 from tests.campaigns.tile_cases import GENERATORS, NEWEST, case
 from tests.support import models
 from unpool import tiles
+from unpool.operators.contract import OPERATORS
+from unpool.runtime.session.session import FallbackWarning
+from unpool.runtime.tiles.rules.indices import counted_anew
 from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
 
 MEASURES = {"Shape", "Size"}
@@ -22,6 +26,11 @@ REFUSED = {
     "QuantizeLinear": {"block_size"},
 }
 """By operator, attributes of opsets 7 to NEWEST that no rule describes, so that a node with them is refused."""
+
+PLAIN = "g (float[n, c, h, w] x) => (float y)"
+BRANCHES = ("then_branch", "else_branch")
+FUSED = ("activation", "activation_params")
+"""Attributes of our operators in com.ms.internal.nhwc alone."""
 
 HEAD = "g (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
 
@@ -44,13 +53,85 @@ def test_every_rule_has_a_campaign():
 def test_every_attribute_of_a_rule_is_drawn():
     """What a rule says of an attribute is tried: its generator gives the attribute, and gives no other."""
     for operator in RULES:
-        expected, seen = set(ATTRIBUTES.get(operator, ())), set()
+        expected, seen = {*ATTRIBUTES.get(operator, ()), *(FUSED if operator in OPERATORS else ())}, set()
         for seed in range(300):
             nodes = case(operator, seed).model.graph.node
             seen |= {one.name for node in nodes if node.op_type == operator for one in node.attribute}
             if seen == expected:
                 break
         assert seen == expected, operator
+
+
+VALUES_OF = {
+    "allowzero": {0, 1},
+    "antialias": {0, 1},
+    "approximate": {b"none", b"tanh"},
+    "auto_pad": {b"NOTSET", b"VALID", b"SAME_UPPER", b"SAME_LOWER"},
+    "ceil_mode": {0, 1},
+    "coordinate_transformation_mode": {
+        b"align_corners", b"asymmetric", b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel",
+        b"tf_crop_and_resize", b"tf_half_pixel_for_nn",
+    },
+    "count_include_pad": {0, 1},
+    "detect_negative": {0, 1},
+    "detect_positive": {0, 1},
+    "direction": {b"LEFT", b"RIGHT"},
+    "exclude_outside": {0, 1},
+    "exclusive": {0, 1},
+    "fmod": {0, 1},
+    "keep_aspect_ratio_policy": {b"stretch", b"not_larger", b"not_smaller"},
+    "keepdims": {0, 1},
+    "largest": {0, 1},
+    "nearest_mode": {b"ceil", b"floor", b"round_prefer_ceil", b"round_prefer_floor"},
+    "noop_with_empty_axes": {0, 1},
+    "reverse": {0, 1},
+    "round_mode": {b"up", b"down", b"nearest"},
+    "saturate": {0, 1},
+    "select_last_index": {0, 1},
+    "sorted": {0, 1},
+    "storage_order": {0, 1},
+    "training_mode": {0, 1},
+}  # fmt: skip
+"""By attribute, all its values, where these can be counted."""
+MODES = {
+    "DepthToSpace": {b"DCR", b"CRD"},
+    "Pad": {b"constant", b"edge", b"reflect", b"wrap"},
+    "Resize": {b"nearest", b"linear", b"cubic"},
+    "Upsample": {b"nearest", b"linear"},
+}
+
+
+def test_every_value_of_an_attribute_is_drawn():
+    """Of an attribute that has a few values, none is left out."""
+    for operator in RULES:
+        values = {**VALUES_OF, "mode": MODES.get(operator)}
+        expected = {(name, value) for name in ATTRIBUTES.get(operator, ()) for value in values.get(name) or ()}
+        for seed in range(1000):
+            if not expected:
+                break
+            nodes = [node for node in case(operator, seed).model.graph.node if node.op_type == operator]
+            expected -= {
+                (one.name, value)
+                for node in nodes
+                for one in node.attribute
+                if isinstance(value := onnx.helper.get_attribute_value(one), int | bytes)
+            }
+        assert not expected, operator
+
+
+def test_the_documentation_names_what_rounds_otherwise():
+    """Whoever compares tiles with the whole finds why the last bits of these operators differ."""
+    text = (Path(__file__).parents[3] / "docs" / "tiling.md").read_text(encoding="utf-8")
+    named = re.search(r"by\s+a few steps of the last bit: (.*?)\.\n", text, re.DOTALL)
+
+    assert named
+    assert set(re.findall(r"\b[A-Z]\w+", named[1])) == ROUNDED
+
+
+def test_every_rule_says_the_formula_that_proves_it():
+    """Nobody can check a rule that does not say what an element is made of."""
+    for rule in {*RULES.values(), counted_anew}:
+        assert re.search(r"\S = \S", rule.__doc__ or ""), rule.__name__
 
 
 def test_every_attribute_of_the_standard_is_described_or_refused():
@@ -113,6 +194,13 @@ NOT_TAKEN = {
     "almost two": ("linear", "half_pixel", (2.0001, 1), {}, "float32 of n or of 1 / n is"),
     "weights of thirds": ("linear", "half_pixel", (3, 1), {}, "a factor that is a power of two is not rounded"),
     "sizes that are not whole": ("nearest", "half_pixel_symmetric", (0.5, 1), {}, "by which it shifts them"),
+    "thirds as sums of float64": (
+        "nearest",
+        "half_pixel_symmetric",
+        (1 / 3, 1 / 3),
+        {"nearest_mode": '"floor"'},
+        "places 20 elements at multiples of 3, which float32 rounds",
+    ),
     "corners": ("linear", "align_corners", (2, 2), {}, "coordinate_transformation_mode align_corners, which places"),
     "antialias": ("linear", "half_pixel", (0.5, 0.5), {"antialias": 1}, "antialias 0 is exact"),
     "rounded sizes": ("nearest", "asymmetric", (1 / 41, 1), {}, "as float32 rounds 1/41; sizes are not rounded"),
@@ -124,30 +212,104 @@ def test_resize_that_depends_on_the_size_is_refused(which):
     """The error names the attribute or the number, and what could be tiled in its place."""
     mode, placing, factors, words, says = NOT_TAKEN[which]
     body, scales = resize(mode, placing, factors, **words)
-    sizes = (82, 6) if "41" in says else (61, 31)
+    sizes = {"rounded sizes": (82, 6), "thirds as sums of float64": (60, 30)}.get(which, (61, 31))
 
     with pytest.raises(unpool.UnsupportedError, match=f"Resize node 'Resize->y': expected .*{re.escape(says)}"):
         run_both(body, sizes, (12, 12), factors=scales)
 
 
-SIZES = {
-    "Pad": "s = Shape <start = 2, end = 3> (x)  f = Cast <to = 1> (s)  v = Squeeze (f)  y = Pad (x, pads, v)",
-    "Dropout": "y = Dropout (x, half, yes)",
-    "Add": "r = RandomNormal <shape = [1, 1, 1, 1]> ()  y = Add (x, r)",
-    "DequantizeLinear": "q = Cast <to = 2> (x)  y = DequantizeLinear <axis = 2, block_size = 4> (q, steps)",
-    "LpNormalization": "y = LpNormalization (x)",
-    "QuantizeLinear": "q = QuantizeLinear <axis = 3> (x, along)  y = Cast <to = 1> (q)",
-    "LRN": "t = Transpose <perm = [0, 2, 1, 3]> (x)  l = LRN <size = 3> (t)  y = Transpose <perm = [0, 2, 1, 3]> (l)",
-    "TopK": "y, i = TopK <axis = 1, sorted = 0> (x, one)",
-    "Slice": "y = Slice (x, starts, stops, axes)",
+OF_SIZES = {
+    "the axis of CumSum": "a = Squeeze (r)  y = CumSum (x, a)",
+    "axes of ReduceSum": "y = ReduceSum <keepdims = 0> (x, r)",
+    "axes of Unsqueeze": "y = Unsqueeze (x, r)",
+    "where channels are cut": "e = Add (r, one)  y = Slice (x, r, e, one)",
+    "how channels are padded": "q = Sub (two, r)  p = Concat <axis = 0> (r, q)  y = Pad (x, p, , one)",
+    "the channel that is taken": "y = Gather <axis = 1> (x, r)",
 }
-SAYS = {
-    "Pad": "computes with the size of the image",
-    "Dropout": "drops elements by chance",
-    "Add": "makes other numbers in every run",
-    "DequantizeLinear": "has the attribute 'block_size'",
-    "TopK": "sorted 0, which leaves the order open",
-    "Slice": "takes sizes or axes",
+
+
+@pytest.mark.parametrize("which", OF_SIZES)
+def test_what_a_size_of_the_image_chooses_is_refused(which):
+    """Shapes and links of a tile are those of the image, and only what the remainder of its height chose differs."""
+    body = f"s = Shape <start = 2, end = 3> (x)  r = Mod (s, two)  {OF_SIZES[which]}"
+    numbers = {"one": np.int64([1]), "two": np.int64([2])}
+    session = unpool.InferenceSession(models.model(f"{PLAIN} {{ {body} }}", opset=18, **numbers), threads=1)
+    outer = 1 if "Unsqueeze" in body else 2
+
+    with pytest.raises(unpool.UnsupportedError, match="computes with the size of the image"):
+        tiles.run(session, {"x": np.ones((outer, outer, 13, 11), np.float32)}, (6, 11))
+
+
+def test_nodes_of_one_name_are_told_apart():
+    """What one node may take from the size of the image, another one of its name may not."""
+    body = """
+        s = Shape <start = 2, end = 3> (x)  r = Mod (s, two)  k = Add (r, nine)
+        [n] v = Slice (x, zero, k, one)  i = Cast <to = 7> (v)  [n] y = Add (i, k)"""
+    numbers = {name: np.int64([value]) for name, value in {"zero": 0, "one": 1, "two": 2, "nine": 9}.items()}
+    model = models.model(f"{PLAIN} {{ {body} }}", opset=18, **numbers)
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    with pytest.warns(FallbackWarning, match="two nodes with same node name"):
+        session = unpool.InferenceSession(model, threads=1)
+
+    with pytest.raises(unpool.UnsupportedError, match=r"node 'n': .* computes with the size of the image"):
+        tiles.run(session, {"x": np.ones((2, 2, 13, 11), np.float32)}, (6, 11))
+
+
+def test_random_numbers_in_a_body_are_refused():
+    """No run gives what another gave, so tiles have nothing to agree with."""
+    body = "r = {}RandomNormal <shape = [1, 1, 1, 1]> ()"
+    branches = ", ".join(f"{name} = b () => (float[1, 1, 1, 1] r) {{ {body.format('')} }}" for name in BRANCHES)
+    text = f"q = If <{branches}> (yes)  y = Add (x, q)"
+
+    with pytest.raises(unpool.UnsupportedError, match=r"If node .* makes other numbers in every run"):
+        run_both(text, (8, 8), (4, 4), yes=np.bool_(True))
+
+
+@pytest.mark.parametrize("shape", [(11, 4), (13, 1, 4), (1, 13, 11, 4)])
+def test_a_scale_along_the_image_is_refused(shape):
+    """LayerNormalization of channels takes scales that have numbers for positions, too."""
+    text = "g (float[1, 13, 11, 4] x) => (float[1, 13, 11, 4] y) { y = LayerNormalization (x, scale) }"
+    session = unpool.InferenceSession(models.model(text, opset=18, scale=np.ones(shape, np.float32)), threads=1)
+
+    with pytest.raises(unpool.UnsupportedError, match=r"'scale', which has 1[13] numbers along the image"):
+        tiles.run(session, {"x": np.ones((1, 13, 11, 4), np.float32)}, (5, 5), layout="NHWC")
+
+
+def test_a_tile_that_the_model_refuses_is_refused_with_the_reason():
+    """A plane of a tile may be smaller than compat="ort" asks of an unpooling, whose error says so."""
+    text = """
+        p, i = MaxPool <kernel_shape = [3, 1]> (x)  s = Shape (x)
+        y = MaxUnpool <kernel_shape = [1, 3]> (p, i, s)"""
+    session = unpool.InferenceSession(models.model(f"{HEAD} {{ {text} }}", opset=18), threads=1, compat="ort")
+
+    with pytest.raises(unpool.UnsupportedError, match=r"a part of .* got one that refuses the part: MaxUnpool-11 .*"):
+        tiles.run(session, {"x": np.ones((1, 1, 4, 7), np.float32)}, (3, 6))
+
+
+REFUSALS = {
+    "a number made of a size": (
+        "s = Shape <start = 2, end = 3> (x)  f = Cast <to = 1> (s)  v = Squeeze (f)  y = Pad (x, pads, v)",
+        "computes with the size of the image",
+    ),
+    "chance": ("y = Dropout (x, half, yes)", "drops elements by chance"),
+    "random numbers": (
+        "r = RandomNormal <shape = [1, 1, 1, 1]> ()  y = Add (x, r)",
+        "makes other numbers in every run",
+    ),
+    "blocks": (
+        "q = Cast <to = 2> (x)  y = DequantizeLinear <axis = 2, block_size = 4> (q, steps)",
+        "has the attribute 'block_size'",
+    ),
+    "a norm over a row": ("y = LpNormalization (x)", "works on all positions of the image at once"),
+    "scales along the image": (
+        "q = QuantizeLinear <axis = 3> (x, along)  y = Cast <to = 1> (q)",
+        "works on all positions of the image at once",
+    ),
+    "rows as channels": (
+        "t = Transpose <perm = [0, 2, 1, 3]> (x)  l = LRN <size = 3> (t)  y = Transpose <perm = [0, 2, 1, 3]> (l)",
+        "works on all positions of the image at once",
+    ),
+    "any order": ("y, i = TopK <axis = 1, sorted = 0> (x, one)", "sorted 0, which leaves the order open"),
 }
 VALUES = {
     "pads": np.int64([0, 0, 1, 1] * 2),
@@ -157,6 +319,26 @@ VALUES = {
     "along": np.ones(16, np.float32),
     "one": np.int64([1]),
 }
+
+
+@pytest.mark.parametrize("which", REFUSALS)
+def test_what_no_tile_can_agree_on_is_refused(which):
+    """The error names what the node does that depends on the whole image, or on nothing."""
+    body, says = REFUSALS[which]
+    used = {name: value for name, value in VALUES.items() if re.search(rf"\b{name}\b", body)}
+
+    with pytest.raises(unpool.UnsupportedError, match=re.escape(says)):
+        run_both(body, (16, 16), (8, 8), opset=21, **used)
+
+
+def test_places_that_another_input_says_are_refused():
+    """The tiles are cut before anybody knows the elements of other inputs."""
+    text = "g (float[1, 1, h, w] x, int64[1] starts) => (float[1, 1, a, w] y) { y = Slice (x, starts, stops, axes) }"
+    constants = {"stops": np.int64([99]), "axes": np.int64([2])}
+    session = unpool.InferenceSession(models.model(text, opset=18, **constants), threads=1)
+
+    with pytest.raises(unpool.UnsupportedError, match="takes sizes or axes, 'starts', that it computes from elements"):
+        tiles.run(session, {"x": np.ones((1, 1, 8, 8), np.float32), "starts": np.int64([1])}, (4, 4))
 
 
 def test_a_window_longer_than_the_image_is_refused():

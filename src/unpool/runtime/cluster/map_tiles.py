@@ -15,12 +15,15 @@ import numpy as np
 from distributed import Client, KilledWorker, as_completed
 
 from unpool.errors import UnpoolError
+from unpool.files import lock, named
 from unpool.runtime.cluster.job import Job, JobPlugin, run_numbered
-from unpool.runtime.cluster.outputs import Outputs, chunks_of
+from unpool.runtime.cluster.outputs import Outputs, chunks_of, local_place
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.runners.ort_options import thread_budget
+from unpool.runtime.streams.doing import paths_of
+from unpool.runtime.streams.unfinished import require_apart
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
 
@@ -68,17 +71,23 @@ def map_tiles(
         if name not in here
     }
     twin = _for_workers(session, work.threads)
-    made = Outputs(to, tiler.outputs)
     types = {value.name: dtype(parse(value.type)) for value in session.get_outputs()}
-    for name in tiling.outputs:
-        made.create(name, tiling.shape(name), chunks_of(tiling, name), np.dtype(types[name]))
-    job = Job.of(twin, tiling, there, dict(made.arrays))
-    with _published(work.client, job) as name:
-        for number, fixed in enumerate(_Run(work, name, tiling, here).results()):
-            if not number:
-                for each, array in fixed.items():
-                    made.create(each, array.shape, array.shape, array.dtype)[...] = array
-    made.finish()
+    places = [place for place in [local_place(to)] if place is not None]
+    require_apart(places, paths_of(session, arrays))
+    for place in places:
+        with named(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+    with lock(places):
+        made = Outputs(to, tiler.outputs)
+        for name in tiling.outputs:
+            made.create(name, tiling.shape(name), chunks_of(tiling, name), np.dtype(types[name]))
+        job = Job.of(twin, tiling, there, dict(made.arrays))
+        with _published(work.client, job) as name:
+            for number, fixed in enumerate(_Run(work, name, tiling, here).results()):
+                if not number:
+                    for each, array in fixed.items():
+                        made.create(each, array.shape, array.shape, array.dtype)[...] = array
+        made.finish()
     return made.arrays
 
 

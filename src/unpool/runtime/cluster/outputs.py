@@ -1,6 +1,7 @@
 """The Zarr arrays that workers write: chunks end where tiles end, so that no two tiles write to the same chunk."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,18 @@ class Outputs:
             raise FileError(
                 f"{self._place}: expected a free place for Zarr arrays, got: {error}. Choose another."
             ) from error
+
+
+def local_place(to: Any) -> Path | None:
+    """The folder that Zarr arrays go into; None for a URL, or a store that is no folder.
+
+    >>> local_place("masks/a.zarr").name, local_place("s3://masks/a.zarr")
+    ('a.zarr', None)
+    """
+    if isinstance(to, (str, Path)):
+        return None if "://" in str(to) else Path(to)
+    root = getattr(getattr(to, "store", to), "root", None)
+    return None if root is None else Path(root, getattr(to, "path", ""))
 
 
 def chunks_of(tiling: Tiling, name: str) -> Shape:

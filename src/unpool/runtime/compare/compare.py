@@ -25,6 +25,7 @@ from unpool.runtime.compare.difference import Tolerance
 from unpool.runtime.compare.matching import Values, compared_outputs, compared_values, correspondence
 from unpool.runtime.compare.running import TORCH, UNPOOL, WORDS, Run, ours, run, runtime_of
 from unpool.runtime.compare.stepwise import Stepwise, stepwise
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import place, reading
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
@@ -80,12 +81,12 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     meaning = Meaning(compat, index_space, exact)
     peers = [runtime_of(word, meaning) for word in words if word != TORCH]
     with reading(model):
-        first = stepwise(model, meaning)
-        fed, expected = _first_run(first, meaning, feed, sizes or {})
-    second = first
+        first = second = stepwise(model, meaning)
     if other is not None:
         with reading(other):
             second = stepwise(other, meaning)
+    with reading(model):
+        fed, expected = _first_run(first, meaning, feed, {**_sizes_of(second, first), **(sizes or {})})
     seen = {**_constants(first), **fed}
     given = _feed_of(second, fed)
     pairs = None if other is None else correspondence(first, second, zip(fed, given, strict=True))
@@ -134,18 +135,43 @@ def _constants(model: Stepwise) -> dict[str, Any]:
     return found | {name: dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
 
 
+def _sizes_of(fixed: Stepwise, model: Stepwise) -> dict[str, int]:
+    """Sizes that a model leaves open, by name, as the same input of another one has them."""
+    dims = {value.name: shapes.dims(value.type) for value in fixed.graph.inputs}
+    own = {value.name: shapes.dims(value.type) for value in model.graph.inputs}
+    try:
+        names = _names_of(fixed, [name for name in own if name not in model.graph.defaults])
+    except UnpoolError:
+        return {}  # with an input more, or less, there is no run
+    found: dict[str, int] = {}
+    for name, other in names.items():
+        for size, number in zip(own[name] or (), dims[other] or (), strict=False):
+            if isinstance(size, str) and isinstance(number, int):
+                found.setdefault(size, number)
+    return found
+
+
 def _feed_of(model: Stepwise, feed: Feed) -> Feed:
-    """What is fed, under the names of the inputs of another model, which has the same names or the same order.
+    """What is fed, under the names of the inputs of another model.
 
     Raises:
         UnpoolError: it has more inputs, or fewer.
     """
-    names = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in feed]
-    if set(names) == set(feed):
-        return feed
-    if len(names) != len(feed):
-        raise UnpoolError(f"compare: two models need as many inputs, got {list(feed)} and {names}. Give another model.")
-    return dict(zip(names, feed.values(), strict=True))
+    return {other: feed[name] for name, other in _names_of(model, list(feed)).items()}
+
+
+def _names_of(model: Stepwise, fed: Sequence[str]) -> dict[str, str]:
+    """The names that inputs have in another model, which has the same names or the same order.
+
+    Raises:
+        UnpoolError: it has more inputs, or fewer.
+    """
+    names = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in fed]
+    if set(names) == set(fed):
+        return {name: name for name in fed}
+    if len(names) != len(fed):
+        raise UnpoolError(f"compare: two models need as many inputs, got {list(fed)} and {names}. Give another model.")
+    return dict(zip(fed, names, strict=True))
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,17 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
     is_large_one = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
     if len(known) < len(feed) or is_large_one:
         return None
-    return _evaluated(graph, node, known)
+    return evaluated(graph, node, known)
 
 
-def _evaluated(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
-    """The output of a node."""
+def evaluated(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
+    """The first output of a node of ONNX's own domain, by onnx's ReferenceEvaluator; None where that raises.
+
+    Args:
+        graph: whose opset it is.
+        node: without bodies.
+        feed: an array for every input.
+    """
     from onnx.reference import ReferenceEvaluator
 
     inputs = [helper.make_tensor_value_info(one, 0, None) for one in feed]
@@ -93,7 +99,10 @@ def _evaluated(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray])
         helper.make_graph([node], "constant", inputs, outputs),
         opset_imports=[helper.make_opsetid("", graph.opsets[""])],
     )
-    (made,) = ReferenceEvaluator(model).run(None, dict(feed))
+    try:
+        (made,) = ReferenceEvaluator(model).run(None, dict(feed))
+    except Exception:  # it raises whatever Python and NumPy raise
+        return None
     return np.asarray(made)
 
 

@@ -6,7 +6,7 @@ two values are almost equal, rounding decides which of them is the largest, so a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -38,36 +38,43 @@ SLOW = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "MatMul", "Max
 """Operators for which the reference takes minutes in a model of usual size; it checks the parts only."""
 
 
-def checked(
-    first: onnx.ModelProto,
-    lowered: onnx.ModelProto,
-    probes: Sequence[Probe],
-    meaning: Meaning,
-    sizes: Mapping[str, int],
-) -> tuple[Check, ...]:
-    """Run the lowered model and its parts in every runtime that is installed.
+Expected: TypeAlias = Sequence[tuple[Feed, list[Any]]]
+"""Random inputs of the first model, each with its outputs."""
+
+
+def expected_results(first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> Expected:
+    """What the model gives that is lowered.
 
     Args:
         first: the model before.
+        meaning: how it is read.
+        sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
+
+    Raises:
+        UnsupportedError: it runs on none of the inputs that were tried.
+    """
+    exact = Meaning(meaning.compat, meaning.index_space, exact=True)
+    return list(runs(load_as_session(first, exact), sizes))
+
+
+def checked(lowered: onnx.ModelProto, probes: Sequence[Probe], expected: Expected) -> tuple[Check, ...]:
+    """Run the lowered model and its parts in every runtime that is installed.
+
+    Args:
         lowered: the model after.
         probes: of its parts.
-        meaning: how the first model is read.
-        sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
+        expected: what the model before gives.
 
     Returns:
         one record for each runtime.
 
     Raises:
-        UnsupportedError: a runtime gives other results, or the first model runs on none of the inputs that were tried.
+        UnsupportedError: a runtime gives other results.
     """
-    exact = Meaning(meaning.compat, meaning.index_space, exact=True)
-    expected = list(runs(load_as_session(first, exact), sizes))
     return tuple(_check(runtime, lowered, probes, expected) for runtime in runtimes())
 
 
-def _check(
-    runtime: Runtime, lowered: onnx.ModelProto, probes: Sequence[Probe], expected: Sequence[tuple[Feed, list[Any]]]
-) -> Check:
+def _check(runtime: Runtime, lowered: onnx.ModelProto, probes: Sequence[Probe], expected: Expected) -> Check:
     narrow = sorted({one.dtype.name for one in probes} & runtime.changes)
     if narrow:
         return Check(runtime.name, f"it computes {narrow[0]} in another type")
@@ -84,7 +91,7 @@ def _check(
     return Check(runtime.name)
 
 
-def _check_whole(runtime: Runtime, lowered: onnx.ModelProto, expected: Sequence[tuple[Feed, list[Any]]]) -> None:
+def _check_whole(runtime: Runtime, lowered: onnx.ModelProto, expected: Expected) -> None:
     operators = {node.op_type for node in with_inner(lowered.graph.node)}
     if runtime.is_reference and operators & SLOW:
         return

@@ -32,7 +32,7 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.lower.channels_first import channels_first_edits
-from unpool.runtime.lower.checks import checked
+from unpool.runtime.lower.checks import checked, expected_results
 from unpool.runtime.lower.left import left_over
 from unpool.runtime.lower.lowered import Lowered, Part
 from unpool.runtime.lower.padded_pools import padded_pools
@@ -95,9 +95,10 @@ def lower(
         draft.drop_indices()
         draft.pad_pools(wanted)
         check_model(draft.model)
+        expected = expected_results(first, meaning, sizes or {})
         opset = next(one.version for one in draft.model.opset_import if one.domain == "")
         probes = [probe(part, opset, draft.model.ir_version) for part in parts]
-        checks = checked(first, draft.model, probes, meaning, sizes or {})
+        checks = checked(draft.model, [one for one in probes if one is not None], expected)
         lowered = Lowered(draft.model, wanted, tuple(draft.changes), tuple(left_over(draft.model, wanted)), checks)
         _require_run(lowered)
         return lowered

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import prod
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from unpool import functional
 from unpool.dtypes import AnyArray
+from unpool.geometry import Window
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.nodes import attributes, label
@@ -22,6 +24,9 @@ OUTER = (2, 3)
 
 OPEN_SIZES = (9, 12)
 """Elements along axes of unknown size, besides what one window reaches over."""
+
+MOST_ELEMENTS = 10_000
+"""Elements of a plane whose sizes are unknown: with many axes, sizes are smaller than `OPEN_SIZES`."""
 
 Feed = Mapping[str, AnyArray]
 
@@ -43,14 +48,16 @@ class Probe:
     dtype: np.dtype[np.generic]
 
 
-def probe(part: Part, opset: int, ir_version: int) -> Probe:
-    """The part as a model of this opset of ONNX and this IR version.
+def probe(part: Part, opset: int, ir_version: int) -> Probe | None:
+    """The part as a model of this opset of ONNX and this IR version; None where its output has too few elements.
 
     It begins with the values that are pooled, so without an Unsqueeze before them.
     """
     rng = np.random.default_rng(7)
     make = _scattered if part.pooling is None else _followed
     cases = tuple(make(part, opset, rng))
+    if not cases:
+        return None
     inputs = [_declared(name, array) for name, array in cases[0][0].items()]
     output = _declared(part.edit.output, cases[0][1])
     tensors = [numpy_helper.from_array(array, name) for name, array in part.edit.constants.items()]
@@ -72,7 +79,7 @@ def _followed(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tupl
     assert pooling is not None
     pool = resolve.spec("MaxPool", _pool_attributes(pooling), opset=opset)
     for size, is_whole in zip(OPEN_SIZES, (True, False), strict=True):
-        large = pooling.large or tuple(window.reach + size + axis for axis, window in enumerate(pooling.windows))
+        large = pooling.large or _open_sizes(pooling.windows, size)
         x = _numbers((*OUTER, *large), part.dtype, rng, is_whole=is_whole)
         y, indices = functional.run(pool, [x], outputs=2)
         known = {pooling.x: x, pooling.y: y}
@@ -82,11 +89,11 @@ def _followed(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tupl
 
 
 def _scattered(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tuple[Feed, AnyArray]]:
-    """Values that go to places of which none comes twice."""
+    """Values that go to places of which none comes twice; nothing where there are fewer places."""
     one = part.unpooling
-    small = numbers(one.small) or tuple(size + axis for axis, size in enumerate(OPEN_SIZES[:1] * len(one.spec.windows)))
     asked = numbers(one.asked or (None,))
-    inferred = tuple(max_unpool.inferred_size(one.spec, axis, size) for axis, size in enumerate(small))
+    small = numbers(one.small) or tuple(map(min, _small_sizes(one.spec), asked or repeat(MOST_ELEMENTS)))
+    inferred = _inferred(one.spec, small)
     shape = (*OUTER, *(asked or inferred))
     x = _numbers((*OUTER, *small), part.dtype, rng, is_whole=False)
     if x.size > prod(shape):
@@ -96,6 +103,33 @@ def _scattered(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tup
     if len(one.node.input) > 2 and one.node.input[2]:
         feed[one.node.input[2]] = np.array(shape, np.int64)
     yield feed, _unpooled(part, opset, x, indices, shape)
+
+
+def _small_sizes(spec: MaxUnpoolSpec) -> tuple[int, ...]:
+    """Sizes of a plane to unpool, the larger ones of which the result has at most `MOST_ELEMENTS` elements."""
+    rank = len(spec.windows)
+    for most in range(OPEN_SIZES[0], 0, -1):
+        sizes = tuple(most + axis for axis in range(rank))
+        if prod(_inferred(spec, sizes)) <= MOST_ELEMENTS:
+            return sizes
+    return (1,) * rank
+
+
+def _inferred(spec: MaxUnpoolSpec, small: Sequence[int]) -> tuple[int, ...]:
+    return tuple(max_unpool.inferred_size(spec, axis, size) for axis, size in enumerate(small))
+
+
+def _open_sizes(windows: Sequence[Window], most: int) -> tuple[int, ...]:
+    """Sizes of a plane, besides what a window needs: along each axis one more than along the axis before it.
+
+    >>> _open_sizes([Window(2)] * 2, 9), _open_sizes([Window(2)] * 6, 9), _open_sizes([Window(2)] * 8, 9)
+    ((11, 12), (3, 4, 5, 6, 7, 8), (3, 3, 3, 3, 3, 3, 3, 3))
+    """
+    for more in range(most, 0, -1):
+        sizes = tuple(window.reach + more + axis for axis, window in enumerate(windows))
+        if prod(sizes) <= MOST_ELEMENTS:
+            return sizes
+    return tuple(window.reach + 1 for window in windows)
 
 
 def _unpooled(part: Part, opset: int, x: AnyArray, indices: AnyArray, shape: Sequence[int]) -> AnyArray:

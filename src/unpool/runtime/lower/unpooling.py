@@ -6,6 +6,7 @@ Where its indices are those of a MaxPool of the same graph and count in its outp
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import onnx
@@ -31,6 +32,12 @@ from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolin
 
 MOST_TAPS = 64
 """Taps of a window at most; each costs two nodes, so that a scatter is better for more."""
+
+MOST_LAYERS = 1024
+"""Windows that cover one cell at most, each of which costs some ten nodes; dilation makes them many."""
+
+MOST_CELLS = 2**16
+"""Cells that a window reaches over at most, and cells of a block of one stride."""
 
 EXACT = {"float16": 2048, "bfloat16": 256}
 """The type holds every integer up to here; others hold all numbers of taps."""
@@ -79,9 +86,18 @@ def _followed(flow: SizeFlow, one: Unpooling, index_space: str) -> Pooling | Non
     if not is_same_type or not counts_in(flow, one, one.large):
         return None
     pooling = _pooling(flow, source.pool, len(one.large))
-    if pooling is None or pooling.tap_count > min(MOST_TAPS, EXACT.get(pooling.dtype.name, MOST_TAPS)):
-        return None
-    return pooling
+    return pooling if pooling is not None and _is_short(pooling) else None
+
+
+def _is_short(pooling: Pooling) -> bool:
+    """Whether following the pool takes few nodes and small constants."""
+    windows = pooling.windows
+    return (
+        pooling.tap_count <= min(MOST_TAPS, EXACT.get(pooling.dtype.name, MOST_TAPS))
+        and prod(-(-window.reach // window.stride) for window in windows) <= MOST_LAYERS
+        and prod(window.reach for window in windows) <= MOST_CELLS
+        and prod(pooling.strides) <= MOST_CELLS
+    )
 
 
 def _pool_of(one: Unpooling) -> onnx.NodeProto:

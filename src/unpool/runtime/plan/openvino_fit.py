@@ -149,14 +149,18 @@ def _softmax(node: onnx.NodeProto, graph: Graph) -> str:
 
 
 def _pad(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried."""
+    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried.
+
+    Modes that repeat elements have no use for a value.
+    """
     pads, value, axes = (*node.input[1:], "", "", "")[:3]
-    if value and constant_array(graph, value) is None:
+    if attributes(node).get("mode", b"constant") == b"constant" and _is_computed(graph, value):
         return "its value is ignored"
-    return next((f"its {word} are fed" for word, name in (("pads", pads), ("axes", axes)) if _is_fed(graph, name)), "")
+    changing = (word for word, name in (("pads", pads), ("axes", axes)) if _is_computed(graph, name))
+    return next((f"its {word} are not the same in every run" for word in changing), "")
 
 
-def _is_fed(graph: Graph, name: str) -> bool:
+def _is_computed(graph: Graph, name: str) -> bool:
     return name != "" and constant_array(graph, name) is None
 
 

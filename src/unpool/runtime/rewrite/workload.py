@@ -1,23 +1,30 @@
-"""Counts the elements and the products of a run before it runs, and picks sizes for open axes by them."""
+"""Counts the elements and the products of a run before it runs, and picks sizes for open axes by them.
+
+Nodes in the bodies of If, Loop and Scan count too: both branches of an If, and a body as often as it surely runs.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
+from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.inference import infer
+from unpool.runtime.graph.constants import evaluated
+from unpool.runtime.graph.inference import Inference, infer
 from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import attributes, domain, writes
+from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.without_weights import LARGE
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.random_inputs import feed_shapes
 
@@ -36,6 +43,16 @@ SIZES = (32, 13, 33, 5, 48, 36, 40, 34, 96, 224, 2, 1)
 WIDEST_STRIDE = 224
 SHRINKING = ("AveragePool", "Conv", "LpPool", "MaxPool")
 GROWING = ("ConvTranspose", "MaxUnpool")
+
+COMPUTED = (
+    *("Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Equal", "Exp", "Floor", "Gather", "Greater", "Identity", "Less"),
+    *("Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Pow", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *("Reshape", "Round", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze", "Where"),
+)
+"""Operators of which shapes are computed."""
+
+MOST_ROUNDS = 8
+"""How often the types of a graph are inferred, each time with what was found the time before."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -73,18 +90,35 @@ class SizedGraph:
     def workload(self, feed: Shapes) -> Workload | None:
         """The size of a run on inputs of these shapes; None where no run is possible."""
         inputs = tuple(_with_shape(value, feed.get(value.name)) for value in self.graph.inputs)
-        graph = replace(self.graph, inputs=inputs)
         try:
-            flow = SizeFlow(graph, infer(graph, self.meaning).types)
+            work = self._of_nodes(replace(self.graph, inputs=inputs))
         except UnpoolError:
             return None
-        names = [*feed, *(name for node in graph.nodes for name in writes(node))]
-        found = [_shape(flow, name) for name in names]
-        counts = [math.prod(one) for one in found if one is not None]
-        unknown = len(found) - len(counts)
-        is_empty = any(one is not None and len(one) > 2 and math.prod(one) == 0 for one in found)
-        elements = sum(counts) + unknown * max(counts, default=0)
-        return Workload(elements, sum(_products(flow, node) for node in graph.nodes), is_empty)
+        return work._replace(elements=work.elements + sum(map(math.prod, feed.values())))
+
+    def _of_nodes(self, graph: Graph) -> Workload:
+        """The size of a run of all nodes of a graph whose inputs have shapes.
+
+        Raises:
+            UnpoolError: no run is possible.
+        """
+        flow, inference = _followed(graph, self.meaning)
+        made = [_shape(flow, name) for node in graph.nodes for name in writes(node)]
+        read = [_shape(flow, value.name) for value in graph.inputs]
+        counts = [math.prod(one) for one in made if one is not None]
+        largest = max(math.prod(one) for one in (*made, *read, (0,)) if one is not None)
+        is_empty = any(one is not None and len(one) > 2 and math.prod(one) == 0 for one in made)
+        elements = sum(counts) + (len(made) - len(counts)) * largest
+        products = sum(_products(flow, node) for node in graph.nodes)
+        for holder, body, types in _outer_bodies(flow.graph.nodes, inference.inner):
+            try:
+                inner = self._of_nodes(_body_graph(flow.graph, body, types))
+            except UnpoolError:
+                continue  # what onnx refuses of it, a run will tell
+            times = _times(flow, holder)
+            elements += times * inner.elements
+            products += times * inner.products
+        return Workload(elements, products, is_empty)
 
     def most(self) -> Workload:
         """The size of all runs of one search together, at most."""
@@ -164,6 +198,108 @@ class Trials:
                 f"{work.products:,} products, more than are taken unasked."
             )
         return fits
+
+
+def _followed(graph: Graph, meaning: Meaning) -> tuple[SizeFlow, Inference]:
+    """What is known of a graph whose inputs have shapes, where the shapes that it computes are known too.
+
+    Where a node chooses elements by their values, it is taken to choose all of them.
+    """
+    for _ in range(MOST_ROUNDS):
+        inference = infer(graph, meaning)
+        flow = SizeFlow(graph, inference.types)
+        values = _computed_values(flow)
+        choices = {value.name: value for node in graph.nodes for value in _largest_choice(flow, node)}
+        found = {*values, *choices}
+        if not found:
+            break
+        constants = {name: numpy_helper.from_array(array, name) for name, array in values.items()}
+        graph = replace(
+            graph,
+            nodes=tuple(node for node in graph.nodes if found.isdisjoint(writes(node))),
+            constants={**graph.constants, **constants},
+            inputs=(*graph.inputs, *choices.values()),
+        )
+    return flow, inference
+
+
+def _computed_values(flow: SizeFlow) -> dict[str, AnyArray]:
+    """Small values that a graph computes from the shapes of others, and from constants."""
+    found: dict[str, AnyArray] = {}
+    for node in flow.graph.nodes:
+        if domain(node) != "" or node.op_type not in COMPUTED or len(node.output) != 1:
+            continue
+        array = _computed(flow, node, found)
+        if array is not None and array.size <= LARGE:
+            found[node.output[0]] = array
+    return found
+
+
+def _computed(flow: SizeFlow, node: onnx.NodeProto, found: Mapping[str, AnyArray]) -> AnyArray | None:
+    if node.op_type in ("Shape", "Size"):
+        shape, given = _shape(flow, node.input[0]), attributes(node)
+        if shape is None:
+            return None
+        return np.array(math.prod(shape) if node.op_type == "Size" else shape[given.get("start", 0) : given.get("end")])
+    feed = {name: found.get(name, flow.constant(name)) for name in filter(None, node.input)}
+    known = {name: array for name, array in feed.items() if array is not None}
+    return evaluated(flow.graph, node, known) if len(known) == len(feed) else None
+
+
+def _largest_choice(flow: SizeFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:
+    """The outputs of a NonZero, Compress or Unique that chooses all elements; none of another node."""
+    if domain(node) != "" or node.op_type not in ("NonZero", "Compress", "Unique"):
+        return []
+    x = _shape(flow, node.input[0])
+    if x is None:
+        return []
+    count = math.prod(x)
+    shape = (len(x), count) if node.op_type == "NonZero" else x if "axis" in attributes(node) else (count,)
+    kinds = {name: shapes.element(flow.types.get(name)) for name in writes(node)}
+    return [helper.make_tensor_value_info(name, kind, shape) for name, kind in kinds.items() if kind > 0]
+
+
+def _outer_bodies(
+    nodes: Iterable[onnx.NodeProto], inner: Iterable[Mapping[str, onnx.TypeProto]]
+) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto, Mapping[str, onnx.TypeProto]]]:
+    """The bodies of nodes, without those inside bodies: each with its node, and the types of what it sees.
+
+    Args:
+        nodes: of a graph.
+        inner: types for each body at any depth, in the order in which the bodies end.
+    """
+    types = iter(inner)
+    for node in nodes:
+        for _, body in bodies(node):
+            for _ in _outer_bodies(body.node, types):
+                pass
+            yield node, body, next(types)
+
+
+def _body_graph(graph: Graph, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Graph:
+    """A body as a graph of its own, which has what the body reads from around it as inputs."""
+    constants = {**graph.constants, **{tensor.name: tensor for tensor in body.initializer}}
+    made = {name for node in body.node for name in writes(node)}
+    read = dict.fromkeys(name for node in body.node for name in reads(node))
+    names = [name for name in read if name not in made and name not in constants and name in types]
+    inputs = tuple(helper.make_value_info(name, types[name]) for name in names)
+    return Graph(tuple(body.node), constants, {}, {}, inputs, (), {}, graph.opsets, graph.ir_version)
+
+
+def _times(flow: SizeFlow, node: onnx.NodeProto) -> int:
+    """How often the body of a node surely runs; a constant trip count of a Loop is only where it ends at the latest."""
+    if node.op_type == "Loop" and node.input[0] and node.input[0] not in flow.graph.constants:
+        known = flow.values(node.input[0])
+        times = number(known[0]) if known else None
+        return 1 if times is None else max(times, 1)
+    if node.op_type == "Scan" and domain(node) == "":
+        given = attributes(node)
+        count = given.get("num_scan_inputs", 0)
+        axes = given.get("scan_input_axes") or [0] * count
+        whole = [_shape(flow, name) for name in node.input[len(node.input) - count :]]
+        lengths = [one[axis] for one, axis in zip(whole, axes, strict=False) if one and -len(one) <= axis < len(one)]
+        return max(lengths, default=1)
+    return 1
 
 
 def _with_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:

@@ -124,7 +124,7 @@ class OrtPiece:
 def short(error: Exception) -> str:
     """The first line of onnxruntime's message, without the codes in front of it."""
     text = str(error).strip().splitlines()
-    line = " ".join(text[0].split()) if text else type(error).__name__
+    line = text[0].strip() if text else type(error).__name__
     if line.startswith("[ONNXRuntimeError]"):
         line = line.split(" : ", 3)[-1]
     return line.removesuffix(" node with name ''").rstrip(".")

@@ -1,5 +1,6 @@
 """What a session says of its model, of its providers and of its devices."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,17 @@ from unpool.runtime.runners.ort_copies import entry
 from unpool.runtime.runners.ort_options import CPU, OPENVINO, OURS
 from unpool.runtime.session.loaded import LoadedModel
 from unpool.runtime.session.metadata import ModelMetadata
+from unpool.runtime.session.profile import Profile
 from unpool.runtime.session.signature import ValueInfo
 from unpool.runtime.session.told import Told
 from unpool.runtime.session.whole import WholeModel
 
 RECORDS = "session.record_ep_graph_assignment_info"
 """The entry that has onnxruntime record which provider has which node."""
+
+
+READS_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
+"""The variable of the environment that has onnxruntime take options from the model."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Described:
     _told: Told
     _model: LoadedModel | WholeModel
     _options: onnxruntime.SessionOptions
+    _profile: Profile | None
 
     @property
     def plan(self) -> Plan:
@@ -111,8 +118,8 @@ class Described:
             return list(self._model.session.get_provider_graph_assignment_info())
         if entry(self._options, RECORDS) != "1":
             raise also(UnpoolError, "Fail")(
-                f"get_provider_graph_assignment_info: expected the session config entry {RECORDS} to be 1, "
-                "got none. Add it to SessionOptions."
+                f"get_provider_graph_assignment_info: Session configuration entry '{RECORDS}' must be set to \"1\", "
+                f"got {entry(self._options, RECORDS)!r}. Add it by SessionOptions.add_session_config_entry."
             )
         parts: dict[int, list[Record]] = {}
         for record in self.plan:
@@ -123,6 +130,34 @@ class Described:
     def get_tuning_results(self) -> list[Any]:
         """What providers of pieces found out about speed."""
         return [result for piece in self._model.pieces for result in piece.get_tuning_results()]
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in nanoseconds of `time.monotonic_ns`; 0 without it."""
+        if isinstance(self._model, WholeModel):
+            return int(self._model.session.get_profiling_start_time_ns())
+        return 0 if self._profile is None else self._profile.start
+
+    def _private_attributes(self) -> dict[str, Any]:
+        """What onnxruntime's session keeps under private names, which some libraries read in place of the methods."""
+        reads_config = self._told.reads_config
+        return {
+            "_captured_graph_bindings": {},
+            "_fallback_providers": [CPU],
+            "_from_model_package": False,
+            "_input_epdevices": self.get_input_epdevices(),
+            "_input_meminfos": self.get_input_memory_infos(),
+            "_inputs_meta": self.get_inputs(),
+            "_model_meta": self.get_modelmeta(),
+            "_output_meminfos": self.get_output_memory_infos(),
+            "_outputs_meta": self.get_outputs(),
+            "_overridable_initializers": self.get_overridable_initializers(),
+            "_profiling_start_time_ns": self.get_profiling_start_time_ns(),
+            "_provider_options": self.get_provider_options(),
+            "_providers": self.get_providers(),
+            "_read_config_from_model": os.environ.get(READS_CONFIG) == "1" if reads_config is None else reads_config,
+            "_sess_options": self.get_session_options(),
+            "_sess_options_initial": self._told.options,
+        }
 
 
 def _assigned(records: Sequence[Record], folded: Sequence[tuple[str, str]], theirs: str) -> AssignedSubgraph:

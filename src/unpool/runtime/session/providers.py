@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from unpool.errors import UnpoolError, warn_caller
+from unpool.errors import UnpoolError, suggest_name, warn_caller
 from unpool.extras import install_advice
 from unpool.runtime.errors import also
 from unpool.runtime.requirements import onnxruntime
@@ -53,15 +53,19 @@ def providers_of(
     found: dict[str, dict[str, Any]] = {}
     for name, options in _pairs(asked or (), asked_options):
         if name in found:
-            _warn(f"Duplicate provider {name!r}: the first one counts.")
+            warn_caller(f"InferenceSession: Duplicate provider {name!r}: the first one counts.")
         elif name in available:
             found[name] = {str(key): str(value) for key, value in options.items()}
         else:
             hint = _HINTS.get(name, "")
-            _warn(f"provider {name!r} is not available, and left out. Available: {', '.join(available)}.{hint}")
+            warn_caller(
+                f"InferenceSession: provider {name!r} is not available, and left out. "
+                f"Available: {', '.join(available)}.{hint}"
+            )
             if name not in known and not falls_back:
                 raise also(UnpoolError, RuntimeError)(
-                    f"InferenceSession: expected providers out of {', '.join(known)}; got {name!r}. Correct the name."
+                    f"InferenceSession: Unknown Provider Type: {name}, expected one out of {', '.join(known)}. "
+                    f"{suggest_name(name, known)}"
                 )
     found.pop(OURS, None)
     found.setdefault(CPU, {})
@@ -71,12 +75,17 @@ def providers_of(
         found.pop(OPENVINO, None)
     providers = Providers(tuple(found), tuple(found.values()))
     if providers.cuda is not None and not _starts(providers):
-        _warn(f"onnxruntime cannot start {CUDA}, and says why in its log; it is left out. The CPU runs the model.")
+        warn_caller(
+            f"InferenceSession: onnxruntime cannot start {CUDA}, and says why in its log; it is left out. "
+            "The CPU runs the model."
+        )
         del found[CUDA]
         return Providers(tuple(found), tuple(found.values()))
     missing = "" if providers.cuda is None else what_is_missing()
     if missing:
-        _warn(f"nodes of unpool run on the CPU, and values are copied to them and back: {missing}")
+        warn_caller(
+            f"InferenceSession: nodes of unpool run on the CPU, and values are copied to them and back: {missing}"
+        )
     return providers
 
 
@@ -127,7 +136,3 @@ def _refusal(expected: str, got: object) -> UnpoolError:
         f"InferenceSession: expected {expected}, got {got!r}. "
         "Pass names such as providers=['CPUExecutionProvider'], or pairs of a name and a dict of options."
     )
-
-
-def _warn(text: str) -> None:
-    warn_caller(f"InferenceSession: {text}")

@@ -197,12 +197,6 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             return str(self._model.session.end_profiling())
         return "" if self._profile is None else self._profile.end()
 
-    def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, in nanoseconds of `time.monotonic_ns`; 0 without it."""
-        if isinstance(self._model, WholeModel):
-            return int(self._model.session.get_profiling_start_time_ns())
-        return 0 if self._profile is None else self._profile.start
-
     def map_tiles(  # noqa: PLR0913  keyword-only public options
         self,
         feed: Any,
@@ -267,6 +261,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         self._model_path = self._told.source if isinstance(self._told.source, str) else None
         self._model_bytes = self._told.source if isinstance(self._told.source, bytes) else None
         self._async_runs = AsyncRuns(thread_budget(options, told.threads))
+        self.__dict__.update(self._private_attributes())
         if profile is not None:
             weakref.finalize(self, profile.end)
 

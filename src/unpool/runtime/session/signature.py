@@ -9,7 +9,8 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.arrays import to_numpy
-from unpool.errors import ShapeError, UnpoolError
+from unpool.display import display_line
+from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.graph.record import Graph, has_type
@@ -81,13 +82,15 @@ class AcceptedInput:
         if kind != self.dtype or not kind.isnative:
             got = kind.name if kind.isnative else f"{kind.name} in foreign byte order"
             raise UnpoolError(
-                f"input {self.info.name!r}: expected {self.info.type}, got {got}. "
+                f"Unexpected input data type: {display_line(self.info.name)} is {got}, expected {self.info.type}. "
                 f"Convert it with x.astype({self.dtype.name!r})."
             )
         if self.sizes is not None and not _fits(self.sizes, array.shape):
+            is_of_rank = len(array.shape) == len(self.sizes)
             raise ShapeError(
-                f"input {self.info.name!r}: expected shape {_text(self.info.shape)}, got {_text(array.shape)}. "
-                "Reshape or resize it."
+                f"{'Got invalid dimensions' if is_of_rank else 'Invalid rank'} for input: "
+                f"{display_line(self.info.name)} has shape {_text(array.shape)}, expected {_text(self.info.shape)}. "
+                f"{'Resize or pad' if is_of_rank else 'Reshape'} it."
             )
         return array
 
@@ -201,12 +204,14 @@ class Signature:
             )
         missing = [name for name in self._required if feed.get(name) is None and name not in self._optional]
         unknown = [name for name in feed if name not in self._accepted_inputs]
-        if missing or unknown:
-            wrong = [f"{_names(missing)} missing"] * bool(missing) + [f"{_names(unknown)} unknown"] * bool(unknown)
+        if missing:
+            fed = [name for name in feed if feed[name] is not None]
+            more = f", which has the unknown {_names(unknown)}" if unknown else ""
             raise UnpoolError(
-                f"run: expected inputs {_names(self._required)}{self._optional_text()}, got {_names(feed)}: "
-                f"{' and '.join(wrong)}. Feed exactly these."
+                f"run: Required inputs ({missing}) are missing from input feed ({fed}){more}. {self._advice()}"
             )
+        if unknown:
+            raise UnpoolError(f"run: Invalid input name: {_bare(unknown)}. {self._advice()}")
 
     def require_own(self, values: Iterable[Any]) -> None:
         """Refuse OrtValues in the memory of another session.
@@ -242,7 +247,10 @@ class Signature:
             )
         unknown = [name for name in names if name not in have]
         if unknown:
-            raise UnpoolError(f"run: expected outputs out of {_names(have)}, got {_names(unknown)}. Correct the name.")
+            advice = suggest_name(unknown[0], have)
+            raise UnpoolError(
+                f"run: Invalid output name: {_bare(unknown)}, expected outputs out of {_names(have)}. {advice}"
+            )
         return tuple(names)
 
     def as_ort_values(self, names: Sequence[str], values: Sequence[Any]) -> list[onnxruntime.OrtValue]:
@@ -255,8 +263,10 @@ class Signature:
         pairs = zip(names, values, strict=True)
         return [ort_value_as(value, kinds[name], f"output {name!r}") for name, value in pairs]
 
-    def _optional_text(self) -> str:
-        return f" (and, optionally, {_names(self._defaults)})" if self._defaults else ""
+    def _advice(self) -> str:
+        """The end of an error about the names in a feed."""
+        optional = f" (and, optionally, {_names(self._defaults)})" if self._defaults else ""
+        return f"Feed exactly {_names(self._required)}{optional}." if self._required or optional else "Feed nothing."
 
 
 def _accepted(name: str, type_: onnx.TypeProto) -> AcceptedInput:
@@ -300,6 +310,10 @@ def _fits(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
 
 def _names(names: Any) -> str:
     return ", ".join(map(repr, names)) or "none"
+
+
+def _bare(names: Iterable[Any]) -> str:
+    return ", ".join(display_line(str(name)) for name in names)
 
 
 def _text(shape: Sequence[int | str | None]) -> str:

@@ -15,11 +15,12 @@ from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.flow import flow
 from unpool.runtime.streams.identity import session_identity
+from unpool.runtime.streams.job import AUTO, Asked
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
-from unpool.runtime.streams.unfinished import require_apart, require_places
+from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
 from unpool.runtime.streams.work import (
     BESIDES,
     IN_HANDS,
@@ -110,13 +111,27 @@ def blend(  # noqa: PLR0913  public options, by keyword only
     """
     targets = targets_of(session, target, output)
     require_apart(targets.values(), paths_of(session, feed))
-    scores = Scores(argmax, softmax, threshold)
     blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
+    asked = Asked(AUTO, max_memory, list(targets), Scores(argmax, softmax, threshold), layout)
     with lock(targets.values()):
-        require_places(targets)
-        earlier = earlier_run(targets, resume=resume)
-        work = _work(session, feed, blending, list(targets), scores, layout=layout, most=max_memory)
-        return do(work, targets, earlier, told)
+        return blend_locked(session, feed, targets, blending, asked, resume=resume, told=told)
+
+
+def blend_locked(
+    session: "InferenceSession",
+    feed: Mapping[str, Any],
+    targets: Mapping[str, Path],
+    blending: Blending,
+    asked: Asked,
+    *,
+    resume: bool,
+    told: Callable[[Progress], None],
+) -> Finished:
+    """See `blend`; the caller holds the locks of the outputs, and has seen that they are apart from the inputs."""
+    require_targets(list(targets.values()))
+    require_places(targets)
+    earlier = earlier_run(targets, resume=resume)
+    return do(_work(session, feed, blending, asked), targets, earlier, told)
 
 
 @dataclass(frozen=True)
@@ -197,30 +212,22 @@ class _Windows:
         return found
 
 
-def _work(
-    session: "InferenceSession",
-    feed: Mapping[str, Any],
-    blending: Blending,
-    names: Sequence[str],
-    scores: Scores,
-    *,
-    layout: str,
-    most: int | None,
-) -> Blend:
+def _work(session: "InferenceSession", feed: Mapping[str, Any], blending: Blending, asked: Asked) -> Blend:
     """What is to be done; the first windows are run, to know what outputs are like.
 
     Raises:
         ShapeError: an output is no image of floats, or a band takes too much memory.
     """
+    names, layout = asked.outputs, asked.layout
     sources = sources_of(session, feed, layout)
     windows = windows_of({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
     reading = _Windows(session, names, windows, read_uncut(sources, windows.names))
     bands = {name: Bands(windows, name, array) for name, array in zip(names, reading.first(), strict=True)}
-    if most is not None:
-        _require_memory(reading, bands.values(), scores, most)
+    if asked.max_memory is not None:
+        _require_memory(reading, bands.values(), asked.scores, asked.max_memory)
     space = space_of(sources)
     results = {
-        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), scores, space)
+        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), asked.scores, space)
         for name, one in bands.items()
     }
     settings = {
@@ -228,7 +235,7 @@ def _work(
         "inputs": identities(sources),
         "blend": {name: _plain(word) for name, word in asdict(blending).items()},
         "outputs": list(names),
-        **asdict(scores),
+        **asdict(asked.scores),
         "layout": layout,
         "shapes": [list(result.written.shape) for result in results.values()],
     }

@@ -100,15 +100,25 @@ def targets_of(
 
 def paths_of(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
     """The files that a run reads: those of the model, and of its inputs where these are files."""
-    read = session_paths(session)
-    for source in feed.values():
-        given = source
-        while not hasattr(given, "path") and hasattr(given, "source"):  # what casts or scales another source
-            given = given.source
-        found = given if isinstance(given, (str, Path)) else getattr(given, "path", getattr(given, "filename", None))
-        if isinstance(found, (str, Path)):
-            read.append(Path(found))
-    return read
+    found = map(_path_of, feed.values())
+    return [*session_paths(session), *(path for path in found if path is not None)]
+
+
+def _path_of(source: Any) -> Path | None:
+    """The file or folder that an input is read from; None where that is not known."""
+    given = source
+    while not hasattr(given, "path") and hasattr(given, "source"):  # what casts or scales another source
+        given = given.source
+    if isinstance(given, np.ndarray):
+        while not isinstance(given, np.memmap) and isinstance(given.base, np.ndarray):
+            given = given.base
+        name = getattr(given, "filename", None)
+    elif hasattr(given, "store"):  # an array of zarr, whose path is that in its store
+        root = getattr(given.store, "root", None)
+        name = None if root is None else Path(root, getattr(given, "path", ""))
+    else:
+        name = given if isinstance(given, (str, Path)) else getattr(given, "path", None)
+    return Path(name) if isinstance(name, (str, Path)) else None
 
 
 def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: Callable[[Progress], None]) -> Finished:

@@ -1,5 +1,7 @@
 """Says whether a file, an array or a model is the one of an earlier run."""
 
+import re
+from collections.abc import Iterator
 from hashlib import blake2b
 from importlib.metadata import version
 from math import prod
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 READ_WHOLE = 1 << 30
 """Bytes up to which all of a file is looked at; of a larger one, samples, its size and the time of its last change."""
+
+CHUNK_FOLDER = re.compile(r"c|\d+", re.ASCII)
 
 _BLOCK = 1 << 20
 _SAMPLES = 64
@@ -40,15 +44,32 @@ def file_identity(path: Path) -> str:
 
 
 def folder_identity(folder: Path) -> str:
-    """Equal for the same files: their names, sizes and times of the last change."""
+    """Equal for the same files: their names, sizes and times of the last change, behind links to folders too."""
     digest = _digest()
     with read_errors(str(folder), "a folder of files"):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                status = path.stat()
-                line = f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n"
-                digest.update(line.encode(errors="surrogateescape"))
+        for path in sorted(_files(folder)):
+            status = path.stat()
+            line = f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n"
+            digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files in a folder; behind links only those in folders with names of Zarr's chunks, each folder once."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [(folder, False)]
+    while waiting:
+        inner, is_linked = waiting.pop()
+        status = inner.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for path in sorted(inner.iterdir(), reverse=True):
+            is_behind_link = is_linked or path.is_symlink()
+            if path.is_file():
+                yield path
+            elif path.is_dir() and (not is_behind_link or CHUNK_FOLDER.fullmatch(path.name)):
+                waiting.append((path, is_behind_link))
 
 
 def array_identity(array: Any) -> str:

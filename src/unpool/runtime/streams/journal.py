@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 from unpool.errors import FileError
-from unpool.files import sync, sync_folder
+from unpool.files import named, sync, sync_folder
 
 Settings: TypeAlias = Mapping[str, Any]
 
@@ -36,9 +36,11 @@ class Journal:
 
     Raises:
         FileError: it is no journal, or that of another version.
+        WriteError: it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             content = read_regular(path, LARGEST)
             self.settings, self.finished = parse_journal(content)
@@ -47,7 +49,8 @@ class Journal:
             raise FileError(
                 f"{path}: is not a journal that this version reads ({reason}). Delete {path.parent} to start over."
             ) from error
-        self._file: BinaryIO = path.open("r+b")
+        with named(path):
+            self._file: BinaryIO = path.open("r+b")
         self._file.seek(content.rfind(b"\n") + 1)
         self._file.truncate()
 
@@ -57,6 +60,13 @@ class Journal:
         self._file.flush()
         sync(self._file.fileno())
         self.finished[tile] = content
+
+    def is_in_place(self) -> bool:
+        """Whether the path still names the file that is written: another run may have deleted it and begun anew."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Close the file."""

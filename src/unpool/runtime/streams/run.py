@@ -10,7 +10,7 @@ from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.job import Asked, job
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import Scores
-from unpool.runtime.streams.unfinished import require_apart, require_places
+from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -85,6 +85,20 @@ def run(  # noqa: PLR0913  public options, by keyword only
     require_apart(targets.values(), paths_of(session, feed))
     asked = Asked(tile, max_memory, list(targets), Scores(argmax, softmax, threshold), layout)
     with lock(targets.values()):
-        require_places(targets)
-        earlier = earlier_run(targets, resume=resume)
-        return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)
+        return run_locked(session, feed, targets, asked, resume=resume, told=told)
+
+
+def run_locked(
+    session: "InferenceSession",
+    feed: Mapping[str, Any],
+    targets: Mapping[str, Path],
+    asked: Asked,
+    *,
+    resume: bool,
+    told: Callable[[Progress], None],
+) -> Finished:
+    """See `run`; the caller holds the locks of the outputs, and has seen that they are apart from the inputs."""
+    require_targets(list(targets.values()))
+    require_places(targets)
+    earlier = earlier_run(targets, resume=resume)
+    return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)

@@ -27,7 +27,7 @@ from unpool.runtime.streams.journal import Journal, Settings, begin
 from unpool.runtime.streams.opening import ending_of, format_of
 from unpool.runtime.streams.record import record_of, write_record
 from unpool.runtime.streams.sink import Sink, Written
-from unpool.runtime.streams.zarr_arrays import is_zarr_array
+from unpool.runtime.streams.zarr_arrays import is_zarr_array, other_member
 
 MARK = ".unpool"
 """The first file in NAME.part: only a folder that has it, or nothing at all, is removed."""
@@ -79,9 +79,10 @@ class Unfinished:
     ) -> None:
         with self._writing:
             self._is_closed = True
-        self._journal.close()
-        if error is not None and not self._journal.finished and not self._is_appearing:
+        is_of_no_use = error is not None and not self._journal.finished and not self._is_appearing
+        if is_of_no_use and self._journal.is_in_place():
             shutil.rmtree(self._folder, ignore_errors=True)
+        self._journal.close()
 
     def finished(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
         """The parts that an earlier run has finished and whose content is still what it wrote; all others may be added.
@@ -108,11 +109,13 @@ class Unfinished:
         """Write what a part gives: the data first, then the line that says so.
 
         Raises:
-            WriteError: it cannot be written, or the run is over: another process may write there now.
+            WriteError: it cannot be written, or the run is over, or its folder is not there any more: another process
+                may write there now.
         """
         with self._writing:
             if self._is_closed:
                 raise WriteError(f"{self._first}: the run is over, so no more is written. Run it again.")
+            self._require_folder()
             contents = []
             for name, window in windows.items():
                 with named(self._targets[name]):
@@ -123,8 +126,13 @@ class Unfinished:
                 self._journal.add(part, " ".join(contents))
 
     def finish(self) -> None:
-        """Let the outputs appear under their names, with the modes of those that they replace."""
+        """Let the outputs appear under their names, with the modes of those that they replace.
+
+        Raises:
+            WriteError: they cannot, or the folder of the run is not there any more.
+        """
         require_places(self._targets)
+        self._require_folder()
         self._is_appearing = True
         for name, place in self._places.items():
             if name not in self._moved:
@@ -135,6 +143,11 @@ class Unfinished:
             sync_folder(self._folder.parent)
             write_record(self._places, self._journal.settings)
             shutil.rmtree(self._folder)
+
+    def _require_folder(self) -> None:
+        """Refuse to write into the folder of another run, which began after that of this one was deleted."""
+        if not self._journal.is_in_place():
+            raise WriteError(f"{self._folder}: was deleted or replaced during the run, which ends here. Run it again.")
 
     def _content(self, windows: Mapping[str, Slices]) -> str | None:
         """A digest of what the files hold of a part; None where that cannot be read."""
@@ -215,7 +228,7 @@ def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
 
 
 def require_places(targets: Mapping[str, Path]) -> None:
-    """Refuse to replace anything but a file, or for a Zarr array another one.
+    """Refuse to replace anything but a file, or for a Zarr array another one, with nothing else in its folder.
 
     Raises:
         MissingFileError: a folder does not exist.
@@ -228,6 +241,12 @@ def require_places(targets: Mapping[str, Path]) -> None:
                 raise FileError(
                     f"{target}: is a folder, but not a single Zarr array, and is not replaced. Move it, or choose "
                     "another output."
+                )
+            member = other_member(behind_link(target))
+            if member is not None:
+                raise FileError(
+                    f"{target}: holds {member.relative_to(behind_link(target))}, which is not of the Zarr array and "
+                    "would be deleted. Move it, or choose another output."
                 )
             if not os.access(target, os.W_OK):
                 raise WriteError(f"{target}: cannot be written (the folder is write-protected). Choose another place.")
@@ -243,6 +262,7 @@ def _replace(place: Path, data: Path, old: Path) -> None:
     if not place.is_dir():
         os.replace(data, place)
         return
+    shutil.rmtree(old, ignore_errors=True)  # left by a process that ended between these lines
     os.replace(place, old)
     try:
         os.replace(data, place)

@@ -1,5 +1,7 @@
 """Zarr arrays of version 3 in folders, window by window; chunks fit the tiles, so that each is written once."""
 
+import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -27,6 +29,12 @@ PACKAGES = ("zarr", "numcodecs")
 METADATA = "zarr.json"
 LONGEST_METADATA = 1 << 24
 """Bytes of a zarr.json at most."""
+
+MEMBER = re.compile(
+    r"(zarr\.json|\.zarray|\.zattrs|c|(c[./])?\d+([./]\d+)*)(\.\w+\.partial)?|zarr\.\w+\.partial|(.*/)?\.DS_Store",
+    re.ASCII,
+)
+"""The files of an array of version 2 or 3: metadata, chunks, what an interrupted writer left, and macOS' own."""
 
 
 def open_zarr(path: Path, wanted: Wanted) -> Source:
@@ -72,6 +80,7 @@ def open_zarr_sink(path: Path, written: Written) -> Sink:
         array[slices] = part
 
     def load(slices: Slices) -> Any:
+        _refuse_links(path, _touched(slices, array.chunks))
         with read_errors(str(path), "the elements of a tile"):
             return np.asarray(array[slices])
 
@@ -100,6 +109,16 @@ def is_zarr_array(folder: Path) -> bool:
     return (folder / ".zarray").is_file() and not (folder / ".zgroup").exists()
 
 
+def other_member(array: Path) -> Path | None:
+    """The first file or link in the folder of a Zarr array that is not of the array; None where there is none."""
+    for folder, subfolders, files in os.walk(array):
+        links = [name for name in subfolders if os.path.islink(os.path.join(folder, name))]
+        for path in (Path(folder, name) for name in sorted([*files, *links])):
+            if not MEMBER.fullmatch(path.relative_to(array).as_posix()):
+                return path
+    return None
+
+
 def _create(store: Any, written: Written) -> Any:
     import zarr
 
@@ -116,6 +135,8 @@ def _require_metadata(path: Path, written: Written) -> None:
     _create(MemoryStore(made), written)
     expected = made[METADATA].to_bytes()
     way = f"Delete {path.parent} to start over."
+    if path.is_symlink():
+        raise FileError(f"{path}: is a link, and not the array of an interrupted run. {way}")
     try:
         content = read_regular(path / METADATA, LONGEST_METADATA)
         if content == expected:
@@ -131,8 +152,21 @@ def _require_metadata(path: Path, written: Written) -> None:
     raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {way}")
 
 
+def _refuse_links(folder: Path, places: Iterable[tuple[int, ...]]) -> None:
+    """Refuse chunks that are links or lie behind one: `_remove_others` removes the links.
+
+    Raises:
+        FileError: such a chunk.
+    """
+    chunks = [folder.joinpath("c", *map(str, place)) for place in places]
+    inner = {path for chunk in chunks for path in (chunk, *chunk.parents) if folder in path.parents}
+    link = next((path for path in sorted(inner) if path.is_symlink()), None)
+    if link is not None:
+        raise FileError(f"{link}: is a link, and not a chunk or a folder of chunks")
+
+
 def _remove_others(folder: Path, kept: Collection[Path]) -> None:
-    """Remove all of an array but some of its files: damaged chunks, and what an interrupted writer left."""
+    """Remove all of an array but some of its files: damaged chunks, links, and what an interrupted writer left."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path in kept and path.is_file() and not path.is_symlink():
             continue

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.record import without_data
 from unpool.runtime.graph.shapes import dtype
@@ -175,7 +176,16 @@ class Tiler:
         for name, own in tiled.items():
             less = [0 if axis is None else int(removed[axis][name]) for axis in own]
             read[name] = tuple(size - gone for size, gone in zip(shapes[name], less, strict=True))
-        require_alike(whole, self._trace(read, tiled), removed)
+        try:
+            part = self._trace(read, tiled)
+        except UnsupportedError:
+            raise
+        except UnpoolError as error:
+            raise UnsupportedError(
+                f"tiles: expected a model that takes the image and a part of {list(read[next(iter(tiled))])} elements, "
+                f"got one that refuses the part: {brief(error)}. Take larger tiles, or run the image whole."
+            ) from error
+        require_alike(whole, part, removed)
 
 
 def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:

@@ -46,6 +46,8 @@ def require_alike(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Frac
     for name, field in whole.fields.items():
         less = [Fraction(0) if axis is None else removed[axis][name] for axis in field.axes]
         expected = tuple(size - gone for size, gone in zip(field.shape, less, strict=True))
+        if part.fields[name].axes != field.axes:
+            raise _changing(whole.nodes.get(name, name), "puts the axes of the image in another order for a tile")
         if part.fields[name].shape != expected:
             raise _changing(
                 whole.nodes.get(name, name),
@@ -57,7 +59,7 @@ def require_alike(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Frac
             if edge.link != same.link:
                 raise _changing(edge.node, "pads or scales by the size of the image")
     for (node, name), values in whole.numbers.items():
-        if part.numbers[node, name] != values:
+        if part.numbers.get((node, name)) != values:
             raise _changing(f"node {node!r}", "computes with the size of the image")
 
 

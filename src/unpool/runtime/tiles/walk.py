@@ -18,7 +18,7 @@ from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import domain, label, reads
+from unpool.runtime.graph.nodes import domain, inner_nodes, label, reads
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import LARGE, is_large
@@ -62,7 +62,7 @@ class Trace:
         strides: by spatial axis.
         pooled: the values that are indices.
         counted: for those of them that count in the order of their elements, the tensor in which they do.
-        numbers: made of sizes, that nodes compute with: by node and value.
+        numbers: made of sizes, that nodes compute with: by node and value; and where channels are cut or padded.
         nodes: by value, the node that makes it, as messages name it.
     """
 
@@ -100,7 +100,7 @@ class Walk:
         self._strides = tuple(Strides() for _ in range(count))
         self._counted: dict[str, str] = {}
         self._numbers: dict[tuple[str, str], bytes] = {}
-        self._asked: set[tuple[str, str]] = set()
+        self._asked: set[str] = set()
         self._nodes: dict[str, str] = {}
 
     def done(self) -> Trace:
@@ -144,9 +144,9 @@ class Walk:
         return self._known.get(name)
 
     def ints(self, node: onnx.NodeProto, place: int) -> list[int] | None:
-        """The elements of an input of a node that says shapes or axes; None where there is no such input.
+        """The elements of an input of a node that says axes; None where there is no such input.
 
-        Where they are made of sizes of the image, it is the shapes and links that have to be those of the image.
+        Where they are made of sizes of the image, they have to be the same for every tile.
 
         Raises:
             UnsupportedError: they are not known.
@@ -156,8 +156,18 @@ class Walk:
         found = self.known(node.input[place])
         if found is None:
             raise refusal(node, f"takes sizes or axes, {node.input[place]!r}, that it computes from elements")
-        self._asked.add((label(node), node.input[place]))
         return [int(one) for one in found.reshape(-1)]
+
+    def sizes(self, node: onnx.NodeProto, place: int) -> list[int] | None:
+        """As `ints`, of an input that says sizes or places: they may follow the size of the image.
+
+        So the rule has to show by the shapes and the links of what the node makes, and by `keep` for what these do not
+        say, that the node does the same for a tile.
+        """
+        found = self.ints(node, place)
+        if found is not None:
+            self._asked.add(node.input[place])
+        return found
 
     def know(self, name: str, values: Numbers, *, is_sized: bool) -> None:
         """Note the elements of a value, and whether they depend on the size of the image."""
@@ -168,8 +178,13 @@ class Walk:
     def use(self, node: onnx.NodeProto) -> None:
         """Note the numbers that a node computes with, which must be the same for every tile."""
         for name in reads(node):
-            if name in self._sized and (label(node), name) not in self._asked:
+            if name in self._sized and name not in self._asked:
                 self._numbers[label(node), name] = self._known[name].tobytes()
+        self._asked.clear()
+
+    def keep(self, node: onnx.NodeProto, places: Sequence[int]) -> None:
+        """Note where a node begins along axes that are not the image's, which must be the same for every tile."""
+        self._numbers[label(node), node.output[0]] = np.array(places, np.int64).tobytes()
 
     def is_sized(self, node: onnx.NodeProto) -> bool:
         """Whether a node reads numbers that are made of sizes of the image."""
@@ -203,7 +218,7 @@ class Walk:
 
     def compute(self, node: onnx.NodeProto) -> None:
         """Compute what a node makes that reads no field, where all that it reads is known."""
-        if node.op_type in _RANDOM:
+        if any(one.op_type in _RANDOM for one in (node, *inner_nodes(node))):
             raise refusal(node, "makes other numbers in every run")
         read = {name: self.known(name) for name in reads(node)}
         sized = self.is_sized(node)

@@ -17,6 +17,9 @@ Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial axes, or one per axis."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_CHECKED_RANK = 3
+"""The spatial axes with which torch looks at the windows of max_unpool; with fewer it takes a stride of 0."""
+
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
@@ -106,7 +109,7 @@ def check_filled(where: str, shape: Sequence[int]) -> None:
     """Refuse a shape in which another axis than the batch has no elements."""
     if any(size == 0 for size in shape[1:]):
         raise ArgumentError(
-            f"{where}: input needs one element or more on every axis but the batch, got shape {list(shape)}. "
+            f"{where}: Expected one element or more on every axis of input but the batch, got shape {list(shape)}. "
             "Leave empty tensors out."
         )
 
@@ -121,9 +124,11 @@ def pooled_sizes(
     """
     for window, pad in zip(windows, padding, strict=True):
         _check_window(where, window)
-        if not 0 <= pad <= window.size // 2:
+        if pad < 0:
+            raise ArgumentError(f"{where}: padding must be non-negative, got {pad}. Pass 0 for none.")
+        if pad > window.size // 2:
             raise ArgumentError(
-                f"{where}: padding needs values from 0 to half of kernel_size {window.size}, got {pad}. "
+                f"{where}: padding should be at most half of kernel_size {window.size}, got {pad}. "
                 "Pass a smaller padding."
             )
     small = [
@@ -132,7 +137,7 @@ def pooled_sizes(
     ]
     if any(size < 1 for size in small):
         raise ArgumentError(
-            f"{where}: spatial sizes {list(large)} give the output sizes {small}, which need to be 1 or more. "
+            f"{where}: Output size is too small: spatial sizes {list(large)} give {small}, below 1. "
             "Use a smaller kernel_size or dilation."
         )
     return small
@@ -149,9 +154,11 @@ def unpooled_sizes(
 
     Raises:
         ArgumentError: `output_size` has another length, or is a stride or more away from the size that follows from
-            the window; or that size is negative.
+            the window; or that size is negative; or a window of a volume has no elements or no stride.
     """
     rank = len(small)
+    for window in windows if rank == _CHECKED_RANK else ():
+        _check_window(where, window)
     inferred = [
         grown_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
     ]
@@ -183,11 +190,11 @@ def grown_sizes(
     for window, pad, more in zip(windows, padding, extra, strict=True):
         _check_window(where, window)
         if pad < 0:
-            raise ArgumentError(f"{where}: padding needs values of 0 or more, got {pad}. Pass 0 for none.")
+            raise ArgumentError(f"{where}: padding must be non-negative, got {pad}. Pass 0 for none.")
         if not 0 <= more < max(window.stride, window.dilation):
             raise ArgumentError(
-                f"{where}: output_padding needs values from 0 to below the larger of stride {window.stride} and "
-                f"dilation {window.dilation}, got {more}. Pass 0 for none."
+                f"{where}: output_padding must be smaller than either stride {window.stride} or dilation "
+                f"{window.dilation}, and 0 or more; got {more}. Pass 0 for none."
             )
     large = [
         grown_size(size, window, extra=more, padding=2 * pad)
@@ -195,8 +202,7 @@ def grown_sizes(
     ]
     if any(size < 1 for size in large):
         raise ArgumentError(
-            f"{where}: spatial sizes {list(small)} give the output sizes {large}, which need to be 1 or more. "
-            "Reduce the padding."
+            f"{where}: Output size is too small: spatial sizes {list(small)} give {large}, below 1. Reduce the padding."
         )
     return large
 
@@ -214,8 +220,8 @@ def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int
     if low < 0 or high >= plane:
         place = ((indices < 0) | (indices >= plane)).nonzero()[0].tolist()
         raise TensorIndicesError(
-            f"{where}: indices need values from 0 to {plane - 1}, inside a plane of {list(spatial)}, "
-            f"got {int(indices[tuple(place)])} at {place}. Pass the indices of the pool that made input, and its "
+            f"{where}: Found an invalid max index: {int(indices[tuple(place)])} at {place}. Indices need values from 0 "
+            f"to {plane - 1}, inside a plane of {list(spatial)}. Pass the indices of the pool that made input, and its "
             "input size as output_size."
         )
 
@@ -224,7 +230,7 @@ def _check_window(where: str, window: Window) -> None:
     named = {"kernel_size": window.size, "stride": window.stride, "dilation": window.dilation}
     for name, value in named.items():
         if value < 1:
-            raise ArgumentError(f"{where}: {name} needs values of 1 or more, got {value}. Pass 1 for the default.")
+            raise ArgumentError(f"{where}: {name} must be greater than zero, got {value}. Pass 1 or more.")
 
 
 def _names(types: Sequence[torch.dtype]) -> str:

@@ -1,1 +1,1 @@
-"""What every operator that can be tiled exactly makes of its inputs' axes, and why others cannot be."""
+"""Rules of the operators that can be tiled exactly, by which axes follow the image; and why others have none."""

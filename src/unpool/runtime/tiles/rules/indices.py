@@ -30,7 +30,7 @@ class PoolIndices:
 
 
 def counted_anew(walk: Walk, node: onnx.NodeProto) -> None:
-    """A node that takes the offsets of the planes from indices, or adds those of the tensor that was pooled.
+    """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
 
     Raises:
         UnsupportedError: it does anything else with indices.

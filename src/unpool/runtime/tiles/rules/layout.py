@@ -66,7 +66,7 @@ def split(walk: Walk, node: onnx.NodeProto) -> None:
     size, count = field.shape[axis], len(node.output)
     part = -(-size // count)
     equal = [min(part, size - part * number) for number in range(count)]
-    sizes = given.get("split") or walk.ints(node, 1) or equal
+    sizes = given.get("split") or walk.sizes(node, 1) or equal
     for name, length in zip(node.output, sizes, strict=True):
         made = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
         walk.put(node, name, made, {node.input[0]: {}})
@@ -85,28 +85,32 @@ def gather(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def cut(walk: Walk, node: onnx.NodeProto) -> None:
-    """Slice, with constant distances from either end of the image: y[p] = x[p * step + start].
+    """Slice: y[p] = x[p * step + start], with constant distances from either end of the image.
 
-    Where start depends on the size, so does the link, and a tile is refused, for its link is another one.
+    Where start depends on the size, so does the link, and a tile is refused, for its link is another one. The start and
+    the step of channels are compared for themselves.
     """
     field = walk.field(node)
-    shape, links = list(field.shape), [Link()] * len(field.shape)
+    shape, links, kept = list(field.shape), [Link()] * len(field.shape), list[int]()
     for axis, bounds in _bounds(walk, node, len(shape)).items():
         chosen = range(shape[axis])[bounds]
         if field.axes[axis] is not None and (chosen.step < 1 or not chosen):
             raise refusal(node, "turns the image round, or takes nothing of it")
+        if field.axes[axis] is None:
+            kept += [axis, chosen.start, chosen.step]
         shape[axis], links[axis] = len(chosen), Link(Window(1, max(1, chosen.step)), -chosen.start)
+    walk.keep(node, kept)
     walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
     """Where a Slice begins and stops, by axis; INT64_MIN as an end that is walked to backwards is before the start."""
     given = attributes(node)
-    starts, stops = given.get("starts") or walk.ints(node, 1), given.get("ends") or walk.ints(node, 2)
+    starts, stops = given.get("starts") or walk.sizes(node, 1), given.get("ends") or walk.sizes(node, 2)
     if starts is None or stops is None:
         raise refusal(node, "does not say what it takes")
     axes = given.get("axes") or walk.ints(node, 3) or range(len(starts))
-    steps = walk.ints(node, 4) or [1] * len(starts)
+    steps = walk.sizes(node, 4) or [1] * len(starts)
     rows = zip(axes, starts, stops, steps, strict=True)
     return {
         axis % rank: slice(start, None if stop < -(2**62) and step < 0 else stop, step)
@@ -115,30 +119,32 @@ def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
 
 
 def pad(walk: Walk, node: onnx.NodeProto) -> None:
-    """Pad with a number, with the elements beside the end, or mirrored: y[p] = x[p - begin].
+    """Pad: y[p] = x[p - begin]; beyond the ends a number, the element at the end, or mirrored elements.
 
     Beside the ends it is x[clamp(p - begin)] with mode "edge", and with "reflect" x[|p - begin|] at the first and
     x[2 * (size - 1) - (p - begin)] at the last. A tile has an end of the image with all the elements that a
-    mode reads there, behind those that negative pads cut off.
+    mode reads there, behind those that negative pads cut off. Channels are padded by the same number in every tile.
     """
     field, given = walk.field(node), attributes(node)
     rank, mode = len(field.shape), given.get("mode", b"constant")
     if mode not in (b"constant", b"edge", b"reflect"):
         raise refusal(node, "pads one end of the image with elements of the other")
-    pads = given.get("pads") or given.get("paddings") or walk.ints(node, 1) or []
+    pads = given.get("pads") or given.get("paddings") or walk.sizes(node, 1) or []
     axes = walk.ints(node, 3) or range(rank)
-    shape, links = list(field.shape), [Link()] * rank
+    shape, links, kept = list(field.shape), [Link()] * rank, list[int]()
     for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         mirrored = max(begin, end, 0) if mode == b"reflect" else 0
         shape[axis] += begin + end
         links[axis] = Link(begin=begin, least=1 + mirrored + max(0, -begin) + max(0, -end))
+        kept += [axis % rank, begin] if field.axes[axis] is None else []
+    walk.keep(node, kept)
     walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
-    """DepthToSpace and SpaceToDepth: channels become blocks of positions, or the other way round.
+    """DepthToSpace and SpaceToDepth: large[c, p * block + t] = small[c(t), p].
 
-    large[c, p * block + t] = small[c(t), p], for taps t of 0 to block - 1 along every axis, by either mode
+    The taps t are 0 to block - 1 along every axis; c(t) is by the mode.
     """
     field, block = walk.field(node), attributes(node)["blocksize"]
     if any(axis is not None for axis in field.axes[:2]):
@@ -153,9 +159,9 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def reshape(walk: Walk, node: onnx.NodeProto) -> None:
-    """Reshape and Flatten that leave the spatial axes of the image as they are.
+    """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
-    An axis stays where as many elements lie before it, and it has its size: then y[.., s, ..] = x[.., s, ..] in
+    An axis stays where as many elements lie before it, and it has its size: then the formula holds in
     row-major order, and what lies between such axes is regrouped.
     """
     field = walk.field(node)
@@ -177,7 +183,7 @@ def _asked_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
     if node.op_type == "Flatten":
         axis = given.get("axis", 1)
         return prod(have[:axis]), prod(have[axis:])
-    asked = given.get("shape") or walk.ints(node, 1) or []
+    asked = given.get("shape") or walk.sizes(node, 1) or []
     keeps = not given.get("allowzero")
     sizes = [have[place] if size == 0 and keeps else size for place, size in enumerate(asked)]
     rest = prod(size for size in sizes if size != -1)
@@ -187,7 +193,7 @@ def _asked_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
 def expand(walk: Walk, node: onnx.NodeProto) -> None:
     """Expand of axes that are not the image's: y[s, c] = x[s, 0]."""
     field = walk.fields.get(node.input[0])
-    asked = walk.ints(node, 1) or []
+    asked = walk.sizes(node, 1) or []
     if field is None:
         raise refusal(node, "fills a tensor of the size of the image")
     rank = max(len(asked), len(field.shape))

@@ -106,6 +106,11 @@ def along_axis(walk: Walk, node: onnx.NodeProto) -> None:
     _keep_apart(node, field, range(axis, len(field.axes)) if is_open else [axis])
     if any(node.output[1:]):
         raise refusal(node, "gives the mean, too, which no rule describes")
+    for name in filter(None, node.input[1:]):
+        shape = walk.shape(name)
+        if shape is None:
+            raise refusal(node, f"reads {name!r}, whose shape is not known")
+        _check_axes(node, (name, (None,) * len(shape), shape), field.axes, field.shape)
     first(walk, node)
 
 
@@ -147,7 +152,7 @@ def top_k(walk: Walk, node: onnx.NodeProto) -> None:
         raise refusal(node, "has sorted 0, which leaves the order open; sorted 1 does not")
     axis = attributes(node).get("axis", -1) % len(field.shape)
     _keep_apart(node, field, [axis])
-    (count,) = walk.ints(node, 1) or [attributes(node).get("k", 1)]
+    (count,) = walk.sizes(node, 1) or [attributes(node).get("k", 1)]
     made = Field((*field.shape[:axis], count, *field.shape[axis + 1 :]), field.axes)
     for name in node.output:
         walk.put(node, name, made, {node.input[0]: {}})

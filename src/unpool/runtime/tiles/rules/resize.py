@@ -21,7 +21,7 @@ import onnx
 from unpool.geometry import Window
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
-from unpool.runtime.tiles.walk import Field, Walk, refusal
+from unpool.runtime.tiles.walk import Field, Numbers, Walk, refusal
 
 _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
@@ -45,6 +45,7 @@ class _Placing(NamedTuple):
     mode: bytes
     is_half: bool
     nearest: bytes
+    is_symmetric: bool
 
     @property
     def rounds(self) -> bool:
@@ -53,17 +54,18 @@ class _Placing(NamedTuple):
 
 
 def resize(walk: Walk, node: onnx.NodeProto) -> None:
-    """Resize of any version, and Upsample; the formula is that of the module.
+    """Resize and Upsample: y[p] = sum over t of w[t](fraction of x) * input[floor(x) + t], for x of the module.
 
     `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
-    `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole.
+    `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole, also
+    as float32 multiplies; onnxruntime adds the rest of x with float64 there, which is rounded elsewhere.
     """
     field, given = walk.field(node), attributes(node)
     is_old = node.op_type == "Upsample" or walk.opsets[""] < 11
     asked = given.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
     _check_words(node, asked, given)
     nearest = b"simple" if is_old else given.get("nearest_mode", b"round_prefer_floor")
-    placing = _Placing(given.get("mode", b"nearest"), asked in _HALF, nearest)
+    placing = _Placing(given.get("mode", b"nearest"), asked in _HALF, nearest, asked == b"half_pixel_symmetric")
     shape, links = list(field.shape), [Link()] * len(field.shape)
     for number, axis in _axes(walk, node, field).items():
         shape[number] = axis.size
@@ -108,7 +110,7 @@ def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
     """
     given, have = attributes(node), field.shape
     numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
-    asked = walk.ints(node, 3)
+    asked = walk.sizes(node, 3)
     if asked:
         pairs = zip(numbers, asked, strict=True)
         sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
@@ -153,7 +155,7 @@ def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
-    """Whether float32 puts every element where it is: on x itself, or for "nearest" on the element that x rounds to.
+    """Whether floats put every element where it is: on x itself, or for "nearest" on the element that x rounds to.
 
     What holds for all p of the image holds for those of a tile, which are fewer.
     """
@@ -162,7 +164,17 @@ def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
     position = np.arange(size, dtype=np.int64)
     half = np.float32(0.5 if placing.is_half else 0)
     scale = np.float32(rate.numerator) / np.float32(rate.denominator)
-    computed = ((position.astype(np.float32) + half) / scale - half).astype(np.float64)
+    computed = (position.astype(np.float32) + half) / scale - half
+    if not placing.is_symmetric:
+        return _reads_exactly(computed, position, rate, placing)
+    shift = np.float32(size) / (scale * np.float32(size / rate))
+    finer = ((position + np.float64(half)) / np.float64(scale) - np.float64(half)).astype(np.float32)
+    return bool(shift == 1) and all(_reads_exactly(one, position, rate, placing) for one in (computed, finer))
+
+
+def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: _Placing) -> bool:
+    """Whether places, as floats give them, are x for elements at positions of the result, or round to what x does."""
+    computed = places.astype(np.float64)
     count = 2 * rate.numerator  # x is above / count
     above = 2 * position * rate.denominator
     if placing.is_half:

@@ -31,7 +31,7 @@ _OF_WINDOWS = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil
 
 
 def conv(walk: Walk, node: onnx.NodeProto) -> None:
-    """Conv, y[p] = sum over t of w[t] * x[large], and its integer forms, which have it at other places."""
+    """Conv: y[p] = sum over t of w[t] * x[large]; the integer forms have w at other inputs."""
     image, weights = {"QLinearConv": (0, 3)}.get(node.op_type, (0, 1))
     shape = walk.shape(node.input[weights])
     if shape is None or any(name in walk.fields for name in node.input[image + 1 :]):
@@ -40,14 +40,18 @@ def conv(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def pool(walk: Walk, node: onnx.NodeProto) -> None:
-    """AveragePool, the sum of x[large] over as many taps as count, and LpPool, the norm of x[large]."""
+    """AveragePool: y[p] = sum over t of x[large] / n[p]; LpPool: y[p] = (sum over t of |x[large]| ^ P) ^ (1 / P).
+
+    n[p], how many taps count, depends on the taps that fall on padding alone.
+    """
     _shrink(walk, node, _windows(node), None)
 
 
 def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
-    """MaxPool, the largest x[large]; its indices count in the tensor that is pooled: in a tile, in that of the tile.
+    """MaxPool: y[p] = max over t of x[large].
 
-    So an index of a tile that begins at b is counted in the image: coordinate by coordinate, plus b.
+    Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b
+    is counted in the image: coordinate by coordinate, plus b.
     """
     spec, field = spec_of(node, walk.opsets, walk.meaning), walk.field(node)
     assert isinstance(spec, MaxPoolSpec)
@@ -64,7 +68,7 @@ def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
-    """MaxUnpool, y[index[p]] = x[p], of indices that a MaxPool made for a tensor of the same shape.
+    """MaxUnpool: y[index[p]] = x[p], of indices that a MaxPool made for a tensor of the same shape.
 
     The index lies in the window of p, so an element of y depends on the p whose windows reach it.
     """
@@ -73,7 +77,7 @@ def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
     found: PoolIndices | None = walk.pools.get(indices)
     if found is None or found.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
-    pooled, asked = found.call, walk.ints(node, 2)
+    pooled, asked = found.call, walk.sizes(node, 2)
     spatial = _spatial(node, spec.row, walk.fields[x])
     outer = walk.fields[indices].shape
     with naming(node):
@@ -102,7 +106,7 @@ def _is_inside(pooled: Axis, grown: Axis) -> bool:
 
 
 def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
-    """ConvTranspose, the walk back: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
+    """ConvTranspose: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
     spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields.get(node.input[0])
     assert isinstance(spec, ConvTransposeSpec)
     shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None

@@ -34,7 +34,8 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
     check_filled(where, x.shape)
     if indices.shape != x.shape:
         raise ArgumentError(
-            f"{where}: indices need the shape of input, {list(x.shape)}, got {list(indices.shape)}. "
+            f"{where}: Expected shape of indices to be same as that of the input tensor ({list(x.shape)}), "
+            f"got {list(indices.shape)}. "
             "Pass the indices of the same pool."
         )
     return [*x.shape[:2], *output_size]
