@@ -9,6 +9,7 @@ import nibabel
 import numpy as np
 import onnx
 import pytest
+import tifffile
 from PIL import Image
 
 from tests.support import models
@@ -58,6 +59,8 @@ KINDS = {
     "overlay": ("net.onnx", "-i", "a.png", "-o", "o.tif", "--overlay"),
     "jpeg": ("net.onnx", "-i", "a.jpg", "-o", "o.jpg", "--overlay"),
     "two masks": ("net.onnx", "-i", "a.jpg", "-i", "b.jpg", "-o", "masks/", "--argmax"),
+    "probabilities": ("net.onnx", "-i", "a.png", "-o", "p.npy", "--softmax"),
+    "pages": ("pages.onnx", "-i", "pages.tif", "-o", "p.tif", "--overlay", "--pages", "batch"),
     "mask": ("net.onnx", "-i", "a.jpg", "-i", "small.png", "-o", "out/", "--argmax"),
 }
 
@@ -79,6 +82,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flat, deep = models.random(4, 3, 3, 3), models.random(2, 1, 3, 3, 3)
     onnx.save(models.model(NET, w=flat), "net.onnx")
+    onnx.save(models.model(NET.replace("float[1", "float[n"), w=flat), "pages.onnx")
     onnx.save(models.model(VOLUME, w=deep), "vol.onnx")
     for name, text in (("two.onnx", TWO), ("bytes.onnx", BYTES)):
         onnx.save(models.model(text), name)
@@ -88,6 +92,7 @@ def here(tmp_path, monkeypatch):
     large.save("a.jpg")
     large.save("b.jpg")
     large.save("a.png")
+    tifffile.imwrite("pages.tif", np.stack([np.asarray(large)[:900]] * 4), photometric="rgb", compression="lzw")
     voxels = np.zeros((140, 150, 130), np.int16)
     voxels[40:90, 50:100, 60:] = 200
     nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), "v.nii.gz")

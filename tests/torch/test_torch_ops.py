@@ -558,6 +558,6 @@ def test_sizes_as_other_ints():
 def test_a_wrong_index_is_one_error():
     """The error in the words of torch shows no other one above it."""
     x = torch.rand(1, 1, 8, 8)
-    with pytest.raises(unpool.IndicesError, match="got 9999") as caught:
+    with pytest.raises(unpool.IndicesError, match="invalid max index: 9999") as caught:
         unpool.torch.max_unpool2d(x, torch.full(x.shape, 9999), 2)
     assert caught.value.__context__ is None

@@ -9,9 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unpool.allowance import taken, trim
 from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import UsageError, one_line
@@ -28,7 +25,7 @@ from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
-from unpool.cli.tiles import run_model
+from unpool.cli.tiles import batches, joined, run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, overlapping, place_of
@@ -278,6 +275,9 @@ class _Runner:
         if text is not None:
             raise ShapeError(f"{item.label}: {text} --allow-empty computes it as the standard says, with empty values.")
 
+    def _size_check(self, item: Item) -> Callable[[Mapping[str, Any]], None]:
+        return lambda feed: self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+
     def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
         latest: list[TileProgress] = []
@@ -287,11 +287,9 @@ class _Runner:
             self.progress.told(now)
 
         try:
-            feeds = _in_turn(feed.arrays, self.slots, item)
+            feeds = batches(feed.arrays, {name: slot.batch for name, slot in self.slots.items()}, item.label)
             runs = [run_model(self.session, arrays, self.wanted, tiles, layout, tell) for arrays in feeds]
-            parts = zip(self.wanted, zip(*runs, strict=True), strict=True)
-            outputs = runs[0] if len(runs) == 1 else [_joined(name, *one) for name, one in parts]
-            return outputs, latest[0] if latest else None
+            return joined(self.wanted, runs), latest[0] if latest else None
         except UnpoolError as error:
             told = wrong_size(self.session, feed.arrays, layout)
             if told is None:
@@ -305,10 +303,7 @@ class _Runner:
         begin, results = time.perf_counter(), []
         run = (self.session, request, item, self.slots, self.wanted, folder)
 
-        def check(feed: Mapping[str, Any]) -> None:
-            self._check_sizes(item, {name: source.shape for name, source in feed.items()})
-
-        with spool(*run, self.progress.told, files.undo, check) as spooled:
+        with spool(*run, self.progress.told, files.undo, self._size_check(item)) as spooled:
             for place, names in places.items():
                 if is_stdout:
                     held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
@@ -324,8 +319,7 @@ class _Runner:
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
-        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
-        self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
         told = self.progress.told
         with files.hold(places):
             done = run_over_windows(self.session, request, feed, targets, told, files.undo, can_resume=True)
@@ -336,35 +330,6 @@ class _Runner:
             return Result(item.label, file.path, held, seconds, notes=tuple(notes), progress=done.progress)
 
         return [result(name, file) for name, file in done.files.items()]
-
-
-def _in_turn(
-    arrays: Mapping[str, NDArray[Any]], slots: Mapping[str, Slot], item: Item
-) -> list[Mapping[str, NDArray[Any]]]:
-    """The feeds of several runs, where pages are more than the fixed batch of the model; inputs of its size stay."""
-    counts = {
-        name: len(array) // batch
-        for name, array in arrays.items()
-        if (batch := slots[name].batch) and len(array) > batch
-    }
-    if not counts:
-        return [arrays]
-    if len(set(counts.values())) > 1:
-        found = ", ".join(f"{name} of {len(arrays[name])}" for name in counts)
-        raise ShapeError(f"{item.label}: inputs need equal numbers of pages, got {found}. Split the files.")
-    count = next(iter(counts.values()))
-    parts = {name: np.split(arrays[name], count) for name in counts}
-    return [{**arrays, **{name: parts[name][number] for name in parts}} for number in range(count)]
-
-
-def _joined(name: str, *parts: Any) -> NDArray[Any]:
-    """An output of several runs, in their order along the batch."""
-    if any(not isinstance(part, np.ndarray) or part.ndim == 0 for part in parts):
-        raise ShapeError(
-            f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, or "
-            "export the model with an open batch."
-        )
-    return np.concatenate(parts)
 
 
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:

@@ -200,6 +200,7 @@ def open_feed(
     item: Item,
     slots: Mapping[str, Slot],
     outputs: Sequence[str],
+    check: Callable[[Mapping[str, Any]], None],
     beside: Callable[[Mapping[str, Any]], int] = lambda _: 0,
 ) -> tuple[dict[str, Any], list[str]]:
     """Every input of an item as something that gives windows, and what was taken for granted about pixels.
@@ -210,6 +211,7 @@ def open_feed(
         item: whose files are opened; those that cannot be read in windows are read.
         slots: the inputs.
         outputs: that are wanted.
+        check: raises where inputs of these shapes cannot be run, before any other error of their sizes.
         beside: by shapes of the inputs, bytes that are held beside the run.
 
     Raises:
@@ -217,6 +219,7 @@ def open_feed(
     """
     notes: list[str] = []
     feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
+    check(feed)
     is_bounded = request.tiles.memory is not None
     if is_bounded:
         if request.tiles.blend is None:

@@ -14,7 +14,7 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings
-from unpool.runtime.streams.result import Result, Scores, Whole, result_of
+from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.work import (
     BESIDES,
@@ -196,7 +196,7 @@ def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[
         read = sum(prod(shape) * sources[key].dtype.itemsize for key, shape in tiling.largest().items())
         results = [result_of(tiler.session, _whole(tiling, name)).written for name in asked.outputs]
         made = sum(prod(written.piece) * written.dtype.itemsize for written in results)
-        return IN_HANDS * (int(read) + made) + BESIDES
+        return IN_HANDS * (int(read) + made) + (SOFTMAX * made if asked.scores.softmax else 0) + BESIDES
 
     return beside
 
