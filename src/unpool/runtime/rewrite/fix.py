@@ -16,7 +16,7 @@ MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indic
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -26,11 +26,12 @@ from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.spilled_weights import with_spilled_weights
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit, into_graph, into_model
@@ -84,12 +85,13 @@ def fix(
             computes something else; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    with reading(source):
-        work = _Work(load(source), Meaning(compat, index_space), sizes or {})
+    with reading(source), with_spilled_weights(source) as (model, restore):
+        work = _Work(model, Meaning(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
         work.fit_windows()
-        return work.done()
+        fixed = work.done()
+        return replace(fixed, model=restore(fixed.model))
 
 
 class _Work:
