@@ -36,8 +36,8 @@ such as "Required inputs" or "Invalid rank for input". `print(session.plan)` say
 
 **Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may be rounded differently;
 `exact=True` forms every product as it is written. A MaxPool without Indices is left to onnxruntime unless `exact=True`.
-`ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, are there; but `_sess` is no
-session of onnxruntime's where unpool runs nodes.
+`ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, are there; but `_sess` is
+no session of onnxruntime's where unpool runs nodes.
 
 **In the table.** *same*: the same answer, or an exception that a script catches by onnxruntime's class. *differs*:
 another answer, which the note has. *missing*: no such name. *ignored*: taken, without the effect that onnxruntime
