@@ -30,12 +30,14 @@ graph optimisations stay.
 
 **Better.** Every version of the three operators runs, in types that onnxruntime refuses too, as the standard has it
 ([differences](differences.md)). An array in foreign byte order is refused, not misread. What the three operators give
-does not depend on the number of threads. Errors are sentences: where, what was expected, what came, what to do.
-`print(session.plan)` says which node runs where and why. [Speed](speed.md) has the times.
+does not depend on the number of threads. Errors say what to do, in sentences that have the key words of onnxruntime's,
+such as "Required inputs" or "Invalid rank for input". `print(session.plan)` says which node runs where and why.
+[Speed](speed.md) has the times, and [Error messages](error-messages.md) what onnxruntime refuses and unpool runs.
 
 **Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may be rounded differently;
 `exact=True` forms every product as it is written. A MaxPool without Indices is left to onnxruntime unless `exact=True`.
-`ort.__version__` is unpool's.
+`ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, are there; but `_sess` is
+no session of onnxruntime's where unpool runs nodes.
 
 **In the table.** *same*: the same answer, or an exception that a script catches by onnxruntime's class. *differs*:
 another answer, which the note has. *missing*: no such name. *ignored*: taken, without the effect that onnxruntime

@@ -144,6 +144,11 @@ def pool_limit() -> int:
     return _pool.limit
 
 
+def free_pool() -> None:
+    """Free the memory of earlier outputs that are no longer used."""
+    _pool.blocks.clear()
+
+
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
     """Uninitialised memory for an output.
 

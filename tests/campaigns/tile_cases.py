@@ -469,7 +469,6 @@ def reduce(one):
 
 @generator("MatMul")
 def mat_mul(one):
-    one.has_extremes = False
     x = one.image(last=0.9, sums=True)
     size = one.channels if one.is_last else one.shape[-1]
     one.put(x, one.constant(one.numbers((size, one.whole(1, 3)), sums=True), np.float32))

@@ -213,10 +213,11 @@ def test_inputs_of_one_stem_get_results_of_their_whole_names(bright, here):
     """b.jpg and b.png of a folder are two results, neither of which replaces the other."""
     Path("in").mkdir()
     picture("in/a.png", [[255, 0]])
-    for name in ("b.png", "b.bmp"):
+    for name in ("b.png", "b.bmp", "b.png.bmp"):
         picture(f"in/{name}", [[0, 255]])
     assert invoke("run", bright, "-i", "in", "-o", "out/", "--argmax").exit_code == OK
-    assert sorted(path.name for path in Path("out").iterdir()) == ["a.png", "b.bmp.png", "b.png.png"]
+    names = ["a.png", "b.bmp.png", "b.png.bmp.png", "b.png.png"]
+    assert sorted(path.name for path in Path("out").iterdir()) == names
 
 
 def test_all_files_that_share_a_result_are_named_at_once(bright, here):

@@ -1,6 +1,7 @@
 """`--max-memory` holds for every kind of output: the peak of a process, as the system counts it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import nibabel
 import numpy as np
 import onnx
 import pytest
+import tifffile
 from PIL import Image
 
 from tests.support import models
@@ -38,6 +40,12 @@ print(json.dumps(["whole", *run(*words)]))
 """By kind of output: the code of a run with the least memory that a refusal names, the limits, and the peak, in MiB."""
 
 NET = "net (float[1, 3, h, w] x) => (float[1, 4, h, w] y) { y = Conv <pads = [1, 1, 1, 1]> (x, w) }"
+ROUND_TRIP = """trip (float[1, 3, h, w] x) => (float[1, 4, h, w] y) {
+    c = Conv <pads = [1, 1, 1, 1]> (x, w)
+    p, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
+    s = Shape (c)
+    y = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (p, i, s)
+}"""
 TWO = """two (float[1, 3, h, w] x) => (float[1, 3, h, w] low, float[1, 3, h, w] high)
     { low = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)  high = Neg (x) }"""
 VOLUME = "vol (float[1, 1, d, h, w] x) => (float[1, 2, d, h, w] y) { y = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, w) }"
@@ -50,8 +58,22 @@ KINDS = {
     "standard output": ("net.onnx", "-i", "a.jpg", "-o", "-", "--argmax"),
     "overlay": ("net.onnx", "-i", "a.png", "-o", "o.tif", "--overlay"),
     "jpeg": ("net.onnx", "-i", "a.jpg", "-o", "o.jpg", "--overlay"),
+    "two masks": ("net.onnx", "-i", "a.jpg", "-i", "b.jpg", "-o", "masks/", "--argmax"),
+    "probabilities": ("net.onnx", "-i", "a.png", "-o", "p.npy", "--softmax"),
+    "pages": ("pages.onnx", "-i", "pages.tif", "-o", "p.tif", "--overlay", "--pages", "batch"),
     "mask": ("net.onnx", "-i", "a.jpg", "-i", "small.png", "-o", "out/", "--argmax"),
 }
+
+FIRST = """
+import json, re, sys
+from pathlib import Path
+from typer.testing import CliRunner
+from unpool.cli.app import app
+done = CliRunner().invoke(app, ["run", *sys.argv[1:]])
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+print(json.dumps([done.exit_code, done.stderr, peak]))
+"""
+"""The code, the messages and the peak of one command in a new process, in MiB."""
 
 
 @pytest.fixture
@@ -60,6 +82,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flat, deep = models.random(4, 3, 3, 3), models.random(2, 1, 3, 3, 3)
     onnx.save(models.model(NET, w=flat), "net.onnx")
+    onnx.save(models.model(NET.replace("float[1", "float[n"), w=flat), "pages.onnx")
     onnx.save(models.model(VOLUME, w=deep), "vol.onnx")
     for name, text in (("two.onnx", TWO), ("bytes.onnx", BYTES)):
         onnx.save(models.model(text), name)
@@ -67,7 +90,9 @@ def here(tmp_path, monkeypatch):
     Image.fromarray(pixels).save("small.png")
     large = Image.fromarray(pixels).resize((2100, 1700), Image.Resampling.NEAREST)
     large.save("a.jpg")
+    large.save("b.jpg")
     large.save("a.png")
+    tifffile.imwrite("pages.tif", np.stack([np.asarray(large)[:900]] * 4), photometric="rgb", compression="lzw")
     voxels = np.zeros((140, 150, 130), np.int16)
     voxels[40:90, 50:100, 60:] = 200
     nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), "v.nii.gz")
@@ -87,3 +112,20 @@ def test_the_limit_holds_for_every_kind_of_output(here):
         assert most <= limits[-1], name
     assert whole_code == 0
     assert whole_peak > limited[-1][2][-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has had at most")
+def test_what_is_loaded_for_a_run_counts(here):
+    """The first command of a process keeps the limit that its refusal names, though it loads kernels and zarr."""
+    onnx.save(models.model(ROUND_TRIP, w=models.random(4, 3, 3, 3)), "trip.onnx")
+    words = ["trip.onnx", "-i", "a.jpg", "-o", "y.zarr", "--max-memory"]
+    limit, code = 20, 3
+    for _ in range(4):
+        done = subprocess.run([sys.executable, "-c", FIRST, *words, f"{limit}MiB"], capture_output=True, check=True)
+        code, said, peak = json.loads(done.stdout)
+        found = re.search(r" MiB is too small: this run needs at least about ([0-9]+) MiB", said)
+        if not found:
+            break
+        limit = int(found[1])
+    assert (code, said) == (0, "")
+    assert peak <= limit

@@ -37,6 +37,7 @@ RUN = set(EXTRAS["run"][1])
 WITH_PACKAGES = {
     "run ../copy.onnx -i ../x.npy -o y.zarr": {"zarr", "numcodecs"},
     "run ../copy.onnx -i ../x.npy -o y.zarr --tile 8x8": {"zarr", "numcodecs"},
+    "run ../copy.onnx -i ../x.npy -o y.zarr --max-memory 2GiB": {"zarr", "numcodecs"},
     "run ../copy.onnx -i ../x.zarr -o y.npy": {"zarr", "numcodecs"},
     "run ../copy.onnx -i ../x.tif -o y.tif --tile 8x8": {"zarr", "numcodecs"},
     "run ../copy.onnx -i ../lzw.tif -o y.tif --tile 16x16": {"zarr", "numcodecs", "imagecodecs"},

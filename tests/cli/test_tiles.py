@@ -5,8 +5,10 @@ import json
 import numpy as np
 import onnx
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
+import unpool
 from tests.support import models
 from unpool.cli.app import app
 
@@ -60,3 +62,53 @@ def test_inspect_says_how_far_outputs_see(here):
     assert found["bytes"] > 32 * 64 * 4
     onnx.save(models.model("pool (float[1, 1, h, w] x) => (float[1, 1, 1, 1] y) { y = GlobalMaxPool (x) }"), "g.onnx")
     assert "pools the whole image" in invoke("inspect", "g.onnx").stdout
+
+
+SMALL = {
+    "whole": ("y.npy",),
+    "tiles": ("y.npy", "--tile", "8x8"),
+    "memory": ("y.npy", "--max-memory", "100GiB"),
+    "windows": ("y.zarr",),
+    "picture": ("y.png", "--argmax"),
+    "picture in tiles": ("y.png", "--argmax", "--tile", "8x8"),
+    "overlay": ("y.tif", "--overlay"),
+    "standard output": ("-",),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_images_below_the_smallest_input_are_refused(here, name):
+    """Whatever the way to the output, the size that is needed stands in the error, and nothing is written."""
+    onnx.save(models.segnet(size="height, width", classes=3), "deep.onnx")
+    smallest = json.loads(invoke("inspect", "deep.onnx", "--json").stdout)["tiles"]["smallest"]
+    least = [axis["least"] for axis in smallest]
+    assert min(least) > 3
+    before = sorted(here.iterdir())
+    for height, width in ((3, 3), (least[0] - 1, 40), (40, least[1] - 1)):
+        Image.fromarray(np.zeros((height, width, 3), np.uint8)).save("a.png")
+        done = invoke("run", "deep.onnx", "-i", "a.png", "-o", *SMALL[name])
+        assert done.exit_code == 3
+        assert f"a.png: the model runs from {least[0]}x{least[1]} on, got {height}x{width}." in done.stderr
+        (here / "a.png").unlink()
+        assert sorted(here.iterdir()) == before
+    Image.fromarray(np.zeros((*least, 3), np.uint8)).save("a.png")
+    assert invoke("run", "deep.onnx", "-i", "a.png", "-o", *SMALL[name]).exit_code == 0
+
+
+def test_small_images_run_on_request(here):
+    """--allow-empty gives what the session gives; with --keep-going a small image is left out of many."""
+    pool = "kernel_shape = [2, 2], strides = [2, 2]"
+    text = f"""deep (float[1, 3, h, w] image) => (float[1, 3, h, w] y) {{
+        p, i = MaxPool <{pool}> (image)  q, j = MaxPool <{pool}> (p)
+        large = Shape (image)  small = Shape (p)
+        r = MaxUnpool <{pool}> (q, j, small)  y = MaxUnpool <{pool}> (r, i, large) }}"""
+    onnx.save(models.model(text), "deep.onnx")
+    (here / "in").mkdir()
+    for name, size in (("small", 3), ("large", 40)):
+        Image.fromarray(np.full((size, size, 3), 7, np.uint8)).save(f"in/{name}.png")
+    assert invoke("run", "deep.onnx", "-i", "in/small.png", "-o", "y.npy", "--allow-empty").exit_code == 0
+    (expected,) = unpool.InferenceSession("deep.onnx").run(None, {"image": np.full((1, 3, 3, 3), 7, np.float32)})
+    np.testing.assert_array_equal(np.load("y.npy"), expected)
+    done = invoke("run", "deep.onnx", "-i", "in", "-o", "out/", "--keep-going")
+    assert done.exit_code == 1
+    assert [path.name for path in (here / "out").iterdir()] == ["large.npy"]

@@ -249,6 +249,8 @@ def test_sizes_that_the_graph_computes_are_those_of_the_pool():
         )
     with pytest.raises(UnsupportedError, match="cannot tell which shape the indices refer to"):
         lower(halved("Div (h1, two)"), "openvino")
+    with pytest.raises(UnsupportedError, match="not known to be the default output size, in which its indices count"):
+        lower(halved("Div (h1, two)"), "openvino", index_space="inferred")
 
 
 def test_the_network_of_the_demo_is_lowered():

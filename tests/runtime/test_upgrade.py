@@ -552,10 +552,7 @@ def test_the_commands_write_a_model_and_say_what_changed(here):
     onnx.save(grow('auto_pad = "SAME_UPPER", strides = [2]', opset=9), here / "old.onnx")
     done = invoke("upgrade", "old.onnx", "--opset", 22, "-o", "new.onnx")
     assert done.exit_code == OK, done.output
-    assert (
-        "ConvTranspose->y: ConvTranspose-1 (auto_pad=SAME_UPPER) -> ConvTranspose-22 (auto_pad=SAME_UPPER)"
-        in done.output
-    )
+    assert "ConvTranspose->y: ConvTranspose-1 -> ConvTranspose-22\n" in done.output
     done = invoke("canonicalise", "new.onnx", "-o", "new.onnx", "--force", "--json")
     assert done.exit_code == OK, done.output
     (change,) = json.loads(done.stdout)["changes"]

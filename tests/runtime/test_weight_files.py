@@ -13,7 +13,7 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.runtime.backends import build, ort_backend
 from unpool.runtime.graph import load as graph_load
-from unpool.runtime.graph import serialized, weight_files
+from unpool.runtime.graph import serialized, spilled_weights, weight_files
 from unpool.runtime.graph.load import load
 
 SHAPE = (40, 40, 3, 3)
@@ -184,3 +184,72 @@ def test_a_file_that_became_shorter_is_noticed(path, tmp_path):
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(unpool.errors.FileError, match="Leave the file where it was"):
         list(weight_files.pieces(tensor))
+
+
+REWRITES = {
+    "fix": lambda source: unpool.fix(source).model,
+    "lower": lambda source: unpool.lower(source, "openvino").model,
+}
+
+
+def planar():
+    """A net with large weights, and indices that count inside planes, which `fix` repairs."""
+    return models.model(
+        f"""net (float[1, 40, 8, 8] x) => (float[1, 40, 8, 8] y) {{
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            p, whole = MaxPool <{models.POOL}> (c)
+            i = Mod (whole, plane)
+            u = MaxUnpool <{models.POOL}> (p, i)
+            y = ConvTranspose <pads = [1, 1, 1, 1]> (u, w2)
+        }}""",
+        plane=np.int64([64]),
+        w1=models.random(*SHAPE),
+        w2=models.random(*SHAPE, seed=1),
+    )
+
+
+def contents(model):
+    """The nodes of a model, and the bytes of its initializers by name."""
+    arrays = {one.name: numpy_helper.to_array(one).tobytes() for one in model.graph.initializer}
+    return [str(node) for node in model.graph.node], arrays
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+@pytest.mark.parametrize("kind", ["proto", "bytes", "path"])
+def test_rewrites_copy_no_large_weights(rewrite, kind, tmp_path, monkeypatch):
+    """While a model is rewritten and verified, its large weights are in a file: no message that is made has them.
+
+    The new model has them inside, as without a file; the first one is as it was, and the temporary file is gone.
+    """
+    made = planar() if rewrite == "fix" else net()
+    before = made.SerializeToString(deterministic=True)
+    expected = contents(REWRITES[rewrite](made))
+    source = {
+        "proto": made,
+        "bytes": before,
+        "path": models.save_with_external_data(made, tmp_path) if kind == "path" else None,
+    }[kind]
+    monkeypatch.setattr(spilled_weights, "LEAST", 1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    lengths, content_of = [], serialized.content_of
+
+    def noted(model):
+        content = content_of(model)
+        lengths.append(len(content))
+        return content
+
+    monkeypatch.setattr(serialized, "content_of", noted)
+    assert contents(REWRITES[rewrite](source)) == expected
+    assert lengths
+    assert max(lengths) < 4 * np.prod(SHAPE)
+    assert made.SerializeToString(deterministic=True) == before or kind == "path"
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_weights_that_a_caller_keeps_in_files_stay_there(path, monkeypatch):
+    """The command hands over a model whose weights are in files, and writes them into files again."""
+    monkeypatch.setattr(spilled_weights, "LEAST", 1)
+    model = graph_load.load_for_command(path, 1)
+    made = unpool.lower(model, "openvino").model
+    assert {one.name for one in made.graph.initializer if weight_files.folder_of(one) is not None} >= {"w1", "w2"}

@@ -61,6 +61,7 @@ def put_files() -> None:
         onnx.save(segnet, name)
     Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
     onnx.save(_unet3d(), "unet3d.onnx")
+    onnx.save(_lesions(), "lesions.onnx")
     onnx.save(_many(), "many.onnx")
     for name, sizes in (("slide.npy", (40, 36)), ("marks.npy", (20, 18))):
         np.save(name, random.random((1, 1, *sizes), np.float32))
@@ -71,6 +72,8 @@ def put_files() -> None:
     picture = Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8))
     for name in ("photo.png", "photo.jpg", "photos/one.png", "photos/two.jpg"):
         picture.save(name)
+    pages = random.integers(0, 256, (4, 12, 10, 3), np.uint8)
+    tifffile.imwrite("pages.tif", pages, photometric="rgb")
     tifffile.imwrite("photo.tif", random.integers(0, 256, (40, 48, 3), np.uint8))
     _save_pyramid("slide.tif", random.integers(0, 256, (256, 192), np.uint8))
     for name, size in (("slide.npy", (96, 64)), ("marks.npy", (48, 32))):
@@ -89,6 +92,17 @@ def _unet3d() -> onnx.ModelProto:
             scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
         }}""",
         w1=models.random(2, 1, 3, 3, 3),
+    )
+
+
+def _lesions() -> onnx.ModelProto:
+    """A probability for each position, in one channel."""
+    return models.model(
+        """lesions (float[1, 3, height, width] image) => (float[1, 1, height, width] probability) {
+            logits = Conv <pads = [1, 1, 1, 1]> (image, w1)
+            probability = Sigmoid (logits)
+        }""",
+        w1=models.random(1, 3, 3, 3),
     )
 
 

@@ -232,7 +232,8 @@ def list_members(path: Path) -> list[str]:
 
 
 def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None) -> dict[str, Source]:
-    """By the name of its result: the stem of the file, or its whole name where several files have that stem.
+    """By the name of its result: the stem of the file, or its whole name where several files have that stem, or where
+    that is the whole name of such a file.
 
     Args:
         sources: all files of an input.
@@ -240,11 +241,12 @@ def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None)
         failed: gets the files that would share a result with an earlier one; None refuses them.
     """
     counts = Counter(stem_of(source.path) for source in sources)
+    whole = {source.path.name for source in sources if counts[stem_of(source.path)] > 1}
     found: dict[str, Source] = {}
     clashes: list[tuple[Source, Source]] = []
     for source in sources:
         stem = stem_of(source.path)
-        own = stem if counts[stem] == 1 else source.path.name
+        own = stem if counts[stem] == 1 and stem not in whole else source.path.name
         if own in found:
             clashes.append((found[own], source))
         else:

@@ -19,9 +19,10 @@ def lower_file(path: Path, target: str, place: "ModelFile", meaning: Mapping[str
         what was done, and the data files that were written.
     """
     from unpool.runtime.graph.load import load_for_command
+    from unpool.runtime.graph.spilled_weights import LEAST
     from unpool.runtime.lower.lower import lower
 
-    done = lower(load_for_command(path), target, **meaning)
+    done = lower(load_for_command(path, LEAST), target, **meaning)
     return done, place.write(done.model)
 
 

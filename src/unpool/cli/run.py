@@ -1,5 +1,6 @@
 """The work of `unpool run`: read every input, run, write, and let the files appear together."""
 
+import gc
 import io
 import sys
 import time
@@ -7,9 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import UsageError, one_line
@@ -26,10 +24,12 @@ from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
-from unpool.cli.tiles import run_model
+from unpool.cli.tiles import batches, joined, run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
+from unpool.memory import free_pool
+from unpool.memory_limits import rss, trim
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.doing import WrittenFile
 from unpool.runtime.streams.progress import Progress as TileProgress
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
+KEPT = 16
+"""By --max-memory, the share of it that a session may keep between two items."""
 
 Files: TypeAlias = Mapping[Path, Sequence[str]]
 """The files of an item, and the outputs in each."""
@@ -113,15 +115,15 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
         one result per written file, in the order of the items, and the items that were left out.
     """
     request.check()
-    is_lean = request.needs_windows or request.tiles.size is not None
-    session = open_session(request.model, replace(request.session, is_lean=is_lean))
+    session = _open(request)
     names = {slot.name: slot for slot in slots(session).values()}
     found = collect(request.inputs, list(names), request.tiles.memory, keep_going=request.keep_going)
     _stop_at(found.failed, request, len(found.items) + len(found.failed))
     _check_tile(request, names)
     said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
     wanted = _wanted(request, session.get_outputs())
-    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress)
+    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress, rss())
+    del session  # `runner` may open another one, and memory has no room for both
     places = _places(request, found.items, wanted)
     read = [request.model, *outside(request.model).paths(request.model)]
     read += [path for item in found.items for path in item.paths]
@@ -131,7 +133,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     )
     _check_pictures(request, found.items)
     for item in found.items:
-        takes_windows(request, item, session, wanted)
+        takes_windows(request, item, runner.session, wanted)
     for place in (place for place in written if place.parent.exists()):
         if request.format == "zarr":
             require_places({"": place})
@@ -152,6 +154,7 @@ def _write_all(
             files.lock(place for item in items for place in places[item.stem] if place.parent.is_dir())
         for item in runner.progress.items(items):
             try:
+                runner.release_memory()
                 results += runner.one(item, places[item.stem], files)
             except (UsageError, WriteError, MissingExtraError):
                 raise
@@ -186,8 +189,15 @@ def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
     return [first, *values] if values is not None and len(values) == 1 else values
 
 
-@dataclass(frozen=True)
+def _open(request: Request) -> "InferenceSession":
+    is_lean = request.needs_windows or request.tiles.size is not None
+    return open_session(request.model, replace(request.session, is_lean=is_lean))
+
+
+@dataclass
 class _Runner:
+    """Runs items; `session` is another one once it kept much memory, and `used` is what the process had before."""
+
     request: Request
     session: "InferenceSession"
     slots: Mapping[str, Slot]
@@ -195,6 +205,20 @@ class _Runner:
     rule: PixelRule
     drawn: Drawn
     progress: Progress
+    used: int
+
+    def release_memory(self) -> None:
+        """Open the session anew where onnxruntime keeps much of the memory that tiles of the last item have taken."""
+        most = self.request.tiles.memory
+        if most is None:
+            return
+        free_pool()
+        trim()
+        if rss() - self.used > most // KEPT:
+            del self.session
+            gc.collect()
+            trim()
+            self.session = _open(self.request)
 
     def one(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item into its files, or into standard output."""
@@ -251,6 +275,9 @@ class _Runner:
         if text is not None:
             raise ShapeError(f"{item.label}: {text} --allow-empty computes it as the standard says, with empty values.")
 
+    def _size_check(self, item: Item) -> Callable[[Mapping[str, Any]], None]:
+        return lambda feed: self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+
     def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
         latest: list[TileProgress] = []
@@ -260,11 +287,9 @@ class _Runner:
             self.progress.told(now)
 
         try:
-            feeds = _in_turn(feed.arrays, self.slots, item)
+            feeds = batches(feed.arrays, {name: slot.batch for name, slot in self.slots.items()}, item.label)
             runs = [run_model(self.session, arrays, self.wanted, tiles, layout, tell) for arrays in feeds]
-            parts = zip(self.wanted, zip(*runs, strict=True), strict=True)
-            outputs = runs[0] if len(runs) == 1 else [_joined(name, *one) for name, one in parts]
-            return outputs, latest[0] if latest else None
+            return joined(self.wanted, runs), latest[0] if latest else None
         except UnpoolError as error:
             told = wrong_size(self.session, feed.arrays, layout)
             if told is None:
@@ -278,10 +303,7 @@ class _Runner:
         begin, results = time.perf_counter(), []
         run = (self.session, request, item, self.slots, self.wanted, folder)
 
-        def check(feed: Mapping[str, Any]) -> None:
-            self._check_sizes(item, {name: source.shape for name, source in feed.items()})
-
-        with spool(*run, self.progress.told, files.undo, check) as spooled:
+        with spool(*run, self.progress.told, files.undo, self._size_check(item)) as spooled:
             for place, names in places.items():
                 if is_stdout:
                     held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
@@ -297,8 +319,7 @@ class _Runner:
         request = replace(self.request, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
-        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted)
-        self._check_sizes(item, {name: source.shape for name, source in feed.items()})
+        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
         told = self.progress.told
         with files.hold(places):
             done = run_over_windows(self.session, request, feed, targets, told, files.undo, can_resume=True)
@@ -309,35 +330,6 @@ class _Runner:
             return Result(item.label, file.path, held, seconds, notes=tuple(notes), progress=done.progress)
 
         return [result(name, file) for name, file in done.files.items()]
-
-
-def _in_turn(
-    arrays: Mapping[str, NDArray[Any]], slots: Mapping[str, Slot], item: Item
-) -> list[Mapping[str, NDArray[Any]]]:
-    """The feeds of several runs, where pages are more than the fixed batch of the model; inputs of its size stay."""
-    counts = {
-        name: len(array) // batch
-        for name, array in arrays.items()
-        if (batch := slots[name].batch) and len(array) > batch
-    }
-    if not counts:
-        return [arrays]
-    if len(set(counts.values())) > 1:
-        found = ", ".join(f"{name} of {len(arrays[name])}" for name in counts)
-        raise ShapeError(f"{item.label}: inputs need equal numbers of pages, got {found}. Split the files.")
-    count = next(iter(counts.values()))
-    parts = {name: np.split(arrays[name], count) for name in counts}
-    return [{**arrays, **{name: parts[name][number] for name in parts}} for number in range(count)]
-
-
-def _joined(name: str, *parts: Any) -> NDArray[Any]:
-    """An output of several runs, in their order along the batch."""
-    if any(not isinstance(part, np.ndarray) or part.ndim == 0 for part in parts):
-        raise ShapeError(
-            f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, or "
-            "export the model with an open batch."
-        )
-    return np.concatenate(parts)
 
 
 def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:

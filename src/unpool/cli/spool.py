@@ -161,8 +161,7 @@ def spool(
     def beside(feed: Mapping[str, Any]) -> int:
         return _encoder_bytes(request, feed)
 
-    feed, notes = open_feed(session, inner, item, slots, wanted, beside)
-    check(feed)
+    feed, notes = open_feed(session, inner, item, slots, wanted, check, beside)
     if tiles.memory is not None:
         inner = replace(inner, tiles=replace(tiles, memory=tiles.memory - beside(feed)))
     form = "npy" if request.is_drawn else STAGED.get(request.format, "npy")

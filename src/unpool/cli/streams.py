@@ -29,7 +29,7 @@ from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, chann
 from unpool.runtime.streams.blend import blend_locked
 from unpool.runtime.streams.doing import Finished
 from unpool.runtime.streams.identity import array_identity
-from unpool.runtime.streams.job import Asked, least_memory
+from unpool.runtime.streams.job import Asked, least_memory, load_kernels
 from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run_locked
@@ -200,6 +200,7 @@ def open_feed(
     item: Item,
     slots: Mapping[str, Slot],
     outputs: Sequence[str],
+    check: Callable[[Mapping[str, Any]], None],
     beside: Callable[[Mapping[str, Any]], int] = lambda _: 0,
 ) -> tuple[dict[str, Any], list[str]]:
     """Every input of an item as something that gives windows, and what was taken for granted about pixels.
@@ -210,6 +211,7 @@ def open_feed(
         item: whose files are opened; those that cannot be read in windows are read.
         slots: the inputs.
         outputs: that are wanted.
+        check: raises where inputs of these shapes cannot be run, before any other error of their sizes.
         beside: by shapes of the inputs, bytes that are held beside the run.
 
     Raises:
@@ -217,14 +219,21 @@ def open_feed(
     """
     notes: list[str] = []
     feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
+    check(feed)
     is_bounded = request.tiles.memory is not None
     if is_bounded:
+        if request.tiles.blend is None:
+            load_kernels(session, feed, _asked(request, outputs), request.tiles.memory or 0)
         trim()
         _require_memory(session, request, feed, outputs, beside(feed))
     read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
     if is_bounded:
         trim()
     return read, list(dict.fromkeys(notes))
+
+
+def _asked(request: Request, outputs: Sequence[str]) -> Asked:
+    return Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
 
 
 def _require_memory(
@@ -239,8 +248,7 @@ def _require_memory(
             held += one.footprint.held
     needed = peak
     if request.tiles.blend is None:
-        asked = Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
-        needed = max(peak, held + least_memory(session, feed, asked) + beside)
+        needed = max(peak, held + least_memory(session, feed, _asked(request, outputs)) + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(too_small("--max-memory", most, used, needed) + less)

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
+from unpool.errors import ShapeError
 from unpool.memory_limits import peak_rss
 from unpool.runtime.streams.progress import Progress
 
@@ -109,3 +111,40 @@ def run_model(
         session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps
     )
     return [made[name] for name in wanted]
+
+
+def batches(
+    arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int | None], where: str
+) -> list[Mapping[str, NDArray[Any]]]:
+    """The feeds of several runs, where pages are more than the fixed batch of an input; other inputs go into each run.
+
+    Args:
+        arrays: of all inputs.
+        sizes: the batch of each; None where it is open.
+        where: what the error message begins with.
+
+    >>> [feed["x"].tolist() for feed in batches({"x": np.arange(4)}, {"x": 2}, "a.tif")]
+    [[0, 1], [2, 3]]
+    """
+    counts = {name: len(array) // size for name, array in arrays.items() if (size := sizes[name]) and len(array) > size}
+    if not counts:
+        return [arrays]
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} of {len(arrays[name])}" for name in counts)
+        raise ShapeError(f"{where}: inputs need equal numbers of pages, got {found}. Split the files.")
+    count = next(iter(counts.values()))
+    parts = {name: np.split(arrays[name], count) for name in counts}
+    return [{**arrays, **{name: parts[name][number] for name in parts}} for number in range(count)]
+
+
+def joined(names: Sequence[str], runs: Sequence[list[Any]]) -> list[Any]:
+    """The outputs of several runs, in their order along the batch; those of one run as they are."""
+    if len(runs) == 1:
+        return runs[0]
+    for name, *parts in zip(names, *runs, strict=True):
+        if any(not isinstance(part, np.ndarray) or part.ndim == 0 for part in parts):
+            raise ShapeError(
+                f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, "
+                "or export the model with an open batch."
+            )
+    return [np.concatenate(parts) for parts in zip(*runs, strict=True)]

@@ -188,6 +188,21 @@ def test_resize_in_tiles_gives_the_same_bits(which):
     np.testing.assert_array_equal(made, whole)
 
 
+@pytest.mark.parametrize(("mode", "opset"), [("linear", 9), ("linear", 18), ("cubic", 18)])
+def test_an_axis_of_the_same_size_is_interpolated_with_the_element_behind(mode, opset):
+    """A weight of 0 makes NaN of a NaN, and two equal weights at an end round otherwise than a weight of 1."""
+    operator, inputs = ("Upsample", "x, factors") if opset < 10 else ("Resize", "x, , factors")
+    body = f'{HEAD} {{ y = {operator} <mode = "{mode}"> ({inputs}) }}'
+    model = models.model(body, opset=opset, factors=np.float32([1, 1, 1, 2]))
+    session = unpool.InferenceSession(model, threads=1)
+    x = np.random.default_rng(0).standard_normal((1, 1, 9, 8)).astype(np.float32)
+    x[0, 0, 5, 3] = np.nan
+
+    made = tiles.run(session, {"x": x}, (5, 8))["y"]
+
+    np.testing.assert_array_equal(made, session.run(None, {"x": x})[0])
+
+
 NOT_TAKEN = {
     "almost a half": ("linear", "half_pixel", (0.5001, 1), {}, "the scale 0.500100017, which is no whole factor"),
     "almost a third": ("nearest", "asymmetric", (0.3334, 1), {}, "the scale 0.333400011, which is no whole factor"),
@@ -253,6 +268,26 @@ def test_nodes_of_one_name_are_told_apart():
 
     with pytest.raises(unpool.UnsupportedError, match=r"node 'n': .* computes with the size of the image"):
         tiles.run(session, {"x": np.ones((2, 2, 13, 11), np.float32)}, (6, 11))
+
+
+def test_sizes_of_no_elements_are_refused():
+    """A quotient of sizes that the image has may have the divisor 0 in a tile, here of an odd height."""
+    body = """
+        s = Shape (x)  h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  d = Sub (one, r)
+        f = Concat <axis = 0> (one, one, d, one)  t = Div (s, f)
+        y = Resize <coordinate_transformation_mode = "half_pixel_symmetric", nearest_mode = "ceil"> (x, , , t)"""
+
+    with pytest.raises(unpool.UnsupportedError, match=r"makes .* an axis without elements has no factor"):
+        run_both(body, (8, 8), (1, 8), one=np.int64([1]), two=np.int64([2]))
+
+
+def test_steps_of_no_elements_are_refused():
+    """A remainder of a size is a step in the image, and 0 in a tile."""
+    body = "h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  y = Slice (x, zero, nine, two, r)"
+    numbers = {name: np.int64([value]) for name, value in {"zero": 0, "two": 2, "nine": 9}.items()}
+
+    with pytest.raises(unpool.UnsupportedError, match=r"Slice node .* cannot run on this size"):
+        run_both(body, (9, 8), (4, 8), **numbers)
 
 
 def test_random_numbers_in_a_body_are_refused():

@@ -65,8 +65,8 @@ def load(
     return model
 
 
-def load_for_command(source: ModelSource) -> onnx.ModelProto:
-    """The model as `load` gives it, for commands: weights of more than 1 GiB stay in their files.
+def load_for_command(source: ModelSource, most: int | None = None) -> onnx.ModelProto:
+    """The model as `load` gives it, for commands: weights of more bytes than `most`, or 1 GiB, stay in files.
 
     `model_files` writes such a model; `onnx.save` does not know where they are.
 
@@ -75,7 +75,8 @@ def load_for_command(source: ModelSource) -> onnx.ModelProto:
     """
     model = load(source, leaves_weights=True)
     stored = [tensor for tensor in model.graph.initializer if folder_of(tensor) is not None]
-    if sum(map(size_of, stored)) <= MOST_STORED:
+    limit = MOST_STORED if most is None else min(most, MOST_STORED)
+    if sum(map(size_of, stored)) <= limit and model is not source:
         for tensor in stored:
             tensor.CopyFrom(with_data(tensor))
     return model

@@ -12,8 +12,8 @@ LARGE = 1024  # elements
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A skeleton: a copy of the model in which large initializers became inputs of the same type and shape."""
     skeleton = onnx.ModelProto()
-    _copy_fields(model, skeleton, leave="graph")
-    _copy_fields(model.graph, skeleton.graph, leave="initializer")
+    copy_fields(model, skeleton, leave="graph")
+    copy_fields(model.graph, skeleton.graph, leave="initializer")
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
         if not is_large(tensor):
@@ -43,7 +43,8 @@ def as_input(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
-def _copy_fields(source: Any, target: Any, leave: str) -> None:
+def copy_fields(source: Any, target: Any, leave: str) -> None:
+    """Copy all fields of a message but one."""
     for description, value in source.ListFields():
         if description.name == leave:
             continue

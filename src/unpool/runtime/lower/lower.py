@@ -14,6 +14,7 @@ MaxUnpool->z | MaxUnpool-11 | positions found again by comparing with the result
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx
 from onnx import helper
@@ -24,12 +25,13 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import domain, inner_nodes, is_ours, label, reads
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.spilled_weights import with_spilled_weights
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.lower.channels_first import channels_first_edits
 from unpool.runtime.lower.checks import checked, expected_results
@@ -85,8 +87,7 @@ def lower(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     wanted, meaning = target_of(target), Meaning(compat, index_space)
-    with reading(source):
-        first = load(source)
+    with reading(source), with_spilled_weights(source) as (first, restore):
         draft = _Draft(first, meaning, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
@@ -101,7 +102,7 @@ def lower(
         checks = checked(draft.model, [one for one in probes if one is not None], expected)
         lowered = Lowered(draft.model, wanted, tuple(draft.changes), tuple(left_over(draft.model, wanted)), checks)
         _require_run(lowered)
-        return lowered
+        return replace(lowered, model=restore(lowered.model))
 
 
 class _Draft:

@@ -153,6 +153,12 @@ def _require_certain_space(one: Unpooling, index_space: str) -> None:
     """Refuse a MaxUnpool of which only the values of its indices say where they count."""
     if index_space == "output" or one.is_inferred or one.has_offsets_of_asked:
         return
+    if index_space == "inferred":
+        raise UnsupportedError(
+            f"{one.spec.row.label} node {label(one.node)!r}: output_shape is not known to be the default output size, "
+            "in which its indices count with --index-space inferred, and a scatter has one shape. Say --index-space "
+            "output (index_space='output') if they count in output_shape, or leave output_shape out of the model."
+        )
     raise UnsupportedError(
         f"{one.spec.row.label} node {label(one.node)!r}: cannot tell which shape the indices refer to: output_shape or "
         "the default output size. For models from torch it is output_shape: add --index-space output "

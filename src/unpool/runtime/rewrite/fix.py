@@ -15,8 +15,8 @@ indices that do not count in the tensor where MaxUnpool expects them to.
 MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indices of MaxPool->y
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -26,18 +26,19 @@ from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.spilled_weights import with_spilled_weights
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit, into_graph, into_model
 from unpool.runtime.passes.raising import raise_all
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NotRepaired, offset_edits, window_edits
-from unpool.runtime.rewrite.verify import verify
+from unpool.runtime.rewrite.verify import Feed, runs, verify
 from unpool.runtime.rewrite.verify_fix import verify_in_onnxruntime, verify_offsets
 from unpool.runtime.session.executor import load_as_written
 
@@ -84,12 +85,13 @@ def fix(
             computes something else; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    with reading(source):
-        work = _Work(load(source), Meaning(compat, index_space), sizes or {})
+    with reading(source), with_spilled_weights(source) as (model, restore):
+        work = _Work(model, Meaning(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
         work.fit_windows()
-        return work.done()
+        fixed = work.done()
+        return replace(fixed, model=restore(fixed.model))
 
 
 class _Work:
@@ -102,6 +104,7 @@ class _Work:
         self._changes: list[Change] = []
         self._left: list[NotRepaired] = []
         self._keeps_results = True
+        self._feeds: list[Feed] = []
 
     def add_offsets(self) -> None:
         """Add the offset of their plane to indices that count inside planes."""
@@ -120,7 +123,7 @@ class _Work:
         self._graph, self._types, rounds = raise_all(self._graph, self._types, self._infer)
         if rounds:
             self._put(*rounds)
-            verify(self._before, self._model, self._meaning, self._sizes, load_as_written)
+            self._feeds = verify(self._before, self._model, self._meaning, self._sizes, load_as_written)
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
@@ -128,7 +131,7 @@ class _Work:
         self._left += left
         if edits:
             self._put(edits)
-            verify(self._before, self._model, Meaning(self._meaning.compat, "output"), self._sizes)
+            self._feeds = verify(self._before, self._model, Meaning(self._meaning.compat, "output"), self._sizes)
 
     def done(self) -> Fixed:
         """The repaired model, once onnx's checker and onnxruntime have accepted it."""
@@ -138,10 +141,19 @@ class _Work:
         notes: tuple[str, ...] = ()
         if self._changes:
             check_model(self._model)
-            refusal = verify_in_onnxruntime(self._first, self._model, self._sizes, keeps_results=self._keeps_results)
+            refusal = verify_in_onnxruntime(
+                self._first, self._model, self._random_inputs(), keeps_results=self._keeps_results
+            )
             if refusal:
                 notes = (f"compared in unpool only, for onnxruntime does not run the first model: {refusal}",)
         return Fixed(self._model, tuple(self._changes), tuple(self._left), notes)
+
+    def _random_inputs(self) -> Iterator[Feed]:
+        """Those with which the models were compared; without a comparison, those that the first one accepts."""
+        if self._feeds:
+            yield from self._feeds
+        else:
+            yield from (feed for feed, _ in runs(load_as_written(self._first, Meaning(exact=True)), self._sizes))
 
     def _put(self, *rounds: Sequence[Edit]) -> None:
         """Put edits into the model, and keep a copy of the model before them."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
 from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
@@ -88,4 +89,9 @@ def _is_finite_constant(editable: EditableModel, name: str) -> bool:
             if domain(node) != "" or node.op_type != "Constant" or "value" not in attributes(node):
                 return False
             found.append(attributes(node)["value"])
-    return bool(found) and all(np.isfinite(array_of(one).astype(np.float64)).all() for one in found)
+    return bool(found) and all(_is_finite(array_of(one)) for one in found)
+
+
+def _is_finite(array: AnyArray) -> bool:
+    """Whether no element is an infinity or NaN; a type that NumPy lacks is converted, and numbers it has are not."""
+    return bool(np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float64)).all())

@@ -29,7 +29,7 @@ def verify(
     meaning: Meaning,
     sizes: Mapping[str, int],
     load_first: Load = load_as_session,
-) -> None:
+) -> list[Feed]:
     """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
 
     Args:
@@ -39,6 +39,9 @@ def verify(
         sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
         load_first: loads the first model.
 
+    Returns:
+        the random inputs of the runs.
+
     Raises:
         UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
     """
@@ -46,7 +49,9 @@ def verify(
     first = load_first(before, replace(meaning, exact=True))
     second = load_as_session(after, Meaning("spec", space, exact=True))
     is_exact = all(is_ours(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
+    feeds = []
     for feed, expected in runs(first, sizes):
+        feeds.append(feed)
         try:
             got = second.run(None, feed)
         except UnpoolError as error:
@@ -55,6 +60,7 @@ def verify(
             ) from error
         for info, one, other in zip(first.signature.outputs, expected, got, strict=True):
             compare(info.name, one, other, is_exact)
+    return feeds
 
 
 def runs(loaded: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:

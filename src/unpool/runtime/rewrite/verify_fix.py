@@ -1,6 +1,6 @@
 """Verifies that a model with repaired indices computes what was meant, and that onnxruntime runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +22,8 @@ from unpool.runtime.graph.nodes import attributes, domain, label
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.rewrite.verify import compare, runs
-from unpool.runtime.session.executor import Executor, load_as_session, load_as_written
+from unpool.runtime.rewrite.verify import Feed, compare, runs
+from unpool.runtime.session.executor import Executor, load_as_session
 
 SILENT = 4  # onnxruntime's level for fatal errors only
 
@@ -66,14 +66,14 @@ def verify_offsets(
 
 
 def verify_in_onnxruntime(
-    before: onnx.ModelProto, after: onnx.ModelProto, sizes: Mapping[str, int], *, keeps_results: bool
+    before: onnx.ModelProto, after: onnx.ModelProto, feeds: Iterable[Feed], *, keeps_results: bool
 ) -> str:
     """Run the new model in onnxruntime, if that runs the first one; else give the reason why it does not.
 
     Args:
         before: the first model.
         after: the new one.
-        sizes: for names of sizes that the models leave open; for other open sizes several are tried.
+        feeds: random inputs of both.
         keeps_results: whether both models have to give the same outputs.
 
     Returns:
@@ -94,7 +94,7 @@ def verify_in_onnxruntime(
             "Keep the first model; unpool.InferenceSession raises what is decomposed while it loads it."
         ) from error
     refusals, count = list[str](), 0
-    for feed, _ in runs(load_as_written(before, Meaning(exact=True)), sizes):
+    for feed in feeds:
         values = list(feed.values())
         try:
             expected = first.run([*values, *weights], None)

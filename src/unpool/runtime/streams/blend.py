@@ -18,7 +18,7 @@ from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.job import AUTO, Asked
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.result import Result, Scores, Whole, result_of
+from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
 from unpool.runtime.streams.work import (
@@ -224,7 +224,7 @@ def _work(session: "InferenceSession", feed: Mapping[str, Any], blending: Blendi
     reading = _Windows(session, names, windows, read_uncut(sources, windows.names))
     bands = {name: Bands(windows, name, array) for name, array in zip(names, reading.first(), strict=True)}
     if asked.max_memory is not None:
-        _require_memory(reading, bands.values(), asked.max_memory)
+        _require_memory(reading, bands.values(), asked.scores, asked.max_memory)
     space = space_of(sources)
     results = {
         name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), asked.scores, space)
@@ -249,14 +249,14 @@ def _plain(word: Any) -> Any:
     return list(word) if isinstance(word, Sequence) and not isinstance(word, str) else word
 
 
-def _require_memory(reading: _Windows, bands: Collection[Bands], most: int) -> None:
+def _require_memory(reading: _Windows, bands: Collection[Bands], scores: Scores, most: int) -> None:
     """Refuse bands that take more than the process may have; what a run takes, it has taken by now."""
     windows, batch = reading.windows, reading.windows.blending.sw_batch_size
     sources = [reading.feed[name] for name in windows.names]
     read = sum(prod(windows.roi) * source.dtype.itemsize * prod(source.shape) // prod(
         [windows.images, *windows.sizes]) for source in sources)  # fmt: skip
     made = sum(prod(one.part) * one.dtype.itemsize for one in bands)
-    written = sum(IN_HANDS * one.bytes // 2 for one in bands)
+    written = sum(IN_HANDS * one.bytes // 2 + (SOFTMAX * one.bytes if scores.softmax else 0) for one in bands)
     used, needed = rss(), sum(one.bytes for one in bands) + written + IN_HANDS * batch * (read + made) + BESIDES
     if used + needed > most:
         raise ShapeError(

@@ -1,16 +1,20 @@
 """A run in exact tiles: which tiles, from where, what is written of them, and all that depends on."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unpool.errors import FileError, UnpoolError
+from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.journal import Settings
-from unpool.runtime.streams.result import Result, Scores, Whole, result_of
+from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
 from unpool.runtime.streams.sink import Written
 from unpool.runtime.streams.work import (
     BESIDES,
@@ -164,6 +168,27 @@ def least_memory(session: "InferenceSession", feed: Mapping[str, Any], asked: As
     return least_bytes(tiler, shapes, _beside(tiler, sources, asked))
 
 
+def load_kernels(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, most: int) -> None:
+    """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as taken.
+
+    Args:
+        session: that will run the tiles.
+        feed: every input by name; of those that are no paths, only the shape and the type count.
+        asked: by the caller.
+        most: bytes that the process may have; nothing is run where the smallest tile takes more.
+    """
+    sources = sources_of(session, feed, asked.layout)
+    tiler = Tiler(session, layout=asked.layout, outputs=asked.outputs)
+    shapes = {key: tuple(source.shape) for key, source in sources.items()}
+    if rss() + least_bytes(tiler, shapes, _beside(tiler, sources, asked)) > most:
+        return
+    smallest = tiler.tiling(shapes, [max(tiler.strides(shapes))] * len(tiler.strides(shapes)), is_even=True)
+    cut = smallest.largest()
+    fed = {key: np.zeros(cut.get(key, shapes[key]), source.dtype) for key, source in sources.items()}
+    with suppress(UnpoolError):  # of what is wrong with the model, the first tile tells
+        session.run(list(asked.outputs), fed)
+
+
 def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[[Tiling], int]:
     """By tiling, the bytes that are held beside a tile that is being computed."""
 
@@ -171,7 +196,7 @@ def _beside(tiler: Tiler, sources: Mapping[str, Any], asked: Asked) -> Callable[
         read = sum(prod(shape) * sources[key].dtype.itemsize for key, shape in tiling.largest().items())
         results = [result_of(tiler.session, _whole(tiling, name)).written for name in asked.outputs]
         made = sum(prod(written.piece) * written.dtype.itemsize for written in results)
-        return IN_HANDS * (int(read) + made) + BESIDES
+        return IN_HANDS * (int(read) + made) + (SOFTMAX * made if asked.scores.softmax else 0) + BESIDES
 
     return beside
 

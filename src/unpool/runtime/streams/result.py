@@ -81,6 +81,10 @@ class Scores:
         return found
 
 
+SOFTMAX = 3
+"""Arrays like the scores that a softmax holds beside them, of which one is wider for float16."""
+
+
 def class_type(count: int) -> np.dtype[Any]:
     """The type of class numbers, by how many classes there are."""
     return np.dtype(np.uint8 if count <= 256 else np.uint16)
@@ -96,13 +100,15 @@ def softmax(scores: Array, channel: int) -> Array:
     >>> softmax(np.float32([[0.0, np.log(3.0)]]), 1).tolist()
     [[0.25, 0.75]]
     """
-    wide = np.ascontiguousarray(np.moveaxis(scores, channel, 0), np.promote_types(scores.dtype, np.float32))
+    powers = np.array(np.moveaxis(scores, channel, 0), np.promote_types(scores.dtype, np.float32), order="C")
     with np.errstate(invalid="ignore"):  # of infinities, whose probabilities are NaN
-        powers = np.exp(wide - wide.max(axis=0))
+        powers -= powers.max(axis=0)
+        np.exp(powers, out=powers)
         total = np.zeros(powers.shape[1:], powers.dtype)
         for one in powers:
             total += one
-        found: Array = np.ascontiguousarray(np.moveaxis(powers / total, 0, channel), scores.dtype)
+        powers /= total
+    found: Array = np.ascontiguousarray(np.moveaxis(powers, 0, channel), scores.dtype)
     return found
 
 

@@ -1,13 +1,15 @@
 """Runs a model over files in exact tiles; whatever ends the process, a run can be gone on with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpool.extras import require
 from unpool.files import lock
 from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
 from unpool.runtime.streams.earlier import earlier_run
-from unpool.runtime.streams.job import Asked, job
+from unpool.runtime.streams.job import Asked, job, load_kernels
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import Scores
 from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
@@ -101,4 +103,19 @@ def run_locked(
     require_targets(list(targets.values()))
     require_places(targets)
     earlier = earlier_run(targets, resume=resume)
+    if asked.max_memory is not None:
+        _load_packages(targets.values())
+        load_kernels(session, feed, asked, asked.max_memory)
     return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)
+
+
+def _load_packages(targets: Iterable[Path]) -> None:
+    """Import what writes the files, so that its memory counts as taken when tiles are chosen.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    for target in targets:
+        if target.suffix == ".zarr":
+            require(str(target), "formats", "zarr", "numcodecs")
+            import_module("zarr")

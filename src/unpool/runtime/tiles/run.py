@@ -34,7 +34,8 @@ def run(
 
     Convolutions, pools, unpools, transposed convolutions and whatever treats every element alike can be tiled exactly:
     a tile reads as much around it as its results depend on. Results are equal bit for bit, except where sums of floats
-    are formed in another order for another size.
+    are formed in another order for another size, and in the last bits of Exp, Tanh and others that onnxruntime rounds
+    otherwise at the end of an array; docs/tiling.md lists them.
 
     Args:
         session: that runs the tiles.
@@ -132,8 +133,7 @@ def run_tiling(session: "InferenceSession", tiling: Tiling, feed: Mapping[str, A
         steps: goes through the tiles, and may show how far it is.
 
     Returns:
-        the outputs by name, equal to those of `session.run` on the whole image: bit for bit, except where sums of
-        floats are formed in another order for another size.
+        the outputs by name, equal to those of `session.run` on the whole image, as `run` says.
     """
     outputs: Arrays = {}
     for tile in steps(tiling):

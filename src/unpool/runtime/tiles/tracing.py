@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from unpool.errors import UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.tiles.rules.table import apply
-from unpool.runtime.tiles.walk import Axes, Shape, Trace, Walk
+from unpool.runtime.tiles.walk import Axes, Shape, Trace, Walk, refusal
 
 
 def trace(
@@ -28,7 +29,12 @@ def trace(
     """
     walk = Walk(graph, types, meaning, inputs, tiled)
     for node in graph.nodes:
-        apply(walk, node)
+        try:
+            apply(walk, node)
+        except UnpoolError:
+            raise
+        except (ArithmeticError, LookupError, ValueError) as error:  # sizes for which no runtime has a result
+            raise refusal(node, f"cannot run on this size ({brief(error)})") from error
     return walk.done()
 
 

@@ -161,20 +161,25 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
 def reshape(walk: Walk, node: onnx.NodeProto) -> None:
     """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
-    An axis stays where as many elements lie before it, and it has its size: then the formula holds in
-    row-major order, and what lies between such axes is regrouped.
+    An axis stays where as many elements lie before it, and it has its size: then the formula holds in row-major order,
+    and what lies between such axes is regrouped. Of several places of one element, the one that is as far from the end
+    is taken: for a tile, it has to be that of the image.
     """
     field = walk.field(node)
     shape = _asked_shape(walk, node, field.shape)
-    places = {prod(shape[:place]): place for place in reversed(range(len(shape))) if shape[place] != 1}
     axes: list[int | None] = [None] * len(shape)
     for place, (size, axis) in enumerate(zip(field.shape, field.axes, strict=True)):
         if axis is None:
             continue
-        found = places.get(prod(field.shape[:place]))
-        if found is None or shape[found] != size:
+        before, as_far = prod(field.shape[:place]), place - len(field.shape) + len(shape)
+        found = [
+            other
+            for other, length in enumerate(shape)
+            if length == size and axes[other] is None and prod(shape[:other]) == before
+        ]
+        if not found:
             raise refusal(node, "joins a spatial axis of the image with other axes, or cuts it")
-        axes[found] = axis
+        axes[as_far if as_far in found else found[0]] = axis
     walk.put(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
 
 

@@ -57,6 +57,7 @@ def resize(walk: Walk, node: onnx.NodeProto) -> None:
     """Resize and Upsample: y[p] = sum over t of w[t](fraction of x) * input[floor(x) + t], for x of the module.
 
     `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
+    An axis of rate 1 is interpolated, too, by a weight of 0 for the element behind: of NaN or infinity that is NaN.
     `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole, also
     as float32 multiplies; onnxruntime adds the rest of x with float64 there, which is rounded elsewhere.
     """
@@ -66,7 +67,9 @@ def resize(walk: Walk, node: onnx.NodeProto) -> None:
     _check_words(node, asked, given)
     nearest = b"simple" if is_old else given.get("nearest_mode", b"round_prefer_floor")
     placing = _Placing(given.get("mode", b"nearest"), asked in _HALF, nearest, asked == b"half_pixel_symmetric")
-    shape, links = list(field.shape), [Link()] * len(field.shape)
+    beside = _TAPS[placing.mode]
+    same = Link(Window(2 * beside), beside - 1) if beside else Link()
+    shape, links = list(field.shape), [same] * len(field.shape)
     for number, axis in _axes(walk, node, field).items():
         shape[number] = axis.size
         if field.axes[number] is None or axis.rate == 1:
@@ -112,7 +115,10 @@ def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
     numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
     asked = walk.sizes(node, 3)
     if asked:
-        pairs = zip(numbers, asked, strict=True)
+        pairs = list(zip(numbers, asked, strict=True))
+        if any(size < 1 or have[axis] < 1 for axis, size in pairs):
+            sizes = f"{list(asked)} elements of {[have[axis] for axis, _ in pairs]}"
+            raise refusal(node, f"makes {sizes}, and an axis without elements has no factor")
         sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
         for axis, found in sized.items():
             if field.axes[axis] is not None and 1 not in (found.rate.numerator, found.rate.denominator):

@@ -121,12 +121,11 @@ IN_PLACE = frozenset((*_ELEMENTWISE, *_FIRST))
 ROUNDED = frozenset(
     (
         "Acos", "Asin", "Atan", "Celu", "Cos", "Elu", "Exp", "Gelu", "LRN", "Log", "Mish", "Selu", "Sigmoid", "Sin",
-        "Softplus", "Swish", "Tan", "Tanh", "Upsample",
+        "Softplus", "Swish", "Tan", "Tanh",
     )
 )  # fmt: skip
 """Operators whose last bits depend on where an element lies in its array: onnxruntime computes most elements in
-vectors, and the last few of an array one by one, with another rounding. Upsample with mode linear, of opsets up to 9,
-differs by up to one step of the last bit; Resize does not."""
+vectors, and the last few of an array one by one, with another rounding."""
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
