@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from unpool.runtime.rewrite.canonicalise import canonicalise
     from unpool.runtime.rewrite.fix import fix
     from unpool.runtime.rewrite.upgrade import upgrade
-    from unpool.runtime.session.planned import plan
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.runtime.session.session import InferenceSession, plan
 
 __version__ = "0.1.0"
 

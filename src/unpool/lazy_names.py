@@ -83,8 +83,8 @@ UNPOOL_NAMES = {
     "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
     "ModelMetadata": ("unpool.runtime.session.signature", "ModelMetadata"),
     "NodeArg": ("unpool.runtime.session.signature", "ValueInfo"),
-    "get_all_providers": ("unpool.runtime.session.providers", "get_all_providers"),
-    "get_available_providers": ("unpool.runtime.session.providers", "get_available_providers"),
+    "get_all_providers": ("unpool.runtime.session.ort_compat.providers", "get_all_providers"),
+    "get_available_providers": ("unpool.runtime.session.ort_compat.providers", "get_available_providers"),
     "set_default_logger_severity": ("unpool.runtime.backends.ort_options", "set_default_logger_severity"),
 }
 """Names of onnxruntime that unpool defines itself, each with its module and its name there."""
@@ -96,7 +96,7 @@ COMMANDS = {
     "explain": ("unpool.explanation.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
-    "plan": ("unpool.runtime.session.planned", "plan"),
+    "plan": ("unpool.runtime.session.session", "plan"),
     "report": ("unpool.runtime.report.report", "report"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }

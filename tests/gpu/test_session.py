@@ -22,7 +22,7 @@ from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.runtime import requirements
 from unpool.runtime.backends import cuda
 from unpool.runtime.backends.cuda import ort_value_of, tensor_of
-from unpool.runtime.session.ort_compat import cuda_choice
+from unpool.runtime.session.ort_compat import providers
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
@@ -347,7 +347,7 @@ def without_triton(monkeypatch):
     def refuse(name):
         raise ModuleNotFoundError("torch and triton are not installed. Run: pip install '.[gpu]'")
 
-    monkeypatch.setattr(cuda_choice, "import_module", refuse)
+    monkeypatch.setattr(providers, "import_module", refuse)
 
 
 def without_a_gpu_for_torch(monkeypatch):

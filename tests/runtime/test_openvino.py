@@ -23,7 +23,7 @@ from unpool.cli.exits import OK, UNSUPPORTED
 from unpool.runtime.backends import openvino_backend, openvino_device
 from unpool.runtime.backends.openvino_device import package
 from unpool.runtime.passes import conv_as_transpose
-from unpool.runtime.session import providers
+from unpool.runtime.session.ort_compat import providers
 
 OPENVINO, CPU = "OpenVINO", "CPUExecutionProvider"
 ASKED = [OPENVINO, CPU]

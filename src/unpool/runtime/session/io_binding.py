@@ -1,4 +1,4 @@
-"""IOBinding: inputs and outputs of a session are bound to memory once, and runs read and write there."""
+"""IOBinding: memory for inputs and outputs, bound once, that runs of a session read and write."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,6 @@ import numpy as np
 from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
-from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.errors import also
@@ -25,29 +24,29 @@ NAME = "cuda"
 
 
 class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has no types
-    """What `InferenceSession.io_binding` gives: onnxruntime's own where it runs the whole model, else `PlanBinding`."""
+    """The binding of a session: onnxruntime's own where it runs the whole model, else `PlanBinding`."""
 
     def __new__(cls, session: Any) -> "IOBinding":  # noqa: D102
         is_planned = cls is IOBinding and isinstance(getattr(session, "_sess", None), Executor)
-        made: IOBinding = super().__new__(PlanBinding if is_planned else cls)
-        made._session = getattr(session, "_sess", None)  # older releases of onnxruntime do not keep it
-        return made
+        binding: IOBinding = super().__new__(PlanBinding if is_planned else cls)
+        binding._session = getattr(session, "_sess", None)  # older releases of onnxruntime do not keep it
+        return binding
 
 
 class PlanBinding(IOBinding):
     """A binding of a session whose model runs in steps: the step that makes a bound output writes it there.
 
     Args:
-        session: has to run the binding.
+        session: the session that will run the binding.
     """
 
     def __init__(self, session: Any) -> None:
         self._session: Executor = session._sess
         self._inputs: dict[str, Any] = {}
         self._targets: dict[str, Any] = {}
-        self._stays: set[str] = set()
+        self._on_gpu: set[str] = set()
         self._values: dict[str, onnxruntime.OrtValue] = {}
-        self._made: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Read an input from this array, which is not copied."""
@@ -68,7 +67,7 @@ class PlanBinding(IOBinding):
         self._inputs[name] = self._signature.value_of(ortvalue) if _is_of_numbers(ortvalue) else ortvalue
 
     def synchronize_inputs(self) -> None:
-        """Nothing: every step waits for what it reads."""
+        """Do nothing: every step waits for its inputs."""
 
     def bind_output(
         self,
@@ -79,13 +78,13 @@ class PlanBinding(IOBinding):
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Write an output to the memory at an address; without one, every run takes memory of its own."""
+        """Write an output to the memory at an address; without an address, every run allocates memory."""
         self._require_output(name)
         if buffer_ptr is None:
-            is_here = self._is_here(device_type, device_id)
+            is_on_gpu = self._is_on_gpu(device_type, device_id)
             self._bind_target(name, None)
-            if is_here:
-                self._stays.add(name)
+            if is_on_gpu:
+                self._on_gpu.add(name)
             return
         if element_type is None or shape is None:
             raise UnpoolError("bind_output: expected element_type and shape of the memory, got none. Give both.")
@@ -96,53 +95,53 @@ class PlanBinding(IOBinding):
         self._require_output(name)
         self._signature.require_own([ortvalue])
         if not _is_of_numbers(ortvalue):
-            raise _refused(f"bind_ortvalue_output: expected a tensor of numbers, got {ortvalue.data_type()}")
+            raise _binding_error(f"bind_ortvalue_output: expected a tensor of numbers, got {ortvalue.data_type()}")
         self._bind_target(name, self._signature.value_of(ortvalue))
         self._values[name] = ortvalue
 
     def synchronize_outputs(self) -> None:
-        """Wait for the session's own stream on a GPU; a run has ended when it returns otherwise."""
+        """Wait for the session's own stream on a GPU; without one, a run is complete when it returns."""
         if self._cuda is not None:
             with self._cuda.on_stream():
                 self._cuda.wait()
 
     def get_outputs(self) -> list[onnxruntime.OrtValue]:
-        """The outputs of the last run, in the order in which they were bound; none before it."""
-        for name, value in self._made.items():
+        """The outputs of the last run, in the order of their binding; none before the first run."""
+        for name, value in self._outputs.items():
             if name not in self._values:
-                self._values[name] = self._shared(name, value)
+                self._values[name] = self._to_ort_value(name, value)
         return [self._values[name] for name in self._targets if name in self._values]
 
     def get_outputs_as_ortvaluevector(self) -> Any:
         """The same, as onnxruntime's vector."""
-        found = OrtValueVector()
+        vector = OrtValueVector()
         for value in self.get_outputs():
-            found.push_back(value._get_c_value())
-        return found
+            vector.push_back(value._get_c_value())
+        return vector
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as arrays of their own."""
-        found = [self._made[name] for name in self._targets if name in self._made]
+        values = [self._outputs[name] for name in self._targets if name in self._outputs]
         if self._cuda is not None:
-            found = [self._cuda.to_host(value) for value in found]
-        return [value.copy() if isinstance(value, np.ndarray) else value for value in found]
+            values = [self._cuda.to_host(value) for value in values]
+        return [value.copy() if isinstance(value, np.ndarray) else value for value in values]
 
     def clear_binding_inputs(self) -> None:
-        """Bind no input."""
+        """Unbind all inputs."""
         self._inputs.clear()
 
     def clear_binding_outputs(self) -> None:
-        """Bind no output."""
+        """Unbind all outputs."""
         self._targets.clear()
-        self._stays.clear()
+        self._on_gpu.clear()
         self._values.clear()
-        self._made.clear()
+        self._outputs.clear()
 
     def run(self, run_options: onnxruntime.RunOptions | None, profile: Profile | None) -> None:
-        """Run the model on what is bound.
+        """Run the model on the bound memory.
 
         Raises:
-            UnpoolError: as `InferenceSession.run`, or what is bound does not fit; also a RuntimeError.
+            UnpoolError: as `InferenceSession.run`, or the memory does not fit; also a RuntimeError.
         """
         with _as_runtime_errors():
             if not self._targets:
@@ -150,8 +149,8 @@ class PlanBinding(IOBinding):
             infos = {info.name: info for info in self._signature.outputs}
             for name, target in self._targets.items():
                 _require_fit(infos[name], target, self._cuda)
-            made = self._session.run_into(self._targets, self._inputs, run_options, profile)
-        self._made = {name: self._put(name, value) for name, value in zip(self._targets, made, strict=True)}
+            outputs = self._session.run_into(self._targets, self._inputs, run_options, profile)
+        self._outputs = {name: self._place(name, value) for name, value in zip(self._targets, outputs, strict=True)}
         for name, target in self._targets.items():
             if target is None:
                 self._values.pop(name, None)
@@ -160,59 +159,67 @@ class PlanBinding(IOBinding):
     def _signature(self) -> Signature:
         return self._session.signature
 
-    def _shared(self, name: str, value: Any) -> onnxruntime.OrtValue:
+    def _to_ort_value(self, name: str, value: Any) -> onnxruntime.OrtValue:
         """An OrtValue of an output, in the memory of its array or tensor."""
         if self._cuda is not None and not isinstance(value, np.ndarray | list):
             return self._cuda.to_ort_value(value)
-        return _shared(value) if _is_foreign(value) else self._signature.as_ort_values([name], [value])[0]
+        if isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values():
+            bits = value.view(np.dtype(f"u{value.itemsize}"))
+            element_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+            return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element_type)
+        return self._signature.as_ort_values([name], [value])[0]
 
     @property
     def _cuda(self) -> "CudaMemory | None":
         return self._session.cuda
 
-    def _is_here(self, device_type: str, device_id: int) -> bool:
-        """Whether a device is the session's GPU, and not the CPU; others are refused. onnxruntime knows their names."""
+    def _is_on_gpu(self, device_type: str, device_id: int) -> bool:
+        """Whether a device is the session's GPU and not the CPU; other devices are refused."""
         kind = onnxruntime.OrtDevice.make(device_type, device_id).device_type()
         if kind == onnxruntime.OrtDevice.make("cpu", 0).device_type():
             return False
-        mine = None if self._cuda is None else onnxruntime.OrtDevice.make(NAME, 0).device_type()
-        if self._cuda is None or kind != mine or device_id != self._cuda.index:
-            have = "'cpu'" if self._cuda is None else f"'cpu' or {self._cuda}"
-            raise _refused(f"expected memory of the device {have}, got {device_type!r}, number {device_id}")
+        gpu_kind = None if self._cuda is None else onnxruntime.OrtDevice.make(NAME, 0).device_type()
+        if self._cuda is None or kind != gpu_kind or device_id != self._cuda.index:
+            devices = "'cpu'" if self._cuda is None else f"'cpu' or {self._cuda}"
+            raise _binding_error(f"expected memory of the device {devices}, got {device_type!r}, number {device_id}")
         return True
 
     def _at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
         """The array or tensor at an address."""
-        if self._is_here(device_type, device_id) and self._cuda is not None:
+        if self._is_on_gpu(device_type, device_id) and self._cuda is not None:
             return self._cuda.at(address, shape, kind)
         return array_at(address, shape, kind)
 
-    def _put(self, name: str, value: Any) -> Any:
-        """An output where it was bound to: numbers without a target on the GPU or on the host."""
+    def _place(self, name: str, value: Any) -> Any:
+        """An output in the memory that it was bound to: without a target, on the GPU or on the host."""
         if self._cuda is None or self._targets[name] is not None:
             return value
-        return self._cuda.to_device(value) if name in self._stays else self._cuda.to_host(value)
+        return self._cuda.to_device(value) if name in self._on_gpu else self._cuda.to_host(value)
 
     def _bind_target(self, name: str, target: Any) -> None:
         self._targets[name] = target
-        self._stays.discard(name)
+        self._on_gpu.discard(name)
         self._values.pop(name, None)
-        self._made.pop(name, None)
+        self._outputs.pop(name, None)
 
     def _require_input(self, name: str) -> None:
         known = [info.name for info in (*self._signature.inputs, *self._signature.optional_inputs)]
         if name not in known:
-            raise _refused(f"expected an input out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
+            raise _binding_error(
+                f"expected an input out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}"
+            )
 
     def _require_output(self, name: str) -> None:
         known = [info.name for info in self._signature.outputs]
         if name not in known:
-            raise _refused(f"expected an output out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
+            raise _binding_error(
+                f"expected an output out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}"
+            )
 
 
 @contextmanager
 def _as_runtime_errors() -> Iterator[None]:
-    """Errors of ours leave as RuntimeErrors too, which onnxruntime raises where something is bound."""
+    """UnpoolErrors inside the block become RuntimeErrors too, which onnxruntime raises for bindings."""
     try:
         yield
     except UnpoolError as error:
@@ -221,12 +228,12 @@ def _as_runtime_errors() -> Iterator[None]:
         raise also(type(error), RuntimeError)(*error.args) from error
 
 
-def _refused(text: str) -> UnpoolError:
+def _binding_error(text: str) -> UnpoolError:
     return also(UnpoolError, RuntimeError)(f"IOBinding: {text}")
 
 
 def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:
-    """Refuse memory of another type or shape than the model says of the output, before anything is written."""
+    """Refuse memory of another type or shape than that of the output in the model, before it is written."""
     kind = shapes.dtype(type_names.parse(info.type))
     if target is None or kind is None:
         return
@@ -241,21 +248,10 @@ def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> Non
 
 
 def _kind(element_type: Any) -> np.dtype[Any]:
-    """The type of elements that NumPy or ONNX names."""
+    """The type of elements, from NumPy's type or ONNX's number."""
     is_number = isinstance(element_type, int)
     return np.dtype(helper.tensor_dtype_to_np_dtype(element_type) if is_number else element_type)
 
 
 def _is_of_numbers(value: onnxruntime.OrtValue) -> bool:
     return bool(value.is_tensor()) and value.data_type() != "tensor(string)"
-
-
-def _is_foreign(value: Any) -> bool:
-    """Whether it is an array of a type that NumPy lacks."""
-    return isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values()
-
-
-def _shared(value: AnyArray) -> onnxruntime.OrtValue:
-    """An OrtValue in the memory of an array of a type that NumPy lacks, which it holds."""
-    bits = value.view(np.dtype(f"u{value.itemsize}"))
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, helper.np_dtype_to_tensor_dtype(value.dtype))

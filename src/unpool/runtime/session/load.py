@@ -29,8 +29,8 @@ from unpool.runtime.graph.nodes import domain, with_inner
 from unpool.runtime.graph.weight_files import folder_of, with_data
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
-from unpool.runtime.session.ort_compat.cuda_choice import cuda_memory
 from unpool.runtime.session.ort_compat.model_files import to_onnx_format
+from unpool.runtime.session.ort_compat.providers import cuda_memory
 from unpool.runtime.session.ort_compat.session_options import (
     Overrides,
     apply_overrides,

@@ -1,4 +1,4 @@
-"""Random arrays for the inputs of a model, to measure it or to compare it with another one."""
+"""Random arrays for the inputs of a model, for timing and for comparison with another model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,8 +12,8 @@ from unpool.runtime.graph.type_names import parse
 from unpool.runtime.session.signature import ValueInfo
 
 SEED = 7
-MOST_IMAGES = 2
-"""Elements along the first axis of an input at most, where the model leaves it open."""
+MAX_BATCH = 2
+"""Maximum size of the first axis of an input, where it is dynamic."""
 
 
 def random_feed(
@@ -23,20 +23,20 @@ def random_feed(
 
     Args:
         inputs: of the session.
-        sizes: for the names of sizes that the model leaves open.
-        open_size: for the sizes that `sizes` leaves open too; None refuses them.
-        seed: other arrays for another seed.
+        sizes: of dynamic dimensions, by name.
+        open_size: of dynamic dimensions without an entry in `sizes`; None refuses them.
+        seed: of the random numbers.
 
     Raises:
-        UnpoolError: a size is open, or `sizes` has a name that no input has.
+        UnpoolError: a dimension has no size, or `sizes` has a name that no input has.
         UnsupportedError: an input is no tensor of numbers.
     """
     require_known(sizes, [size for info in inputs for size in info.shape])
     if open_size is None:
         _require_sizes(inputs, sizes)
     rng = np.random.default_rng(seed)
-    wanted = feed_shapes(inputs, sizes, open_size or 1)
-    return {info.name: random_array(info, wanted[info.name], rng) for info in inputs}
+    shapes = feed_shapes(inputs, sizes, open_size or 1)
+    return {info.name: random_array(info, shapes[info.name], rng) for info in inputs}
 
 
 def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size: int) -> dict[str, tuple[int, ...]]:
@@ -50,7 +50,7 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     Args:
         info: an input of a session.
         shape: sizes for its axes.
-        rng: where the numbers come from.
+        rng: source of the numbers.
 
     Raises:
         UnsupportedError: the input is no tensor of numbers.
@@ -67,7 +67,7 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
 
 
 def _require_sizes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> None:
-    """Name all sizes that are open, in the words of the command and in those of a call."""
+    """Refuse dynamic dimensions without a size; the error has them as options of the command and as an argument."""
     for info in inputs:
         missing = [size for size in info.shape if not isinstance(size, int) and size not in sizes]
         named = [size for size in missing if size is not None]
@@ -76,10 +76,10 @@ def _require_sizes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> Non
                 f"input {info.name!r}: expected sizes with names or numbers, got one without. Give the input itself."
             )
         if named:
-            wanted = " ".join(f"--size {name}={64 if at else 1}" for at, name in enumerate(info.shape) if name in named)
+            options = " ".join(f"--size {name}={64 if n else 1}" for n, name in enumerate(info.shape) if name in named)
             raise UnpoolError(
                 f"input {info.name!r}: expected sizes for {', '.join(named)}, got none. Give the input itself, or "
-                f"numbers such as {wanted} (sizes={{{named[-1]!r}: 64, ...}})."
+                f"numbers such as {options} (sizes={{{named[-1]!r}: 64, ...}})."
             )
 
 
@@ -91,4 +91,4 @@ def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int) 
         return sizes[size]
     multiple = MULTIPLE.fullmatch(size or "")
     factor = int(multiple[1]) if multiple else 1
-    return -(-(open_size if axis else min(open_size, MOST_IMAGES)) // factor) * factor
+    return -(-(open_size if axis else min(open_size, MAX_BATCH)) // factor) * factor

@@ -1,58 +1,62 @@
-"""InferenceSession: a whole ONNX model, its three operators by unpool and the rest by onnxruntime.
+"""InferenceSession: runs an ONNX model, unpool's three operators by unpool and all others by onnxruntime.
 
-Constructor and methods are those of `onnxruntime.InferenceSession`; `plan` says which node runs where and why.
+It has the constructor and methods of `onnxruntime.InferenceSession`; `plan` tells the runtime of every node.
 """
 
 import inspect
+import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
-from unpool.runtime.errors import LOADING, also, as_onnxruntime
+from unpool.runtime.errors import LOADING, RUNNING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.build import build_session
 from unpool.runtime.session.config import SessionConfig, stable_source, tuning_seconds
-from unpool.runtime.session.described import Described
+from unpool.runtime.session.io_binding import IOBinding, PlanBinding
 from unpool.runtime.session.load import require_picklable
-from unpool.runtime.session.ort_compat.async_runner import AsyncRunner
+from unpool.runtime.session.ort_compat.async_runner import AsyncRunner, Callback
+from unpool.runtime.session.ort_compat.providers import select_providers
+from unpool.runtime.session.ort_compat.session_methods import OrtSessionMethods
 from unpool.runtime.session.passthrough import OrtModel
-from unpool.runtime.session.providers import providers_of
-from unpool.runtime.session.runs import Runs
 
 
 class FallbackWarning(UserWarning):
     """onnxruntime refuses nodes of a model, so onnx's slow ReferenceEvaluator runs them."""
 
 
-class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
+class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
     """A model, planned and loaded once; `run` may be called from many threads.
 
     Args:
-        path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`; one above 2 GiB is kept as it is, and not to
-            be changed.
+        path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`. A ModelProto above 2 GiB is not copied: do
+            not change it afterwards.
         sess_options: `onnxruntime.SessionOptions`; every option is honoured, or refused. At the highest level of
             optimisation, the default, unpool also computes a Conv where it is faster.
-        providers: names, or (name, options) pairs, for the pieces that onnxruntime runs; CPU by default.
+        providers: names, or (name, options) pairs, for the partitions that onnxruntime runs; CPU by default.
         provider_options: one dict per provider; without `providers` they have no effect, as in onnxruntime.
         compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.
         index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
-        exact: whether unpool runs every MaxPool, those without Indices too, and every product of a ConvTranspose or
-            Conv is formed as it is written: by default larger ones take fewer products, which are rounded differently.
-        threads: at most so many for unpool and for onnxruntime; None for all cores that this process may use.
-
-        tune: whether the ways to compute each ConvTranspose are timed and the fastest one is taken, rather than the one
-            that should be; and, if no options are given, whether unpool is faster at a Conv on which Indices depend,
-            and, where OpenVINO is installed, whether the pieces, or the pieces and every ConvTranspose, are faster
-            there. For 30 seconds at most, or as many as are given, and some more for what has begun. What was found is
-            kept beside the machine code, for later sessions with `tune`. Other ways round differently, by which Indices
-            may change. Nodes with open sizes stay, and so does a model with open inputs.
+        exact: whether unpool runs every MaxPool, also those without Indices, and computes every product of a
+            ConvTranspose or Conv as it is written. By default large ones use fewer products, which round differently.
+        threads: maximum number of threads of unpool and of onnxruntime; None for all cores that this process may use.
+        tune: whether to time the algorithms of each ConvTranspose and use the fastest, in place of a cost model.
+            Without `sess_options` it also times unpool for a Conv on which Indices depend and, where OpenVINO is
+            installed, OpenVINO for the partitions, with and without every ConvTranspose. Tuning takes up to 30
+            seconds, or the seconds that `tune` is, plus the rest of what it began. The result is stored in the kernel
+            cache, for later sessions with `tune`. Another choice rounds differently, which may change Indices. Nodes
+            with dynamic shapes, and models with dynamic inputs, are not tuned.
         others: keywords that the constructor does not know have no effect, as in onnxruntime; a warning names them.
 
     Raises:
@@ -80,7 +84,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
     1     MaxUnpool->z  MaxUnpool-11  unpool   unpool runs every MaxUnpool
     """
 
-    def __init__(  # noqa: PLR0913  the words of onnxruntime, and our own by keyword only
+    def __init__(  # noqa: PLR0913  onnxruntime's arguments, and unpool's by keyword only
         self,
         path_or_bytes: ModelSource,
         sess_options: onnxruntime.SessionOptions | None = None,
@@ -98,7 +102,7 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         **others: Any,
     ) -> None:
         _require_options(sess_options)
-        _tell_unknown(others)
+        _warn_unknown(others)
         self._enable_fallback = int(enable_fallback) == 1
         config = SessionConfig(
             path_or_bytes,
@@ -129,72 +133,129 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         providers: Sequence[Provider] | None = None,
         provider_options: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        """Load the model again with other providers for the pieces; what was bound before belongs to no session.
+        """Load the model again with other providers for the partitions; earlier bindings become invalid.
 
         Raises:
-            UnpoolError: as the constructor, and for a name that nobody knows; the session is as before then.
+            UnpoolError: as the constructor, or an unknown name; then the session stays as it was.
         """
         self._open(self._config.with_providers(_providers(providers, provider_options, falls_back=False)))
 
-    def enable_fallback(self) -> None:
-        """Let pieces whose provider fails in a run change to the CPU."""
-        self._enable_fallback = True
-        for piece in self._model.ort_sessions:
-            piece.enable_fallback()
+    @property
+    def plan(self) -> Plan:
+        """The runtime of every node, and the reason; iterating gives records, `print` a table."""
+        return self._model.plan
 
-    def disable_fallback(self) -> None:
-        """Let pieces whose provider fails in a run raise its error."""
-        self._enable_fallback = False
-        for piece in self._model.ort_sessions:
-            piece.disable_fallback()
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> list[Any]:
+        """The outputs, as NumPy arrays of their own, in the order of their names.
 
-    def create_ortvalue_from_shape_and_type(
-        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
-    ) -> onnxruntime.OrtValue:
-        """An OrtValue that this session alone may use."""
-        if isinstance(self._model, OrtModel):
-            return self._model.session.create_ortvalue_from_shape_and_type(
-                shape, element_type, device_type, device_id, vendor_id
-            )
-        make = onnxruntime.OrtValue.ortvalue_from_shape_and_type
-        made = make(shape, element_type, device_type, device_id, *([] if vendor_id == -1 else [vendor_id]))
-        made._session = self._sess
-        return made
-
-    def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
-        """Hand on what providers of pieces once found out about speed.
+        Args:
+            output_names: outputs to compute; None or an empty list for all.
+            input_feed: NumPy arrays, or any arrays with `__dlpack__` on the CPU, by input name. Never changed.
+            run_options: passed on to the partitions of onnxruntime.
 
         Raises:
-            UnpoolError: `error_on_invalid`, and the session has no such provider; also a RuntimeError.
+            UnpoolError: an input is missing, unknown, or of another type or shape; an output is unknown; or a node
+                refuses its values, and the message names it.
         """
-        unknown = [str(one.get("ep")) for one in results if one.get("ep") not in self.get_providers()]
-        if unknown and error_on_invalid:
-            raise also(UnpoolError, RuntimeError)(
-                f"set_tuning_results: expected results of {', '.join(self.get_providers())}; "
-                f"got those of {', '.join(unknown)}. Leave them out."
-            )
-        for piece in self._model.ort_sessions:
-            piece.set_tuning_results(results, error_on_invalid=error_on_invalid)
+        try:
+            return self._model.run(output_names, input_feed, run_options, self._profile)
+        except UnpoolError as error:
+            raise as_onnxruntime(error, RUNNING) from error.__cause__
 
-    def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
-        """Hand options on to the providers of the pieces."""
-        for piece in self._model.ort_sessions:
-            piece.set_ep_dynamic_options(options)
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback,
+        user_data: Any,
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> None:
+        """Run on another thread, which calls `callback(results, user_data, error)`; `error` is "" after success.
 
-    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Let the providers of the pieces forget a graph that they captured; the CPU captures none."""
-        for piece in self._model.ort_sessions:
-            if hasattr(piece, "release_captured_graph"):
-                piece.release_captured_graph(graph_annotation_id)
+        Raises:
+            UnpoolError: an input is missing, or the session has no thread to run on.
+        """
+        with _session_errors():
+            self._model.signature.require_all(input_feed)
+            self._model.signature.require_own(input_feed.values())
+            self._async_runner.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
 
-    def end_profiling(self) -> str:
-        """Name of the Chrome trace of all runs; "" unless the options enable profiling, and behind the first call.
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, onnxruntime.OrtValue],
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> list[onnxruntime.OrtValue]:
+        """As `run`, from and to `onnxruntime.OrtValue` on the CPU.
 
-        It has an event for loading, one for every run, and one for every step of it. A session that goes writes it too.
+        Raises:
+            UnpoolError: as `run`; or an output has a type that no OrtValue holds.
         """
         if isinstance(self._model, OrtModel):
-            return str(self._model.session.end_profiling())
-        return "" if self._profile is None else self._profile.end()
+            return self._run_whole_with_ort_values(self._model, output_names, input_dict_ort_values, run_options)
+        with _session_errors():
+            names = self._model.signature.choose(output_names)
+            outputs = self._model.run(names, input_dict_ort_values, run_options, self._profile)
+            return self._model.signature.as_ort_values(names, outputs)
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: onnxruntime.RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Any,
+        fetch_names: Sequence[str],
+        fetches: Any,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """As `run_with_ort_values`, from and to onnxruntime's vectors; it fills `fetches`, or writes to its values.
+
+        Raises:
+            UnpoolError: as `run_with_ort_values`.
+        """
+        with _session_errors():
+            if isinstance(self._model, OrtModel):
+                self._model.session.run_with_ortvaluevector(
+                    run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
+                )
+                return
+            feed = {name: onnxruntime.OrtValue(value) for name, value in zip(feed_names, feeds, strict=True)}
+            names = self._model.signature.choose(fetch_names)
+            if not len(fetches):
+                outputs = self._model.run(names, feed, run_options, self._profile)
+                for value in self._model.signature.as_ort_values(names, outputs):
+                    fetches.push_back(value._get_c_value())
+                return
+            targets = [self._model.signature.value_of(onnxruntime.OrtValue(value)) for value in fetches]
+            self._model.run_into(dict(zip(names, targets, strict=True)), feed, run_options, self._profile)
+
+    def io_binding(self) -> IOBinding:
+        """A binding with nothing bound."""
+        return IOBinding(self)
+
+    def run_with_iobinding(
+        self, iobinding: onnxruntime.IOBinding, run_options: onnxruntime.RunOptions | None = None
+    ) -> None:
+        """Run on the memory that a binding holds for inputs and outputs.
+
+        Raises:
+            UnpoolError: as `run`; or the memory does not fit, then also a RuntimeError; or the binding is that of
+                another session.
+        """
+        with _session_errors():
+            if getattr(iobinding, "_session", self._sess) is not self._sess:
+                raise UnpoolError(
+                    "run_with_iobinding: expected a binding of this session, got one of another. "
+                    "Call io_binding of this session."
+                )
+            if isinstance(iobinding, PlanBinding):
+                iobinding.run(run_options, self._profile)
+            elif isinstance(self._model, OrtModel):
+                self._model.session.run_with_iobinding(iobinding, run_options)
 
     def map_tiles(  # noqa: PLR0913  keyword-only public options
         self,
@@ -209,43 +270,56 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
         retries: int = 3,
         threads: int = 1,
     ) -> dict[str, Any]:
-        """The outputs of the model for an image of any size, computed tile by tile on a cluster, and kept in Zarr.
+        """The outputs of the model for an image of any size, computed tile by tile on a cluster, and written to Zarr.
 
-        A worker loads the model once, and writes its results itself. When a worker ends in the middle, others run its
-        tiles again; what was written stays. The dashboard shows each tile as `unpool-tile-...` with its row and column.
+        A worker loads the model once, and writes its results itself. When a worker dies, others run its unfinished
+        tiles. The dashboard shows each tile as `unpool-tile-...` with its row and column.
 
         Args:
-            feed: an array for a model with one input, else every input by name. Zarr arrays, and others that can be
-                sliced and pickled, are read by the workers; NumPy arrays and memory maps are cut here, a few tiles
-                ahead; dask arrays are computed on the cluster, tile by tile.
-            tile: elements of the first input of which one tile gives the results, by spatial axis, rounded down to a
-                multiple of the total stride.
+            feed: an array for a model with one input, else every input by name. Workers read Zarr arrays, and others
+                that can be sliced and pickled; this process cuts NumPy arrays and memory maps, a few tiles ahead; dask
+                arrays are computed on the cluster, tile by tile.
+            tile: size of a tile by spatial axis, in elements of the first input, rounded down to a multiple of the
+                total stride.
             client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
-                under the same name; a model in one file goes to them, one with external data must be there too.
-            to: path, URL or store in which nothing is yet: a Zarr array, for several outputs a group with one for each.
-                Their attribute `unpool_finished` becomes true when all tiles are there.
-            outputs: names of the outputs that are wanted; by default all.
+                under the same name. A model in one file is sent to them; one with external data must exist there.
+            to: path, URL or store, still empty: for a Zarr array, or a group with one for each of several outputs.
+                Their attribute `unpool_finished` becomes true when all tiles are written.
+            outputs: names of outputs to compute; by default all.
             inputs: names of the inputs to cut; by default all of the highest rank.
             layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
-            retries: how often a tile that raises an error is tried again. How many workers may end in a tile says
-                Dask's `distributed.scheduler.allowed-failures`.
-            threads: of the model in one tile; a worker runs as many tiles at once as it has threads.
+            retries: maximum number of retries of a tile that raises an error. Dask's
+                `distributed.scheduler.allowed-failures` limits the workers that may die in a tile.
+            threads: threads of the model in one tile; a worker runs a tile on each of its threads.
 
         Returns:
             Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
-            FileError: something is at `to`.
-            UnpoolError: `tile` or the inputs do not fit, or workers ended in the same tile again and again.
+            FileError: `to` is not empty.
+            UnpoolError: `tile` or the inputs do not fit, or too many workers died in the same tile.
             MissingExtraError: distributed or zarr is not installed.
         """
         cluster = import_module("unpool.runtime.cluster")
         work = cluster.Work(client, retries, threads)
-        found: dict[str, Any] = cluster.map_tiles(
+        arrays: dict[str, Any] = cluster.map_tiles(
             self, feed, tile, to, work, outputs=outputs, inputs=inputs, layout=layout
         )
-        return found
+        return arrays
+
+    def _run_whole_with_ort_values(
+        self,
+        model: OrtModel,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, onnxruntime.OrtValue],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> list[onnxruntime.OrtValue]:
+        try:
+            return list(model.session.run_with_ort_values(output_names, feed, run_options))
+        except Exception as error:
+            own = as_onnxruntime(model.to_own_error(error, output_names, feed, run_options), RUNNING)
+            raise own from own.__cause__
 
     def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""
@@ -265,9 +339,9 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
             weakref.finalize(self, profile.end)
 
     def __copy__(self) -> "InferenceSession":
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def __getstate__(self) -> dict[str, Any]:
         try:
@@ -287,15 +361,15 @@ class InferenceSession(Runs, Described, onnxruntime.InferenceSession):  # type: 
 def _providers(
     names: Sequence[Provider] | None, options: Sequence[dict[str, Any]] | None, *, falls_back: bool
 ) -> Providers | None:
-    """The providers that were asked for; None if none were: options alone have no effect in onnxruntime either."""
+    """The providers that the caller names; None if there are none: options alone have no effect, as in onnxruntime."""
     if names is None:
         if isinstance(options, Sequence) and any(options):
             warn_caller("InferenceSession: provider_options have no effect without providers. Name the providers.")
         return None
-    return providers_of(names, options, falls_back=falls_back)
+    return select_providers(names, options, falls_back=falls_back)
 
 
-def _tell_unknown(keywords: Mapping[str, Any]) -> None:
+def _warn_unknown(keywords: Mapping[str, Any]) -> None:
     if not keywords:
         return
     known = [name for name in inspect.signature(InferenceSession.__init__).parameters if name not in ("self", "others")]
@@ -319,3 +393,58 @@ def _fallback_text(refused: Mapping[str, str]) -> str:
         f"onnxruntime refuses node {name!r}{more}: {reason}. "
         "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them."
     )
+
+
+@contextmanager
+def _session_errors() -> Iterator[None]:
+    """Errors inside the block become UnpoolErrors that are onnxruntime's too."""
+    try:
+        yield
+    except UnpoolError as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise as_onnxruntime(error, RUNNING) from error.__cause__
+    except Exception as error:
+        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {ort_message(error)}.") from error
+
+
+def plan(
+    source: ModelSource,
+    *,
+    compat: str = "spec",
+    index_space: str = "auto",
+    exact: bool = False,
+    providers: Sequence[Provider] | None = None,
+) -> Plan:
+    """The runtime of every node of a model, and the reason, as `unpool inspect` shows it.
+
+    Iterating gives a record per node, `print` a table of them, and `print(found.folded)` the table with one line for
+    all nodes of a step that onnxruntime runs.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        compat: reading of the model where the standard's text and ONNX Runtime differ.
+        index_space: the tensor in which MaxUnpool's indices count, where that is not certain.
+        exact: whether unpool runs every MaxPool.
+        providers: as for `InferenceSession`; with CUDA, the plan tells the GPU.
+
+    Raises:
+        UnpoolError: as `InferenceSession`: the model is loaded, to know the nodes that onnxruntime refuses.
+
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink (float[1, 1, h, w] x) => (float[1, 1, a, b] y) {
+    ...         s = Sigmoid (x)
+    ...         t = Neg (s)
+    ...         y, i = MaxPool <kernel_shape = [2, 2]> (t)
+    ...     }''')
+    >>> print(plan(model).folded)
+    step  node                           operator          runs on      why
+    ----  -----------------------------  ----------------  -----------  --------------------------------------
+    0     2 nodes, Sigmoid->s to Neg->t  1 Sigmoid, 1 Neg  onnxruntime  not an operator of unpool
+    1     MaxPool->y                     MaxPool-12        unpool       unpool runs every MaxPool with Indices
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # the plan tells it node by node
+        return InferenceSession(source, compat=compat, index_space=index_space, exact=exact, providers=providers).plan

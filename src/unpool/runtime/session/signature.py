@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model, and the check of what a caller feeds."""
+"""The inputs and outputs of a model with its metadata, and the check of a caller's inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,9 +74,9 @@ class ValueInfo:
     """An input or output of the model.
 
     Attributes:
-        name: as `run` takes or gives it.
+        name: as in `run`.
         shape: an int, a symbolic name or None per axis; empty for a scalar, and when the rank is unknown.
-        type: in onnxruntime's words, such as "tensor(float)".
+        type: onnxruntime's name of it, such as "tensor(float)".
     """
 
     name: str
@@ -93,8 +93,8 @@ class AcceptedInput:
 
     Attributes:
         info: name, shape and type, for the caller.
-        dtype: None for an input that is no tensor, whose values are passed on as they are.
-        sizes: None where the rank is free.
+        dtype: None for an input that is no tensor, whose values pass unchecked.
+        sizes: None where the rank is dynamic.
     """
 
     info: ValueInfo
@@ -103,15 +103,15 @@ class AcceptedInput:
 
     @property
     def is_optional(self) -> bool:
-        """Whether nothing may be fed."""
+        """Whether the input may be omitted."""
         return self.info.type.startswith("optional(")
 
     def accept(self, value: Any, cuda: "CudaMemory | None" = None) -> Any:
-        """The value as the array that the nodes see, without a copy where that is possible.
+        """The value as the array that nodes read, without a copy where that is possible.
 
         Args:
             value: of the caller.
-            cuda: memory in which a value may lie; it is a tensor then.
+            cuda: the session's GPU memory; a value in it becomes a tensor.
 
         Raises:
             UnpoolError: another type.
@@ -119,8 +119,8 @@ class AcceptedInput:
         """
         if self.dtype is None:
             return value
-        found = None if cuda is None else cuda.as_tensor(value, f"input {self.info.name!r}")
-        array: Any = self._array(value) if found is None else found
+        tensor = None if cuda is None else cuda.as_tensor(value, f"input {self.info.name!r}")
+        array: Any = self._array(value) if tensor is None else tensor
         kind: np.dtype[Any] = array.dtype if cuda is None else cuda.kind(array)
         if kind != self.dtype or not kind.isnative:
             got = kind.name if kind.isnative else f"{kind.name} in foreign byte order"
@@ -164,12 +164,12 @@ class Signature:
 
     Args:
         inputs: all of them, by name.
-        defaults: the values of those that may be left out.
+        defaults: values of the inputs that may be omitted.
         outputs: all of them.
 
     Attributes:
         owner: of the OrtValues that no other session may read; set by the session.
-        cuda: the memory of a GPU in which values may lie; None where there is none.
+        cuda: the session's GPU memory; None where there is none.
     """
 
     cuda: "CudaMemory | None" = None
@@ -180,41 +180,43 @@ class Signature:
         self._accepted_inputs = dict(inputs)
         self._defaults = dict(defaults)
         self._required = [name for name in inputs if name not in defaults]
-        self._optional = {name: None for name, one in self._accepted_inputs.items() if one.is_optional}
+        self._optional = {name: None for name, accepted in self._accepted_inputs.items() if accepted.is_optional}
         self.outputs = list(outputs)
         self.owner: object = None
 
     @classmethod
     def of_graph(cls, graph: Graph, types: Types) -> "Signature":
-        """The signature of a graph, with what is known of its values."""
+        """The signature of a graph, with the types of its values."""
         inputs = {value.name: _accepted(value.name, value.type) for value in graph.inputs}
         defaults = {name: numpy_helper.to_array(tensor) for name, tensor in graph.defaults.items()}
         return cls(inputs, defaults, [_info(value.name, _declared(value, types)) for value in graph.outputs])
 
     @classmethod
     def of_session(cls, session: onnxruntime.InferenceSession) -> "Signature":
-        """The signature of a session of onnxruntime; what may be left out has None for its value."""
+        """The signature of a session of onnxruntime; inputs that may be omitted have the default None."""
         required, optional = session.get_inputs(), session.get_overridable_initializers()
-        inputs = {one.name: _accepted_as(_copied(one)) for one in (*required, *optional)}
-        return cls(inputs, dict.fromkeys(one.name for one in optional), list(map(_copied, session.get_outputs())))
+        inputs = {info.name: _accepted_by_ort(_value_info(info)) for info in (*required, *optional)}
+        return cls(inputs, dict.fromkeys(info.name for info in optional), list(map(_value_info, session.get_outputs())))
 
     @property
     def inputs(self) -> list[ValueInfo]:
-        """The inputs that a caller must feed."""
+        """The required inputs."""
         return [self._accepted_inputs[name].info for name in self._required]
 
     @property
     def optional_inputs(self) -> list[ValueInfo]:
-        """The inputs that have a value of their own."""
+        """The inputs with default values."""
         return [self._accepted_inputs[name].info for name in self._defaults]
 
     @property
     def tensors(self) -> dict[str, str]:
-        """Onnxruntime's name of the type of every input that is a tensor, by name."""
-        return {name: one.info.type for name, one in self._accepted_inputs.items() if one.dtype is not None}
+        """Onnxruntime's type of every input that is a tensor, by name."""
+        return {
+            name: accepted.info.type for name, accepted in self._accepted_inputs.items() if accepted.dtype is not None
+        }
 
     def accept(self, name: str, value: Any) -> Any:
-        """The value of an input as the nodes see it.
+        """The value of an input as nodes read it.
 
         Raises:
             UnpoolError: it has another type, rank or size.
@@ -222,18 +224,18 @@ class Signature:
         return self._accepted_inputs[name].accept(value, self.cuda)
 
     def bind(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of every input, by name; None feeds nothing, which an input of optional type or with a value takes.
+        """The value of every input, by name; None omits an input of optional type or with a default.
 
         Raises:
             UnpoolError: an input is missing, unknown, or of another type, rank or size.
         """
         self.require_all(feed)
         self.require_own(feed.values())
-        given = {name: self.accept(name, one) for name, one in feed.items() if one is not None}
-        return {**self._optional, **self._defaults, **given}
+        values = {name: self.accept(name, value) for name, value in feed.items() if value is not None}
+        return {**self._optional, **self._defaults, **values}
 
     def require_all(self, feed: Mapping[str, Any]) -> None:
-        """Refuse a feed that lacks an input, or has one that the model does not know.
+        """Refuse a feed that lacks an input, or has an unknown one.
 
         Raises:
             UnpoolError: an input is missing or unknown.
@@ -270,9 +272,9 @@ class Signature:
                 )
 
     def value_of(self, value: onnxruntime.OrtValue) -> Any:
-        """The tensor of an OrtValue in the memory of the GPU, or the array of another; both share its memory."""
-        found = None if self.cuda is None else self.cuda.as_tensor(value, "OrtValue")
-        return from_ort_value(value) if found is None else found
+        """The tensor of an OrtValue in GPU memory, or the array of one in other memory; both share its memory."""
+        tensor = None if self.cuda is None else self.cuda.as_tensor(value, "OrtValue")
+        return from_ort_value(value) if tensor is None else tensor
 
     def choose(self, names: Sequence[str] | None) -> tuple[str, ...]:
         """The wanted outputs; None and an empty list mean all.
@@ -297,7 +299,7 @@ class Signature:
         return tuple(names)
 
     def as_ort_values(self, names: Sequence[str], values: Sequence[Any]) -> list[onnxruntime.OrtValue]:
-        """Outputs as OrtValues that live on their own; arrays of numbers share their memory.
+        """Outputs as independent OrtValues, which share the memory of arrays of numbers.
 
         Raises:
             UnsupportedError: no OrtValue holds such a type.
@@ -316,15 +318,15 @@ def _accepted(name: str, type_: onnx.TypeProto) -> AcceptedInput:
     return AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.sizes(type_))
 
 
-def _accepted_as(info: ValueInfo) -> AcceptedInput:
-    """What is accepted where onnxruntime said what it is; it does not tell a scalar from an unknown rank."""
+def _accepted_by_ort(info: ValueInfo) -> AcceptedInput:
+    """The accepted input of onnxruntime's info, which has the same shape for a scalar and for a dynamic rank."""
     kind = type_names.parse(info.type)
     sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
     return AcceptedInput(info, None if kind is None else shapes.dtype(kind), sizes or None)
 
 
-def _copied(one: onnxruntime.NodeArg) -> ValueInfo:
-    return ValueInfo(one.name, list(one.shape), one.type)
+def _value_info(info: onnxruntime.NodeArg) -> ValueInfo:
+    return ValueInfo(info.name, list(info.shape), info.type)
 
 
 def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
@@ -334,7 +336,7 @@ def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
 
 
 def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:
-    """The type of an output, each size as inference found it or, if it found none, as the model states it."""
+    """The type of an output; each size is that of inference or, without one, that of the model."""
     declared, found = value.type, types.get(value.name)
     if found is None or declared.WhichOneof("value") not in (None, "tensor_type"):
         return declared

@@ -1,0 +1,179 @@
+"""Providers of a session: selected from the arguments of onnxruntime's constructor, with the GPU memory of CUDA."""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.extras import install_advice
+from unpool.runtime.backends.openvino_device import is_installed, require_properties
+from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.backends.ort_options import CPU, CUDA, OPENVINO, TINY_MODEL, UNPOOL, Provider, Providers
+from unpool.runtime.errors import also
+from unpool.runtime.requirements import onnxruntime
+
+if TYPE_CHECKING:
+    from unpool.runtime.backends.cuda import CudaMemory
+
+
+_HINTS = {
+    OPENVINO: f" {install_advice('openvino')}.",
+    "OpenVINOExecutionProvider": f" For the package openvino, ask for {OPENVINO!r}.",
+}
+
+
+def get_available_providers() -> list[str]:
+    """The available providers: unpool's, those of this build of onnxruntime, and OpenVINO at the end.
+
+    Passing this list does not select OpenVINO, which must come first to get partitions.
+    """
+    return [UNPOOL, *onnxruntime.get_available_providers(), *([OPENVINO] if is_installed() else [])]
+
+
+def get_all_providers() -> list[str]:
+    """All known providers: unpool's, OpenVINO, and all that onnxruntime knows."""
+    return [UNPOOL, OPENVINO, *onnxruntime.get_all_providers()]
+
+
+def select_providers(
+    names: Sequence[Provider] | None, provider_options: Sequence[dict[str, Any]] | None, *, falls_back: bool = True
+) -> Providers:
+    """The providers of partitions, in the caller's order; the CPU is the last one unless the caller names it.
+
+    OpenVINO is kept only in the first place, because a provider before it takes every partition. CUDA is left out, with
+    a warning, where onnxruntime has it and cannot start it.
+
+    Args:
+        names: names, or pairs of a name and options.
+        provider_options: one dict per name.
+        falls_back: whether an unknown name is left out, with a warning.
+
+    Raises:
+        UnpoolError: the arguments have wrong types; or a name is unknown, then also a RuntimeError; or CUDA refuses its
+            options or its device, then also what onnxruntime raises.
+    """
+    available, known = get_available_providers(), get_all_providers()
+    selected: dict[str, dict[str, Any]] = {}
+    for name, options in _pairs(names or (), provider_options):
+        if name in selected:
+            warn_caller(f"InferenceSession: Duplicate provider {name!r}: the first one counts.")
+        elif name in available:
+            selected[name] = {str(key): str(value) for key, value in options.items()}
+        else:
+            hint = _HINTS.get(name, "")
+            warn_caller(
+                f"InferenceSession: provider {name!r} is not available, and left out. "
+                f"Available: {', '.join(available)}.{hint}"
+            )
+            if name not in known and not falls_back:
+                raise also(UnpoolError, RuntimeError)(
+                    f"InferenceSession: Unknown Provider Type: {name}, expected one out of {', '.join(known)}. "
+                    f"{suggest_name(name, known)}"
+                )
+    selected.pop(UNPOOL, None)
+    selected.setdefault(CPU, {})
+    if next(iter(selected)) == OPENVINO:
+        require_properties(selected[OPENVINO])
+    else:
+        selected.pop(OPENVINO, None)
+    providers = Providers(tuple(selected), tuple(selected.values()))
+    if providers.cuda is not None and not _can_start_cuda(providers):
+        warn_caller(
+            f"InferenceSession: onnxruntime cannot start {CUDA}, and says why in its log; it is left out. "
+            "The CPU runs the model."
+        )
+        del selected[CUDA]
+        return Providers(tuple(selected), tuple(selected.values()))
+    missing = "" if providers.cuda is None else missing_requirement()
+    if missing:
+        warn_caller(
+            f"InferenceSession: nodes of unpool run on the CPU, and values are copied to them and back: {missing}"
+        )
+    return providers
+
+
+def _can_start_cuda(providers: Providers) -> bool:
+    """Whether a session of onnxruntime really has CUDA, tried with a tiny model."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            TINY_MODEL, options, list(providers.names), list(providers.options), enable_fallback=0
+        )
+    except Exception as error:
+        raise also(UnpoolError, type(error))(
+            f"{CUDA}: expected options and a device that it takes, got its refusal: {ort_message(error)}. "
+            f"Change provider_options, or leave {CUDA} out."
+        ) from error
+    return CUDA in session.get_providers()
+
+
+def _pairs(
+    providers: Sequence[Provider], options: Sequence[dict[str, Any]] | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every name with its options."""
+    if not isinstance(providers, Sequence) or isinstance(providers, str):
+        raise _type_error("a list in providers", providers)
+    if options is None:
+        for provider in providers:
+            pair = (provider, {}) if isinstance(provider, str) else provider
+            if not _is_pair(pair):
+                raise _type_error("names, or pairs of a name and a dict, in providers", provider)
+            yield pair
+        return
+    if not isinstance(options, Sequence) or len(options) != len(providers):
+        raise UnpoolError(
+            f"InferenceSession: expected one dict in provider_options per provider ({len(providers)}), "
+            f"got {len(options) if isinstance(options, Sequence) else options!r}. Give as many."
+        )
+    for name, own in zip(providers, options, strict=True):
+        if not _is_pair((name, own)):
+            raise _type_error("names in providers and dicts in provider_options", (name, own))
+        yield str(name), own
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], dict)
+
+
+def _type_error(expected: str, got: object) -> UnpoolError:
+    return UnpoolError(
+        f"InferenceSession: expected {expected}, got {got!r}. "
+        "Pass names such as providers=['CPUExecutionProvider'], or pairs of a name and a dict of options."
+    )
+
+
+_GRAPH = "enable_cuda_graph"
+
+
+def cuda_memory(providers: Providers) -> "CudaMemory | None":
+    """The GPU memory in which values stay; None where partitions run on the CPU, or unpool lacks something for the GPU.
+
+    Raises:
+        UnsupportedError: the options ask for CUDA graphs, which read and write the same addresses in every run.
+    """
+    options = providers.cuda
+    if options is None or missing_requirement():
+        return None
+    if options.get(_GRAPH, "0").lower() in ("1", "true"):
+        raise UnsupportedError(
+            f"{CUDA}: expected {_GRAPH} to be 0, for partitions get memory at other addresses in every run; got 1. "
+            "Leave it out."
+        )
+    device, stream = int(options.get("device_id", 0)), int(options.get("user_compute_stream", 0))
+    return _memory()(device, stream or None)
+
+
+def missing_requirement() -> str:
+    """The first thing that unpool lacks to run on a GPU, and the way out; "" if it lacks nothing."""
+    try:
+        import_module("unpool.execute.gpu")
+    except ModuleNotFoundError as error:
+        return str(error)
+    if _memory().is_available():
+        return ""
+    return "torch finds no GPU here. Install a build of torch with CUDA: https://pytorch.org/get-started"
+
+
+def _memory() -> "type[CudaMemory]":
+    return import_module("unpool.runtime.backends.cuda").CudaMemory  # type: ignore[no-any-return]
