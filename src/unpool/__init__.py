@@ -71,10 +71,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The rooms that need other packages, and the names of a script for onnxruntime, are imported on first use."""
+    """Import submodules that need other packages, and names of onnxruntime, on first use."""
     return import_module(f"unpool.{name}") if name in _ROOMS else _lookup(name)
 
 
 def __dir__() -> list[str]:
-    """Every public name, those too that are imported on first use."""
+    """Every public name, including those imported on first use."""
     return sorted({"__doc__", "__version__", *__all__, *_ROOMS, *_public_names()})

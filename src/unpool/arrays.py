@@ -1,6 +1,6 @@
-"""The caller's arrays and NumPy arrays, without a copy: NumPy itself, and anything with `__dlpack__` on the CPU.
+"""Conversion between the caller's arrays and NumPy arrays, without a copy: NumPy, and `__dlpack__` on the CPU.
 
-DLPack has a code for bfloat16 that NumPy does not read: those bits travel as int16 where the owner can view them so.
+NumPy does not read DLPack's bfloat16: these arrays are converted as int16, if their library can view them so.
 """
 
 import sys
@@ -16,8 +16,8 @@ from unpool.errors import UnpoolError
 _CPU_DEVICES = (1, 3)  # kDLCPU and kDLCUDAHost of DLPack
 _GPU_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
 
-GPU_KINDS = {"cuda"}
-"""Devices, as torch names them, whose tensors go to the kernels in Triton. Tests that interpret these add "cpu"."""
+GPU_DEVICE_TYPES = {"cuda"}
+"""Types of torch devices whose tensors the kernels in Triton take. Tests in Triton's interpreter add "cpu"."""
 
 
 def to_numpy(x: Any, name: str) -> AnyArray:
@@ -25,13 +25,13 @@ def to_numpy(x: Any, name: str) -> AnyArray:
 
     Args:
         x: a NumPy array, or an object with `__dlpack__` whose memory is on the CPU.
-        name: how errors call it.
+        name: of the array in errors.
 
     Raises:
         UnpoolError: not an array, one with a mask, not on the CPU, or part of a gradient graph.
     """
     if isinstance(x, np.ndarray):
-        _require_no_mask(x, name)
+        _check_unmasked(x, name)
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
@@ -50,7 +50,7 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
 
 
-def _require_no_mask(x: object, name: str) -> None:
+def _check_unmasked(x: object, name: str) -> None:
     """Refuse a masked array, whose mask would be lost."""
     if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
         raise UnpoolError(
@@ -60,34 +60,34 @@ def _require_no_mask(x: object, name: str) -> None:
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Whether an array is computed on a GPU, because it lies there."""
+    """Whether an array is on a GPU."""
     if isinstance(x, (np.ndarray, np.generic)):
         return False
     if _is_torch(x):
-        return x.device.type in GPU_KINDS
+        return x.device.type in GPU_DEVICE_TYPES
     try:
         return int(x.__dlpack_device__()[0]) in _GPU_DEVICES
-    except Exception:  # no array of DLPack, or a broken one, which is told by whoever reads it
+    except Exception:  # not an array, or a broken one: reading it raises the error
         return False
 
 
 def like_gpu(y: Any, model: Any) -> Any:
-    """A tensor of torch as the kind of array that `model` is, sharing its memory where the library can."""
-    return y if _is_torch(model) else _converted(y, model)
+    """A tensor of torch as the same kind of array as `model`, sharing its memory if the library can."""
+    return y if _is_torch(model) else _convert(y, model)
 
 
 def like(y: AnyArray, model: Any) -> Any:
-    """`y` as the kind of array that `model` is, sharing its memory where the library can.
+    """`y` as the same kind of array as `model`, sharing its memory if the library can.
 
-    A library that does not take arrays of this type, as few do bfloat16, leaves it a NumPy array.
+    It stays a NumPy array if the library does not take this type; few take bfloat16.
     """
     if isinstance(model, (np.ndarray, np.generic)):
         return y
-    return _to_torch(y) if _is_torch(model) else _converted(y, model)
+    return _to_torch(y) if _is_torch(model) else _convert(y, model)
 
 
 def _from_dlpack(x: Any) -> AnyArray:
-    """What DLPack hands over, or, of a type that it has no word for in NumPy, what the array makes of itself."""
+    """The array by DLPack, or by `__array__` for types that NumPy does not read by DLPack."""
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError):
@@ -126,8 +126,8 @@ def _to_torch(y: AnyArray) -> Any:
     return torch.from_numpy(y)
 
 
-def _converted(y: Any, model: Any) -> Any:
-    """`y` as an array of the model's library; unchanged where that does not take it."""
+def _convert(y: Any, model: Any) -> Any:
+    """`y` as an array of the model's library; unchanged if the library does not take it."""
     for convert in _converters(model):
         try:
             return convert(y)
@@ -137,7 +137,7 @@ def _converted(y: Any, model: Any) -> Any:
 
 
 def _converters(model: Any) -> list[Callable[[Any], Any]]:
-    """The functions that may make an array of the model's library out of another one, if the library has any."""
+    """The functions of the model's library that convert arrays."""
     namespace = getattr(model, "__array_namespace__", None)
     library = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
     found = (getattr(library, name, None) for name in ("from_dlpack", "asarray"))

@@ -1,4 +1,4 @@
-"""A public function's arguments become a prepared call, the same one again for the same arguments, shapes and types."""
+"""Prepared calls of public functions, cached by arguments, shapes and types."""
 
 from marshal import dumps
 from operator import attrgetter
@@ -16,7 +16,7 @@ from unpool.operators.contract import Row
 from unpool.operators.resolve import Spec
 from unpool.shape_cache import on_eviction
 
-How: TypeAlias = tuple[str, str, str, str, int]
+CallMode: TypeAlias = tuple[str, str, str, str, int]
 """Operator, layout, compat, index_space and number of outputs."""
 
 _LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
@@ -31,114 +31,119 @@ _FLAGS = ("ceil_mode", "storage_order")
 _DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 1}
 _NEW = (None, None)
 
-_known: dict[Any, PreparedCall] = {}
-on_eviction.append(_known.clear)
+_prepared_calls: dict[Any, PreparedCall] = {}
+on_eviction.append(_prepared_calls.clear)
 _signature = attrgetter("__class__", "shape", "dtype")
 
 
 def call(
-    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str = "later"
+    mode: CallMode,
+    values: tuple[Any, ...],
+    inputs: tuple[Any, ...],
+    threads: int | None,
+    out: Any,
+    check: str = "later",
 ) -> Any:
     """Run a public function.
 
     Args:
-        how: what it runs.
-        values: its other arguments as given, in the order of _VALUES.
-        inputs: its tensors as given, without those left out at the end.
-        threads: as given.
-        out: as given.
-        check: as given; of no use on the CPU, which always looks at indices first.
+        mode: of the call.
+        values: the other arguments, in the order of _VALUES.
+        inputs: the tensors, without those omitted at the end.
+        threads: of the caller.
+        out: of the caller.
+        check: of the caller; ignored on the CPU, which always checks indices first.
 
     Returns:
-        What the function returns.
+        The result of the function.
     """
     try:
         try:
-            prepared, arrays = _known[how, dumps(values, 2), *map(_signature, inputs)], inputs
+            prepared, arrays = _prepared_calls[mode, dumps(values, 2), *map(_signature, inputs)], inputs
         except (KeyError, ValueError, AttributeError, TypeError):
-            prepared = None  # and go on outside, so that an error does not show this one above it
+            prepared = None  # prepared below, so that an error there does not show this one as its context
         if prepared is None:
             if inputs and is_on_gpu(inputs[0]):
-                return _call_on_gpu(how, values, inputs, threads, out, check)
-            arrays, prepared = _prepare(how, values, inputs)
+                return _call_on_gpu(mode, values, inputs, threads, out, check)
+            arrays, prepared = _prepare(mode, values, inputs)
         if threads is not None and (type(threads) is not int or threads < 1):
             check_threads(prepared.row, threads)
         if out is not None:
-            prepared.run(arrays, _targets(prepared.row, how, out), threads)
+            prepared.run(arrays, _targets(prepared.row, mode, out), threads)
             return out
-        made = prepared.run(arrays, _NEW, threads)
+        results = prepared.run(arrays, _NEW, threads)
         if arrays is not inputs:
-            made = tuple(like(each, inputs[0]) for each in made)
-        return made if how[4] == 2 else made[0]
+            results = tuple(like(each, inputs[0]) for each in results)
+        return results if mode[4] == 2 else results[0]
     except MemoryError as cause:
-        raise memory_error(how[0], inputs, cause) from cause
+        raise memory_error(mode[0], inputs, cause) from cause
 
 
 def _prepare(
-    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...]
+    mode: CallMode, values: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[tuple[AnyArray | None, ...], PreparedCall]:
-    """The inputs as NumPy arrays, and the call for their shapes and types, which is remembered.
+    """The inputs as NumPy arrays, and the call for their shapes and types, which is cached.
 
-    Values are compared by their bytes: unlike a tuple, those tell 1 from 1.0 and from True.
+    The key has the bytes of the values: unlike a tuple, they distinguish 1 from 1.0 and from True.
     """
-    _check_words(how)
-    key, arrays = None, viewed(inputs)
+    _check_strings(mode)
+    key, arrays = None, numpy_views(inputs)
     values = values if all(map(is_plain, values)) else tuple(map(plain, values))
     if all(map(is_plain, values)):
-        key = (how, dumps(values, 2), *map(_signature, arrays))
-        known = _known.get(key)
+        key = (mode, dumps(values, 2), *map(_signature, arrays))
+        known = _prepared_calls.get(key)
         if known is not None:
             return arrays, known
-    spec = spec_of(how, values, arrays)
+    spec = spec_of(mode, values, arrays)
     label = spec.row.label
-    given = (*inputs, _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else inputs
-    names = zip(contract.INPUT_NAMES[how[0]], given, strict=False)
+    arguments = (*inputs, _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else inputs
+    names = zip(contract.INPUT_NAMES[mode[0]], arguments, strict=False)
     arrays = tuple(None if x is None else to_numpy(x, f"{label}: {name}") for name, x in names)
-    prepared = prepare(spec, arrays, how[4])
+    prepared = prepare(spec, arrays, mode[4])
     if key is not None:
-        if len(_known) >= CACHE_SIZE:
-            _known.clear()
-        _known[key] = prepared
+        if len(_prepared_calls) >= CACHE_SIZE:
+            _prepared_calls.clear()
+        _prepared_calls[key] = prepared
     return arrays, prepared
 
 
 def _call_on_gpu(
-    how: How, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str
+    mode: CallMode, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str
 ) -> Any:
-    """What the kernels in Triton make of tensors that lie on a GPU."""
+    """Run a public function on tensors on a GPU, by the kernels in Triton."""
     from unpool.execute import gpu
 
-    x = gpu.tensor_of(how[0], "X", inputs[0])
-    spec = spec_of(how, values, (x,))
+    x = gpu.tensor_of(mode[0], "X", inputs[0])
+    spec = spec_of(mode, values, (x,))
     check_threads(spec.row, threads)
-    given = (x, inputs[1], _shape_array(spec, values[-1])) if how[0] == "MaxUnpool" else (x, *inputs[1:])
-    targets = () if out is None else out if how[4] == 2 else (out,)
-    if not isinstance(targets, tuple) or (targets and len(targets) != how[4]):
+    arguments = (x, inputs[1], _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else (x, *inputs[1:])
+    targets = () if out is None else out if mode[4] == 2 else (out,)
+    if not isinstance(targets, tuple) or (targets and len(targets) != mode[4]):
         raise UnpoolError(
             f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
         )
-    made = gpu.run(spec, given, outputs=how[4], out=targets, check=check)
+    results = gpu.run(spec, arguments, outputs=mode[4], out=targets, check=check)
     if out is not None:
         return out
-    made = tuple(like_gpu(each, inputs[0]) for each in made)
-    return made if how[4] == 2 else made[0]
+    results = tuple(like_gpu(each, inputs[0]) for each in results)
+    return results if mode[4] == 2 else results[0]
 
 
-def viewed(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
-    """The inputs as NumPy arrays; none at all where one is no array, for `_prepare` to say so by its name."""
+def numpy_views(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
+    """The inputs as NumPy arrays; empty if one is not an array: then `_prepare` raises an error with its name."""
     try:
         return tuple(to_numpy(x, "") for x in inputs)
     except UnpoolError:
         return ()
 
 
-def _check_words(how: How) -> None:
-    """Layout, compat and index_space are strings, which ones is for others to say.
+def _check_strings(mode: CallMode) -> None:
+    """Check that layout, compat and index_space are strings.
 
     Raises:
         UnpoolError: one is not.
     """
-    operator, layout, compat, index_space, _ = how
+    operator, layout, compat, index_space, _ = mode
     if not isinstance(layout, str) or not isinstance(compat, str) or not isinstance(index_space, str):
         raise UnpoolError(
             f"{operator}: layout, compat and index_space are strings, got {layout!r}, {compat!r} and {index_space!r}. "
@@ -146,32 +151,32 @@ def _check_words(how: How) -> None:
         )
 
 
-def _targets(row: Row, how: How, out: Any) -> tuple[AnyArray, ...]:
-    if how[4] == 2 and (not isinstance(out, tuple) or len(out) != 2):
+def _targets(row: Row, mode: CallMode, out: Any) -> tuple[AnyArray, ...]:
+    if mode[4] == 2 and (not isinstance(out, tuple) or len(out) != 2):
         raise UnpoolError(f"{row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
-    return tuple(to_numpy(each, f"{row.label}: out") for each in (out if how[4] == 2 else (out,)))
+    return tuple(to_numpy(each, f"{row.label}: out") for each in (out if mode[4] == 2 else (out,)))
 
 
-def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
-    """What the arguments of a public function mean; of its tensors only the first one's rank counts, if it is an array.
+def spec_of(mode: CallMode, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
+    """The Spec of the arguments of a public function; of the tensors only the rank of the first one is used.
 
     Raises:
-        UnpoolError: they break the contract.
+        UnpoolError: an argument breaks the contract.
     """
-    _check_words(how)
-    operator, layout, compat, index_space, _ = how
+    _check_strings(mode)
+    operator, layout, compat, index_space, _ = mode
     rank = max(1, arrays[0].ndim - 2) if arrays and arrays[0] is not None else 1
     if layout not in _LAYOUTS:
         raise UnpoolError(
             f"{operator}: layout is one of {', '.join(_LAYOUTS)}; got {layout!r}. {suggest_name(layout, _LAYOUTS)}"
         )
-    given = dict(zip(_VALUES[operator], values, strict=True))
-    opset = given.pop("opset")
+    arguments = dict(zip(_VALUES[operator], values, strict=True))
+    opset = arguments.pop("opset")
     if operator == "MaxUnpool":
-        del given["output_shape"]
+        del arguments["output_shape"]
     attributes = {
-        name: _unless(int(value) if isinstance(value, bool) and name in _FLAGS else value, _DEFAULTS.get(name))
-        for name, value in ((name, for_all_axes(name, plain(value), rank)) for name, value in given.items())
+        name: _none_if_default(int(value) if isinstance(value, bool) and name in _FLAGS else value, _DEFAULTS.get(name))
+        for name, value in ((name, for_all_axes(name, plain(value), rank)) for name, value in arguments.items())
     }
     return resolve.spec(
         operator, attributes, domain=_LAYOUTS[layout], opset=opset, compat=compat, index_space=index_space
@@ -179,12 +184,12 @@ def spec_of(how: How, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
 
 
 def _shape_array(spec: Spec, output_shape: Any) -> Any:
-    """A plain sequence of ints as the int64 tensor that the operator takes."""
+    """A sequence of ints as the int64 tensor of the operator."""
     if not isinstance(output_shape, (list, tuple)):
         return output_shape
     return read.shape_tensor(spec.row, output_shape)
 
 
-def _unless(value: Any, default: Any) -> Any:
-    """None, which means not set, for a default: a version without the attribute then still accepts the call."""
+def _none_if_default(value: Any, default: Any) -> Any:
+    """None, not set, for a default value: so a version without the attribute accepts the call."""
     return None if isinstance(value, type(default)) and value == default else value

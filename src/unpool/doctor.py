@@ -1,6 +1,6 @@
-"""What this machine offers to unpool, and what is missing: versions, processor, Numba, its cache, extras, devices.
+"""Diagnosis of an installation: versions, processor, Numba, its cache, extras, devices.
 
-It needs no extra itself: `python -m unpool doctor` works where the command line does not.
+It needs no extra: `python -m unpool doctor` works without the packages of the command line.
 """
 
 import os
@@ -26,16 +26,16 @@ FEATURES = (
     *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "avx512fp16", "amx-tile"),
     *("neon", "sve"),
 )
-"""Features of processors that kernels or the libraries beside them use."""
+"""Features of processors that kernels or other runtimes use."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, by topic and name; `print` shows it line by line. All values are JSON types.
+    """The findings by topic and name; `print` shows them line by line. All values are JSON types.
 
     Attributes:
         topics: versions, processor, cache, extras and devices.
-        problems: what should be put right, in words.
+        problems: with their remedies, in words.
     """
 
     topics: Mapping[str, Mapping[str, Any]]
@@ -43,16 +43,16 @@ class Diagnosis:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The same as one JSON document."""
+        """One JSON document."""
         return {**self.topics, "problems": list(self.problems)}
 
     @property
     def lines(self) -> list[str]:
-        """What `print` shows, line by line."""
+        """The lines that `print` shows."""
         lines = []
-        for topic, found in self.topics.items():
-            lines += [topic, *(f"  {name}: {_words(value)}" for name, value in found.items())]
-        problems = [f"problem: {one}" for one in self.problems]
+        for topic, values in self.topics.items():
+            lines += [topic, *(f"  {name}: {_format(value)}" for name, value in values.items())]
+        problems = [f"problem: {problem}" for problem in self.problems]
         return [*lines, *(problems or ["no problem found"])]
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Diagnosis:
 
 
 def examine() -> Diagnosis:
-    """Look at this machine; nothing is compiled or written.
+    """Diagnose this installation; nothing is compiled or written.
 
     Example:
         >>> "versions" in examine().topics
@@ -78,8 +78,8 @@ def examine() -> Diagnosis:
 
 
 def _versions() -> dict[str, str]:
-    found = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
-    return found | {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
+    values = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
+    return values | {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
 
 
 def _version(name: str) -> str:
@@ -119,7 +119,7 @@ def _cache() -> dict[str, Any]:
 
     root = Path(str(resources.files("unpool.kernels.cpu")))
     sources = {path.parent: path for path in sorted(root.rglob("*.py"))}
-    folders = {_or_none(partial(folder_for, path)) for path in sources.values()}
+    folders = {_result_or_none(partial(folder_for, path)) for path in sources.values()}
     known = sorted(folder for folder in folders if folder is not None)
     files = [file for folder in known if folder.is_dir() for file in folder.glob("*.nb[ci]")]
     return {
@@ -131,18 +131,18 @@ def _cache() -> dict[str, Any]:
 
 
 def _extras() -> dict[str, Any]:
-    found = {}
+    values = {}
     for name, (purpose, modules) in EXTRAS.items():
         missing = [module for module in modules if find_spec(module) is None]
         install = install_line(name) if missing else ""
-        found[name] = {"for": purpose, "missing": missing, "install": install}
-    return found
+        values[name] = {"for": purpose, "missing": missing, "install": install}
+    return values
 
 
 def _devices() -> dict[str, Any]:
-    found: dict[str, Any] = {"cpu": "always"}
-    askers = {"onnxruntime": _onnxruntime_providers, "openvino": _openvino_devices, "torch": _cuda_devices}
-    return found | {name: _or_none(ask) for name, ask in askers.items() if find_spec(name) is not None}
+    values: dict[str, Any] = {"cpu": "always"}
+    queries = {"onnxruntime": _onnxruntime_providers, "openvino": _openvino_devices, "torch": _cuda_devices}
+    return values | {name: _result_or_none(query) for name, query in queries.items() if find_spec(name) is not None}
 
 
 def _onnxruntime_providers() -> list[str]:
@@ -164,28 +164,28 @@ def _cuda_devices() -> list[str]:
 
 
 def _problems(topics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    found = []
+    values = []
     if topics["cache"]["place"] is None:
-        found.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
+        values.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
     if sys.maxsize < 2**32:
-        found.append("this Python has 32 bits, so arrays above 2 GiB cannot be had. Install one of 64 bits.")
-    return found
+        values.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
+    return values
 
 
-def _or_none(ask: Callable[[], Any]) -> Any:
-    """What a package says; None where it fails, for its own fault is no reason to say nothing about the others."""
+def _result_or_none(query: Callable[[], Any]) -> Any:
+    """The result of a query of a package; None if it fails, so that other topics are still shown."""
     try:
-        return ask()
+        return query()
     except Exception:
         return None
 
 
-def _words(value: Any) -> str:
-    """A value in words.
+def _format(value: Any) -> str:
+    """A value as text.
 
-    >>> _words(["avx2", "fma"]), _words([]), _words(None)
+    >>> _format(["avx2", "fma"]), _words([]), _words(None)
     ('avx2, fma', 'none', 'unknown')
-    >>> _words({"for": "unpool demo", "missing": ["skimage"], "install": "pip install '.[demo]'"})
+    >>> _format({"for": "unpool demo", "missing": ["skimage"], "install": "pip install '.[demo]'"})
     "missing skimage, for unpool demo: pip install '.[demo]'"
     """
     if isinstance(value, Mapping):

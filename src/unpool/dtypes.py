@@ -1,4 +1,4 @@
-"""Storage types: their names, the bits they are compared by, and what they are computed in.
+"""Storage types: their names, the bits for comparing them, and the types for computing with them.
 
 16-bit floats are stored as bits, compared as order-preserving integers and computed in float32.
 """
@@ -23,7 +23,7 @@ class StorageType:
         dtype: the NumPy dtype, native byte order.
         bits: the integer dtype of equal width that kernels see.
         compute: the dtype in which products, sums and activations are formed.
-        lowest: what an empty maximum gives: minus infinity, or the smallest integer.
+        lowest: the maximum of nothing: minus infinity, or the smallest integer.
         infinity: the bit pattern of +infinity; 0 for integer types.
     """
 

@@ -10,8 +10,8 @@
     └── MissingExtraError (ModuleNotFoundError)   an optional package is not installed
 
 Messages follow one pattern: *where: what was expected, what came. What to do.*
-Every class is also the built-in exception that a caller would catch anyway. What a session raises is also what
-onnxruntime raises in its place, one of its own classes or a TypeError (`runtime/errors.py`).
+Every class is also the built-in exception that a caller would catch anyway. Errors of a session are also instances of
+the class that onnxruntime raises, one of its own or a TypeError (`runtime/errors.py`).
 """
 
 import os

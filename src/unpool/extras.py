@@ -1,6 +1,6 @@
-"""Extras: the packages that each of them brings, how one is installed, and the error where a package is missing.
+"""Extras: their packages, how to install them, and the error for a missing package.
 
-`require` raises that error wherever a command or a function needs a package that is optional.
+`require` raises that error for a command or a function that needs an optional package.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from unpool.errors import MissingExtraError
 
 SOURCE = "."
-"""pip's name of unpool: "." inside a clone of the repository, for no index has it. A release there writes "unpool"."""
+"""pip's name of unpool: "." inside a clone of the repository, as it is on no index. A release there sets "unpool"."""
 
 EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
     "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile")),
@@ -23,7 +23,7 @@ EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
 """Extra -> its purpose, and the modules that it brings."""
 
 _PACKAGES = {"PIL": "pillow", "skimage": "scikit-image"}
-"""Module -> its package, where pip has another name for it."""
+"""Module -> its package, if pip has another name for it."""
 
 
 def install_line(*extras: str) -> str:
@@ -36,7 +36,7 @@ def install_line(*extras: str) -> str:
 
 
 def install_advice(*extras: str) -> str:
-    """The end of a message: where to run the command that installs extras, without a full stop.
+    """The end of a message: the command that installs extras, without a full stop.
 
     >>> install_advice("formats")
     "In a clone of unpool, run: pip install '.[formats]'"
@@ -54,12 +54,12 @@ def missing_modules(names: Iterable[str]) -> list[str]:
 
 
 def missing_extra(where: str, extra: str, modules: Sequence[str]) -> MissingExtraError:
-    """The error where modules of an extra are missing.
+    """The error for missing modules of an extra.
 
     Args:
         where: the beginning of the message: a file, an option or a function.
-        extra: it brings the packages.
-        modules: those that are missing.
+        extra: with the packages.
+        modules: the missing ones.
 
     >>> print(missing_extra("unpool demo", "demo", ["skimage"]))
     unpool demo: scikit-image is not installed. In a clone of unpool, run: pip install '.[demo]'
@@ -74,7 +74,7 @@ def require(where: str, extra: str, *modules: str) -> None:
 
     Args:
         where: the beginning of the message: a file, an option or a function.
-        extra: it brings the packages.
+        extra: with the packages.
         modules: of the packages.
 
     Raises:
@@ -86,7 +86,7 @@ def require(where: str, extra: str, *modules: str) -> None:
 
 
 def extra_of(module: str) -> str | None:
-    """The first extra that brings a module, None where none does.
+    """The first extra with a module, or None.
 
     >>> extra_of("zarr"), extra_of("numpy")
     ('dask', None)

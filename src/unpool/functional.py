@@ -6,7 +6,7 @@ from typing import Any
 
 from unpool import indices as flat_indices
 from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
-from unpool.calls import How, call, spec_of, viewed
+from unpool.calls import CallMode, call, numpy_views, spec_of
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute import own_weights, run
@@ -47,12 +47,12 @@ def max_pool(
     threads: int | None = None,
     out: Any = None,
 ) -> Any:
-    """Largest element of every window and, if asked for, where it was found.
+    """Largest element of every window and, with `return_indices`, its index.
 
         y[p] = max over taps t of x[p * stride + t * dilation - begin]
 
-    Padding never wins. NaN wins over everything; of equal elements the first in row-major order wins. A window
-    without data gives minus infinity, or the smallest integer, and index -1.
+    Padding is skipped. NaN is larger than every number; of equal elements the first in row-major order is taken. A
+    window without data gives minus infinity, or the smallest integer, and index -1.
 
     Args:
         x: (N, C, D1..Dk), or (N, D1..Dk, C) with layout="NHWC"; float16, bfloat16, float32, float64, int8 or uint8.
@@ -61,15 +61,15 @@ def max_pool(
         pads: elements of padding, all begins, then all ends; 0 by default.
         dilations: step between the taps of a window per spatial axis; 1 by default.
         auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
-        ceil_mode: 1 keeps a last window that reaches beyond the padding at the end.
+        ceil_mode: 1 keeps a last window that ends after the padding.
         storage_order: 0 counts indices with the last spatial axis fastest, 1 with the first.
         return_indices: whether to return the indices too.
         layout: "NCHW" or "NHWC".
         activation: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish", applied to y.
-        activation_params: what the activation takes.
-        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
-        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
-        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        activation_params: parameters of the activation.
+        opset: use the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime if the two differ.
+        threads: maximum number of threads; None for every core of this process. Results do not depend on it.
         out: array to write y to; with return_indices a pair (y, indices).
 
     Returns:
@@ -97,7 +97,7 @@ def max_pool(
 
 
 def _outputs(return_indices: object) -> int:
-    """How many outputs a pool has."""
+    """Number of outputs of a pool."""
     try:
         return 2 if return_indices else 1
     except Exception as cause:
@@ -122,12 +122,12 @@ def max_unpool(
     out: Any = None,
     check: str = "later",
 ) -> Any:
-    """Zeros, with every element of x at the place that its index names.
+    """Zeros, with every element of x at its index.
 
         y.flat[indices[i]] = x[i], size = (d - 1) * stride + kernel - begin - end
 
-    Elements are copied bit for bit; the last of equal indices in row-major order wins. Every index is checked
-    before anything is written.
+    Elements are copied bit for bit; the last of equal indices in row-major order counts. Every index is checked before
+    anything is written.
 
     Args:
         x: (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC"; float16, bfloat16, float32 or float64.
@@ -135,19 +135,19 @@ def max_unpool(
         output_shape: (N, C, D1..Dk) as a sequence or int64 array; by default inferred from the attributes.
         kernel_shape: window size of the pool per spatial axis, 1 or more, in elements.
         strides: step between windows per spatial axis; 1 by default.
-        pads: padding of the pool, all begins, then all ends; 0 by default. Never moves an element.
+        pads: padding of the pool, all begins, then all ends; 0 by default. It only affects the inferred size.
         index_space: the tensor that indices count in when output_shape differs from the inferred shape: "output",
             "inferred" (placed at the origin of the output), or "auto": "inferred" only if all indices lie in their
             own windows there and not in the output.
         layout: "NCHW" or "NHWC".
         activation: as for max_pool; applied to the zeros too.
-        activation_params: what the activation takes.
-        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
-        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
-        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        activation_params: parameters of the activation.
+        opset: use the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime if the two differ.
+        threads: maximum number of threads; None for every core of this process. Results do not depend on it.
         out: array to write to.
-        check: on a GPU, "now" waits for the device and raises if an index is wrong. With "later" a later call raises,
-            y is NaN until then, and `out` stays as it was. On the CPU every index is checked at once.
+        check: on a GPU, "now" waits for the device and raises if an index is out of range. With "later" a later call
+            raises, y is NaN until then, and `out` is unchanged. On the CPU every index is checked at once.
 
     Returns:
         (N, C, D1..Dk) in the layout and type of x.
@@ -165,9 +165,7 @@ def max_unpool(
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
     if check not in ("now", "later"):
-        raise UnpoolError(
-            f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to have wrong indices refused at once."
-        )
+        raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to check indices at once.")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
     return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out, check)
 
@@ -203,18 +201,18 @@ def conv_transpose(
         b: (M,), type of x; zeros by default.
         kernel_shape: window size per spatial axis; taken from w by default, and equal to it otherwise.
         strides: step between windows per spatial axis of y; 1 by default.
-        pads: elements cut from y, all begins, then all ends; 0 by default.
+        pads: elements cropped from y, all begins, then all ends; 0 by default.
         dilations: step between the taps of a window per spatial axis; 1 by default.
-        group: channels are split into so many groups that do not see each other.
+        group: number of independent groups of channels.
         auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
         output_padding: elements added at the end of every spatial axis, below the larger of stride and dilation.
         output_shape: spatial sizes of y; the pads then follow from it.
         layout: "NCHW" or "NHWC".
         activation: as for max_pool; applied after the bias.
-        activation_params: what the activation takes.
-        opset: obey the version that this opset selects; None for the newest, with every type and attribute.
-        compat: "spec" follows the standard's text, "ort" ONNX Runtime where the two differ.
-        threads: at most so many; None for every core that this process may use. Results do not depend on it.
+        activation_params: parameters of the activation.
+        opset: use the version that this opset selects; None for the newest, with every type and attribute.
+        compat: "spec" follows the standard's text, "ort" ONNX Runtime if the two differ.
+        threads: maximum number of threads; None for every core of this process. Results do not depend on it.
         out: array to write to.
 
     Returns:
@@ -240,20 +238,20 @@ def conv_transpose(
 
 
 class FixedConvTranspose:
-    """`conv_transpose` with weights and attributes that stay: what it derives from the weights is derived once."""
+    """`conv_transpose` with constant weights and attributes: the weights are packed once."""
 
-    def __init__(self, how: How, values: tuple[Any, ...], w: Any) -> None:
-        self._how = how
+    def __init__(self, mode: CallMode, values: tuple[Any, ...], w: Any) -> None:
+        self._mode = mode
         self._values = values
         self._w = w
 
     def __repr__(self) -> str:
-        """The weights that it was prepared for."""
+        """The shape and type of the weights."""
         return f"<{type(self).__name__} of weights {'x'.join(map(str, self._w.shape))} {self._w.dtype}>"
 
     def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
         """As `conv_transpose`."""
-        return call(self._how, self._values, (x, self._w) if b is None else (x, self._w, b), threads, out)
+        return call(self._mode, self._values, (x, self._w) if b is None else (x, self._w, b), threads, out)
 
 
 def prepare_conv_transpose(
@@ -273,42 +271,42 @@ def prepare_conv_transpose(
     opset: int | None = None,
     compat: str = "spec",
 ) -> FixedConvTranspose:
-    """A transposed convolution for constant weights, which are copied, and brought into the kernels' order once.
+    """A transposed convolution with constant weights, which are copied, and packed for the kernels once.
 
     All arguments are those of `conv_transpose`.
 
     Returns:
-        A function of x, b and, by name, threads and out, all on the device of w. On the CPU the first call on each
-        shape of x brings the weights into order, and the last 4 shapes are remembered; on a GPU that is done here.
+        A function of x, b and, by name, threads and out, all on the device of w. On the CPU the first call for each
+        shape of x packs the weights, for the last 4 shapes; on a GPU they are packed here.
 
     Raises:
-        UnpoolError: a wrong argument; what depends on x is said when the function is called.
+        UnpoolError: a wrong argument; errors that depend on x are raised when the function is called.
 
     >>> import numpy as np
-    >>> grow = prepare_conv_transpose(np.float32([[[1, 10, 100]]]), strides=[2])
-    >>> grow
+    >>> upsample = prepare_conv_transpose(np.float32([[[1, 10, 100]]]), strides=[2])
+    >>> upsample
     <FixedConvTranspose of weights 1x1x3 float32>
-    >>> grow(np.float32([[[1, 2, 3]]]))
+    >>> upsample(np.float32([[[1, 2, 3]]]))
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
     values = (
         opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
         activation_params,
     )  # fmt: skip
-    how = ("ConvTranspose", layout, compat, "auto", 1)
+    mode = ("ConvTranspose", layout, compat, "auto", 1)
     if is_on_gpu(w):
         from unpool.execute import gpu
 
-        return FixedConvTranspose(how, values, gpu.own_weights(spec_of(how, values, (w,)), w))
-    array = to_numpy(w, f"{spec_of(how, values, viewed((w,))).row.label}: W")
+        return FixedConvTranspose(mode, values, gpu.own_weights(spec_of(mode, values, (w,)), w))
+    array = to_numpy(w, f"{spec_of(mode, values, numpy_views((w,))).row.label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
     with memory_errors("ConvTranspose", array):
         constant = own_weights(array)
-    return FixedConvTranspose(how, values, constant)
+    return FixedConvTranspose(mode, values, constant)
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
-    """Indices that count inside their own (n, c) plane, as PyTorch's do, as indices into the whole tensor.
+    """Indices into their own (n, c) plane, as in PyTorch, as indices into the whole tensor.
 
         whole = per_plane + (n * C + c) * D1 * .. * Dk
 
@@ -317,7 +315,7 @@ def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
         spatial_shape: D1..Dk of the planes that the indices count in.
 
     Returns:
-        int64 (N, C, d1..dk), the kind of array that `i` is.
+        int64 (N, C, d1..dk), the same kind of array as `i`.
 
     Raises:
         IndicesError: an index outside its plane.
@@ -327,18 +325,18 @@ def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
     >>> to_onnx_indices(np.array([[[3], [0]]]), [4]).ravel()
     array([3, 4])
     """
-    return _renumbered("to_onnx_indices", flat_indices.to_onnx, i, spatial_shape)
+    return _convert_indices("to_onnx_indices", flat_indices.to_onnx, i, spatial_shape)
 
 
 def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
-    """Indices into the whole tensor as indices inside their own (n, c) plane: `to_onnx_indices` undone.
+    """Indices into the whole tensor as indices into their own (n, c) plane: the inverse of `to_onnx_indices`.
 
     Args:
         i: int64 (N, C, d1..dk).
         spatial_shape: D1..Dk of the planes that the indices count in.
 
     Returns:
-        int64 (N, C, d1..dk), the kind of array that `i` is.
+        int64 (N, C, d1..dk), the same kind of array as `i`.
 
     Raises:
         IndicesError: an index in the plane of another (n, c).
@@ -348,28 +346,28 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
     >>> to_torch_indices(np.array([[[3], [4]]]), [4]).ravel()
     array([3, 0])
     """
-    return _renumbered("to_torch_indices", flat_indices.to_torch, i, spatial_shape)
+    return _convert_indices("to_torch_indices", flat_indices.to_torch, i, spatial_shape)
 
 
-def _renumbered(where: str, renumber: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
-    """Indices that count elsewhere, once they and the shape are known to be right."""
+def _convert_indices(where: str, convert: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
+    """Check and convert indices."""
     if is_on_gpu(i):
         from unpool.execute.gpu import index_checks, tensors
 
-        found = tensors.tensor_of(where, "i", i)
-        spatial = _checked_indices(
-            where, tensors.numpy_dtype(where, "i", found.dtype), tuple(found.shape), spatial_shape
+        tensor = tensors.tensor_of(where, "i", i)
+        spatial = _check_indices(
+            where, tensors.numpy_dtype(where, "i", tensor.dtype), tuple(tensor.shape), spatial_shape
         )
-        return like_gpu(index_checks.convert_indices(where, found, spatial), i)
+        return like_gpu(index_checks.convert_indices(where, tensor, spatial), i)
     array = to_numpy(i, f"{where}: i")
-    spatial = _checked_indices(where, array.dtype, array.shape, spatial_shape)
+    spatial = _check_indices(where, array.dtype, array.shape, spatial_shape)
     check(array.shape, array.dtype, where)
     with memory_errors(where, array):
-        return like(renumber(array, spatial), i)
+        return like(convert(array, spatial), i)
 
 
-def _checked_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape: Any) -> tuple[int, ...]:
-    """The sizes of the planes in which indices of this type and shape count."""
+def _check_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape: Any) -> tuple[int, ...]:
+    """The checked sizes of the planes that indices of this type and shape count in."""
     index_type(where, "i", dtype)
     if len(shape) < 3:
         raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(shape)}. Reshape it.")
@@ -379,10 +377,10 @@ def _checked_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_sha
 
 
 def raise_pending() -> None:
-    """Wait until a GPU has looked at the indices of all calls so far, and raise the first error that it found.
+    """Wait until a GPU has checked the indices of all calls so far, and raise the first error.
 
-    On a GPU `max_unpool`, its gradients, `to_onnx_indices` and `to_torch_indices` do not wait for the device. An index
-    that is wrong is told by a later call of these, or here. On the CPU there is never anything to wait for.
+    On a GPU `max_unpool`, its gradients, `to_onnx_indices` and `to_torch_indices` do not wait for the device: a later
+    call of one of them raises the error of an index, or this function. On the CPU every error is raised at once.
 
     Raises:
         IndicesError: an earlier call had an index outside its tensor. Call again for the errors of other calls.

@@ -64,22 +64,22 @@ def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
         return row_major
     base, inside = np.divmod(row_major, plane)
     weights = [math.prod(spatial[:number]) for number in range(len(spatial))]
-    return base * plane + _weighed(inside, spatial, weights)
+    return base * plane + _weighted_sum(inside, spatial, weights)
 
 
 def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> Indices:
     """Indices of elements of `source` as indices of the same coordinates in `target`, both whole shapes.
 
-    An index that is not one of `source` becomes any number: whoever uses the result as an address compares it first.
+    An index outside `source` becomes an arbitrary number: compare it before using it as an address.
 
     >>> rebase(np.array([5, 7]), (1, 1, 4, 4), (1, 1, 5, 5))
     array([6, 8])
     """
-    return _weighed(flat, source, [math.prod(target[number + 1 :]) for number in range(len(target))])
+    return _weighted_sum(flat, source, [math.prod(target[number + 1 :]) for number in range(len(target))])
 
 
 def from_part(flat: Indices, part: tuple[int, ...], whole: tuple[int, ...], first: int) -> Indices:
-    """Indices that count in a part of a tensor, a box of it, as indices of the whole; -1 stays.
+    """Indices into a box of a tensor as indices into the whole tensor; -1 stays.
 
     Args:
         flat: in [0, product of `part`) or -1.
@@ -93,11 +93,11 @@ def from_part(flat: Indices, part: tuple[int, ...], whole: tuple[int, ...], firs
     return np.where(flat < 0, flat, rebase(flat, part, whole) + first)
 
 
-def _weighed(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> Indices:
+def _weighted_sum(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> Indices:
     """Row-major indices in `shape` as the sum of their coordinates, each times the weight of its axis.
 
-    One axis at a time: coordinates of all axes at once would take as many times the memory, and NumPy's functions for
-    them stop below the ranks that its arrays have.
+    One axis at a time: coordinates of all axes at once would take a multiple of the memory, and NumPy's functions for
+    them support fewer axes than its arrays.
     """
     axes = [(size, weight) for size, weight in zip(shape, weights, strict=True) if size > 1] or [(1, 1)]
     total, rest = None, flat
@@ -113,10 +113,10 @@ def out_of_range(
 ) -> IndicesError:
     """The error for the element at flat `position` of `indices`, which is not in [0, limit).
 
-    `origin` is the place of the first of these indices in all of them, where they are a part.
+    `origin` is the place of the first of these indices in the whole array, if they are a part of it.
     """
     place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
-    named = [here + first for here, first in zip(place, origin or (0,) * len(place), strict=True)]
+    named = [offset + first for offset, first in zip(place, origin or (0,) * len(place), strict=True)]
     return IndicesError(
         f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {named}. "
         "Pass the indices of the pool that made X, and its input shape as output_shape."

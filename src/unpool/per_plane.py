@@ -1,7 +1,7 @@
-"""Max unpooling and the gradients of pools, on indices that count inside their own (n, c) plane, as PyTorch's do.
+"""Max unpooling and the gradients of pools, on indices into their own (n, c) plane, as in PyTorch.
 
-NumPy arrays in, NumPy arrays out. An array may be in row-major order or, where its channels are fastest in memory, in
-channels-last order; results come in the order of `indices`, those of `max_unpool` in that of its input.
+NumPy arrays in, NumPy arrays out. An array may be row-major or channels-last in memory; results have the order of
+`indices`, those of `max_unpool` the order of its input.
 """
 
 import math
@@ -18,11 +18,11 @@ from unpool.execute import CACHE_SIZE
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check
 from unpool.operators.tensors import index_type, text
 
-_COLLECTING, _SUMMING = ("max_unpool_backward",), ("max_pool_backward",)
+_GATHERS, _SUMS = ("max_unpool_backward",), ("max_pool_backward",)
 
 
 def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads: int | None = None) -> AnyArray:
-    """Zeros, with every element of x where its index says; of equal indices the last in row-major order wins.
+    """Zeros, with every element of x at its index; of equal indices the last in row-major order counts.
 
         y[n, c, indices[n, c, p]] = x[n, c, p]
 
@@ -30,7 +30,7 @@ def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads
         x: (N, C, d1..dk), float16, bfloat16, float32 or float64.
         indices: int64 in the shape of x, each from 0 to D1 * .. * Dk - 1.
         spatial: D1..Dk.
-        threads: at most so many; None for every core.
+        threads: maximum number of threads; None for every core.
 
     Returns:
         (N, C, D1..Dk) in the type of x.
@@ -56,9 +56,9 @@ def max_pool_backward(
 
     Args:
         grad: (N, C, d1..dk), float16, bfloat16, float32 or float64.
-        indices: int64 (N, C, d1..dk), per plane; -1 leaves an element out.
+        indices: int64 (N, C, d1..dk), per plane; -1 skips an element.
         spatial: D1..Dk of X.
-        threads: at most so many; None for every core. Results do not depend on it.
+        threads: maximum number of threads; None for every core. Results do not depend on it.
 
     Returns:
         (N, C, D1..Dk) in the type of grad.
@@ -74,14 +74,14 @@ def max_pool_backward(
 
 
 def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None = None) -> AnyArray:
-    """Gradient of MaxUnpool with respect to X; of equal indices each reads the gradient of the place they share.
+    """Gradient of MaxUnpool with respect to X; equal indices all read the gradient of their common place.
 
         dX[n, c, p] = grad[n, c, indices[n, c, p]]
 
     Args:
         grad: (N, C, D1..Dk), float16, bfloat16, float32 or float64.
         indices: int64 (N, C, d1..dk), per plane; -1 gives 0.
-        threads: at most so many; None for every core.
+        threads: maximum number of threads; None for every core.
 
     Returns:
         (N, C, d1..dk) in the type of grad.
@@ -98,8 +98,8 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How the axes of (N, C, D1..Dk) lie in memory."""
+class MemoryOrder:
+    """The order of the axes of (N, C, D1..Dk) in memory."""
 
     channels_last: bool
 
@@ -108,22 +108,22 @@ class Layout:
         return (shape[0], *shape[2:], shape[1]) if self.channels_last else shape
 
     def outer_and_lanes(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """How (N, C, D1..Dk) is folded to (outer, places, lanes): planes with one lane, or images with C of them."""
+        """(outer, lanes) of (N, C, D1..Dk) as (outer, places, lanes): planes with one lane, or images with C lanes."""
         return (shape[0], shape[1]) if self.channels_last else (shape[0] * shape[1], 1)
 
     def in_memory(self, x: AnyArray) -> AnyArray:
         """(N, C, D1..Dk) C-contiguous in the order of memory; a copy of an array in another order."""
-        lying = np.moveaxis(x, 1, -1) if self.channels_last else x
-        flags = lying.flags
-        return lying if flags.c_contiguous and flags.aligned else np.require(lying, None, ["C", "A"])
+        ordered = np.moveaxis(x, 1, -1) if self.channels_last else x
+        flags = ordered.flags
+        return ordered if flags.c_contiguous and flags.aligned else np.require(ordered, None, ["C", "A"])
 
     def unfold(self, x: AnyArray) -> AnyArray:
         """An array in the order of memory as (N, C, D1..Dk)."""
         return np.moveaxis(x, -1, 1) if self.channels_last else x
 
 
-class _Call:
-    """What a function of this file does with arrays of some shapes and types."""
+class _PlaneCall:
+    """A function of this file for arrays of some shapes and types."""
 
     def __init__(
         self,
@@ -137,55 +137,55 @@ class _Call:
         from unpool.kernels.cpu.max_unpool import per_plane as kernels
 
         (shape, dtype), (small, index_dtype) = x, indices
-        storage, collects, sums = _storage(where, dtype, index_dtype), where in _COLLECTING, where in _SUMMING
-        _check_shapes(where, shape, small, spatial, collects=collects)
-        result = small if collects else (*shape[:2], *spatial)
+        storage, gathers, sums = _storage(where, dtype, index_dtype), where in _GATHERS, where in _SUMS
+        _check_shapes(where, shape, small, spatial, gathers=gathers)
+        result = small if gathers else (*shape[:2], *spatial)
         self._where, self._plane = where, math.prod(spatial)
-        self._layout = layout = Layout(is_channels_last)
-        self._dtype, self._held = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
-        self._is_wider = self._held.itemsize > self._dtype.itemsize
-        self._new = _memory(layout.memory_shape(result), self._held, where)
-        folded = *layout.outer_and_lanes(small), math.prod(small[:2]) * self._plane + math.prod(small)
-        self._write = kernels.collect(*folded) if collects else kernels.spread(*folded, sums)
+        self._order = order = MemoryOrder(is_channels_last)
+        self._dtype, self._compute = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
+        self._is_wider = self._compute.itemsize > self._dtype.itemsize
+        self._allocate = _allocator(order.memory_shape(result), self._compute, where)
+        folded = *order.outer_and_lanes(small), math.prod(small[:2]) * self._plane + math.prod(small)
+        self._write = kernels.collect(*folded) if gathers else kernels.spread(*folded, sums)
 
     def __call__(self, x: AnyArray, indices: AnyArray, threads: int | None) -> AnyArray:
-        layout = self._layout
-        values, places, y = layout.in_memory(x), layout.in_memory(indices), self._new()
-        held = values.astype(self._held) if self._is_wider else values.view(self._held)
-        wrong = self._write(held, places, y, threads)
-        if wrong >= 0:
-            raise _outside(self._where, layout, indices, wrong, self._plane)
-        return layout.unfold(y.astype(self._dtype) if self._is_wider else y.view(self._dtype))
+        order = self._order
+        values, places, y = order.in_memory(x), order.in_memory(indices), self._allocate()
+        converted = values.astype(self._compute) if self._is_wider else values.view(self._compute)
+        first_fault = self._write(converted, places, y, threads)
+        if first_fault >= 0:
+            raise _index_error(self._where, order, indices, first_fault, self._plane)
+        return order.unfold(y.astype(self._dtype) if self._is_wider else y.view(self._dtype))
 
 
-def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], is_last: bool) -> _Call:
-    return _known(where, (x.shape, x.dtype), (indices.shape, indices.dtype), spatial, is_last)
+def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], is_last: bool) -> _PlaneCall:
+    return _cached_call(where, (x.shape, x.dtype), (indices.shape, indices.dtype), spatial, is_last)
 
 
 def _is_channels_last(x: AnyArray) -> bool:
-    """Whether an array is in this order; one that is in neither counts as row-major, and costs a copy."""
+    """Whether an array is channels-last; an array in neither order counts as row-major, and is copied."""
     return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
 
 
-_known = lru_cache(maxsize=CACHE_SIZE)(_Call)
+_cached_call = lru_cache(maxsize=CACHE_SIZE)(_PlaneCall)
 
 
-def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:
-    """What makes uninitialised memory."""
+def _allocator(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:
+    """A function that allocates an uninitialised array."""
     if check(shape, dtype, where) < MIN_RECYCLED_BYTES:
         return partial(np.empty, shape, dtype)
     return partial(allocate, shape, dtype, where)
 
 
 def _check_shapes(
-    where: str, x: tuple[int, ...], indices: tuple[int, ...], spatial: tuple[int, ...], *, collects: bool
+    where: str, x: tuple[int, ...], indices: tuple[int, ...], spatial: tuple[int, ...], *, gathers: bool
 ) -> None:
-    if collects and (x[:2] != indices[:2] or len(x) != len(indices) or len(x) < 3):
+    if gathers and (x[:2] != indices[:2] or len(x) != len(indices) or len(x) < 3):
         raise ShapeError(
             f"{where}: grad and indices need one rank, N and C, got {text(x)} and {text(indices)}. "
-            "Pass the gradient of what the unpooling returned."
+            "Pass the gradient of the unpooling's result."
         )
-    if not collects and (x != indices or len(x) != len(spatial) + 2):
+    if not gathers and (x != indices or len(x) != len(spatial) + 2):
         raise ShapeError(
             f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {text(x)} and "
             f"{text(indices)}. Pass the indices of the same pool."
@@ -200,12 +200,12 @@ def _storage(where: str, x: np.dtype[Any], indices: np.dtype[Any]) -> StorageTyp
     return storage
 
 
-def _outside(where: str, layout: Layout, indices: AnyArray, wrong: int, plane: int) -> IndicesError:
-    """The error for the element of `indices`, counted in the order of memory, that a kernel refused."""
-    place = np.unravel_index(wrong, layout.memory_shape(indices.shape))
-    order = (0, len(place) - 1, *range(1, len(place) - 1)) if layout.channels_last else range(len(place))
-    found = tuple(int(place[axis]) for axis in order)
+def _index_error(where: str, order: MemoryOrder, indices: AnyArray, first_fault: int, plane: int) -> IndicesError:
+    """The error for an element of `indices`, counted in the order of memory."""
+    place = np.unravel_index(first_fault, order.memory_shape(indices.shape))
+    axes = (0, len(place) - 1, *range(1, len(place) - 1)) if order.channels_last else range(len(place))
+    coordinates = tuple(int(place[axis]) for axis in axes)
     return IndicesError(
-        f"{where}: indices need values from 0 to {plane - 1} in their own plane, got {int(indices[found])} at "
-        f"{list(found)}. Pass the indices of the same pool."
+        f"{where}: indices need values from 0 to {plane - 1} in their own plane, got {int(indices[coordinates])} at "
+        f"{list(coordinates)}. Pass the indices of the same pool."
     )

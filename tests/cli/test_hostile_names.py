@@ -15,7 +15,7 @@ import unpool
 from tests.cli.test_cli import invoke
 from unpool.cli import console
 from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, guard
-from unpool.display import LONGEST_LINE, display_line
+from unpool.display import MAX_LINE, display_line
 
 EVIL = "\nerror: fake\x1b[2J\x07\x00\x9b\x85\u2028\u202e\u2066\ufeff"
 LONG = "n" * 20_000
@@ -101,7 +101,7 @@ def test_no_command_prints_names_as_they_are(is_long, command):
     assert lines[:-1]
     assert not [line for line in lines if RAW.search(line)]
     assert not [line for line in lines if line.startswith("error: fake")]
-    assert max(map(len, lines)) <= LONGEST_LINE + len("warning: ")
+    assert max(map(len, lines)) <= MAX_LINE + len("warning: ")
     assert len(done.stdout + done.stderr) < 20_000
     if command == "report":
         page = Path(f"{OUTPUT}.html").read_text()
@@ -126,7 +126,7 @@ def test_records_of_the_library_print_one_line_for_each_entry(is_long):
     for done in (unpool.check(model), fixed, unpool.lower(fixed.model, "openvino"), unpool.plan(model)):
         lines = str(done).split("\n")
         assert not [line for line in lines if RAW.search(line) or line.startswith("error: fake")]
-        assert max(map(len, lines)) <= LONGEST_LINE
+        assert max(map(len, lines)) <= MAX_LINE
 
 
 def test_logs_and_warnings_are_single_lines(capsys):

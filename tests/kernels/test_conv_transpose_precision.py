@@ -90,10 +90,10 @@ def grown(way: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dic
     order = ("winograd", "phases", "rows") if way == "winograd" else (way, "rows") if way != "rows" else ("rows",)
     with patch.object(kernels, "algorithms", lambda _: order):
         execute.clear_cache()
-        calls._known.clear()
+        calls._prepared_calls.clear()
         y = unpool.prepare_conv_transpose(w, **attributes)(x, b)
     execute.clear_cache()
-    calls._known.clear()
+    calls._prepared_calls.clear()
     return y
 
 

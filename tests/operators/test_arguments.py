@@ -114,12 +114,12 @@ def test_shapes_of_other_libraries_are_shapes(size: Callable[..., Any]) -> None:
 
 def test_a_shape_of_torch_is_found_again() -> None:
     """The second call with a torch.Size is prepared as one with a tuple is."""
-    calls._known.clear()
+    calls._prepared_calls.clear()
     tensors = torch.from_numpy(Y), torch.from_numpy(PLACES)
     for _ in range(2):
         unpool.max_unpool(*tensors, torch.Size(X.shape), kernel_shape=torch.Size([2, 2]), strides=(2, 2))
     unpool.max_unpool(Y, PLACES, X.shape, kernel_shape=(2, 2), strides=(2, 2))
-    assert len(calls._known) == 1
+    assert len(calls._prepared_calls) == 1
 
 
 @pytest.mark.parametrize("rank", [3, 33, 64])

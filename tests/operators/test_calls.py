@@ -22,13 +22,13 @@ def ramp(*shape: int, kind: type = np.float32) -> np.ndarray:
 
 def test_second_call_is_prepared() -> None:
     """Equal arguments, shapes and types are prepared once, whatever the kind of array."""
-    calls._known.clear()
+    calls._prepared_calls.clear()
     x = ramp(1, 2, 5, 5)
     first = unpool.max_pool(x, **POOL, return_indices=True)
     second = unpool.max_pool(x + 0, **POOL, return_indices=True)
     third = unpool.max_pool(torch.from_numpy(x), **POOL, return_indices=True)
 
-    assert len(calls._known) == 1
+    assert len(calls._prepared_calls) == 1
     assert [bits(each) for each in first] == [bits(each) for each in second]
     assert [bits(each.numpy()) for each in third] == [bits(each) for each in first]
 
@@ -87,12 +87,12 @@ def test_output_shape_counts() -> None:
 
 def test_failures_are_not_kept() -> None:
     """A refused call is refused again, and leaves nothing behind."""
-    calls._known.clear()
+    calls._prepared_calls.clear()
     x = ramp(1, 1, 4, 4)
     for _ in range(2):
         with pytest.raises(unpool.ShapeError, match="needs room for a window"):
             unpool.max_pool(x, kernel_shape=[6, 6])
-    assert not calls._known
+    assert not calls._prepared_calls
 
 
 def test_an_error_stands_alone() -> None:
@@ -106,7 +106,7 @@ def test_few_are_kept() -> None:
     """What is remembered does not grow without end."""
     for size in range(calls.CACHE_SIZE + 10):
         unpool.max_pool(np.ones((1, 1, size + 1), np.float32), kernel_shape=[1])
-    assert len(calls._known) <= calls.CACHE_SIZE
+    assert len(calls._prepared_calls) <= calls.CACHE_SIZE
 
 
 def test_handles_lead_to_the_data() -> None:
@@ -125,6 +125,6 @@ def test_what_is_known_may_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
         def __contains__(self, key: object) -> bool:
             return True
 
-    monkeypatch.setattr(calls, "_known", Vanishing())
+    monkeypatch.setattr(calls, "_prepared_calls", Vanishing())
     for _ in range(2):
         assert unpool.max_pool(torch.ones(1, 1, 4, 4), **POOL).tolist() == [[[[1, 1], [1, 1]]]]

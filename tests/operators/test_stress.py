@@ -78,7 +78,7 @@ def test_the_first_call_of_many(monkeypatch) -> None:
         workers = splitter._Workers()
         monkeypatch.setattr(splitter, "_workers", workers)
         execute.clear_cache()
-        calls._known.clear()
+        calls._prepared_calls.clear()
 
         def work(number: int) -> None:
             for turn in range(3):

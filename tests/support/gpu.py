@@ -19,13 +19,13 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @contextmanager
 def routed() -> Iterator[None]:
     """Tensors of DEVICE go to the kernels in Triton."""
-    before = set(arrays.GPU_KINDS)
-    arrays.GPU_KINDS.add(DEVICE)
+    before = set(arrays.GPU_DEVICE_TYPES)
+    arrays.GPU_DEVICE_TYPES.add(DEVICE)
     try:
         yield
     finally:
-        arrays.GPU_KINDS.clear()
-        arrays.GPU_KINDS.update(before)
+        arrays.GPU_DEVICE_TYPES.clear()
+        arrays.GPU_DEVICE_TYPES.update(before)
 
 
 def tensor(x: np.ndarray | None) -> Any:
