@@ -128,8 +128,8 @@ MECHANISMS = {
         ("network/*",),
         _replaced("unpool.runtime.passes.improve:as_conv_transpose", by=_without_turning),
     ),
-    "pieces sleep": Mechanism(
-        "threads of onnxruntime spin between the nodes of a piece",
+    "partitions sleep": Mechanism(
+        "threads of onnxruntime spin between the nodes of a partition",
         ("network/*",),
         _replaced("unpool.runtime.backends.ort_options:_DEFAULTS", by={"session.force_spinning_stop": "1"}),
     ),

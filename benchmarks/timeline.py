@@ -28,7 +28,7 @@ class Span:
         wall: from its begin to its end.
         caller: what the calling thread computed meanwhile.
         ours: what the other threads of unpool computed.
-        theirs: what the threads of its pieces computed.
+        theirs: what the threads of its partitions computed.
     """
 
     name: str
@@ -107,5 +107,14 @@ def report(case: Case, spans: Sequence[Span], threads: int) -> str:
         rows.append((span.name, span.runner, *(f"{number:.2f}" for number in numbers), f"{busy:.0%}"))
         begin += span.wall
     used = sum(span.caller + span.ours + span.theirs for span in spans)
-    heads = ("step", "runner", "begins, ms", "takes, ms", "caller", "unpool's threads", "piece's threads", "cores busy")
+    heads = (
+        "step",
+        "runner",
+        "begins, ms",
+        "takes, ms",
+        "caller",
+        "unpool's threads",
+        "partition's threads",
+        "cores busy",
+    )
     return f"{case.name} {case.title}\n{table(heads, rows)}\n{begin:.1f} ms, cores busy {used / (threads * begin):.0%}"

@@ -77,7 +77,7 @@ def skim_and_parse(content: bytes) -> None:
 
 
 def compare(content: bytes) -> None:
-    """A model that onnxruntime runs alone has the same results in pieces, if no operator is unpool's."""
+    """A model that onnxruntime runs alone has the same results in partitions, if no operator is unpool's."""
     if any(name.encode() in content for name in (*OPERATORS, "ScatterND")):
         return
     session = unpool.InferenceSession(content, threads=1)

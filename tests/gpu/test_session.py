@@ -1,4 +1,4 @@
-"""Sessions whose values stay on a GPU: pieces on onnxruntime's CUDA provider, nodes of ours between them.
+"""Sessions whose values stay on a GPU: partitions on onnxruntime's CUDA provider, nodes of ours between them.
 
 Without a GPU its memory is that of the CPU (tests/support/host_gpu.py), and everything else is as on one.
 """
@@ -125,7 +125,7 @@ def test_values_that_torch_does_not_get_go_through_the_host(asked):
 
 
 def test_indices_and_maxima_are_those_of_the_cpu_bit_for_bit(asked):
-    """Ties and NaN are decided as on the CPU, behind a piece that only moves values."""
+    """Ties and NaN are decided as on the CPU, behind a partition that only moves values."""
     made = models.model(
         f"""pool (float[1, 2, 6, 6] x) => (float[1, 2, 3, 3] p, int64[1, 2, 3, 3] i) {{
             y = Transpose <perm = [0, 1, 3, 2]> (x)
@@ -141,7 +141,7 @@ def test_indices_and_maxima_are_those_of_the_cpu_bit_for_bit(asked):
 
 
 def test_the_plan_says_where_each_step_runs(asked):
-    """Pieces and nodes of ours are on the GPU, and none of them is a Conv that only a CPU turns."""
+    """Partitions and nodes of ours are on the GPU, and none of them is a Conv that only a CPU turns."""
     plan = unpool.plan(models.segnet(), providers=asked)
 
     assert {one.device for one in plan} == {"cuda:0"}
@@ -174,7 +174,7 @@ def test_a_node_with_bodies_stays_on_the_host(asked):
 
 
 def test_nothing_leaves_the_gpu_between_steps(stand_in):
-    """A picture goes to the first piece, scores come back, and no value in between is copied."""
+    """A picture goes to the first partition, scores come back, and no value in between is copied."""
     session = unpool.InferenceSession(models.segnet(), providers=stand_in)
     noted = memory(session)
 
@@ -319,7 +319,7 @@ def test_a_session_on_the_gpu_is_pickled_and_told_apart(asked):
 
 
 def test_cuda_graphs_are_refused(asked):
-    """A graph that is captured reads the addresses of its first run, and those of pieces change."""
+    """A graph that is captured reads the addresses of its first run, and those of partitions change."""
     with pytest.raises(unpool.UnsupportedError, match="enable_cuda_graph"):
         unpool.InferenceSession(models.branches(), providers=[(CUDA, {"enable_cuda_graph": "1"})])
 

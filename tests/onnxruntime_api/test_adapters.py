@@ -1,4 +1,4 @@
-"""LoRA adapters: their parameters take the place of inputs, whatever pieces the model runs in."""
+"""LoRA adapters: their parameters take the place of inputs, whatever partitions the model runs in."""
 
 import numpy as np
 import onnxruntime
@@ -11,7 +11,7 @@ X = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
 EYE, ONES = np.eye(4, dtype=np.float32), np.ones((1, 1, 2, 2), np.float32)
 
 NETS = {
-    "pieces around a pool": """g (float[1, 1, 4, 4] x, float[4, 4] w) => (float[1, 1, 4, 4] z) {
+    "partitions around a pool": """g (float[1, 1, 4, 4] x, float[4, 4] w) => (float[1, 1, 4, 4] z) {
         r = Relu (x)
         p, i = MaxPool <kernel_shape = [1, 1]> (r)
         u = MaxUnpool <kernel_shape = [1, 1]> (p, i)
@@ -87,7 +87,7 @@ def test_bound_runs_have_no_adapters(ort, content, adapted):
 @pytest.mark.parametrize("parameters", [{"q": EYE}, {"w": np.eye(4)}, {"w": np.eye(5, dtype=np.float32)}, {"r": X}])
 def test_parameters_that_do_not_fit_are_refused(ort, adapted, parameters):
     """A name that is no input, of a value in between too, and another type or shape are invalid arguments."""
-    session = ort.InferenceSession(models.model(NETS["pieces around a pool"], w=EYE).SerializeToString())
+    session = ort.InferenceSession(models.model(NETS["partitions around a pool"], w=EYE).SerializeToString())
     with pytest.raises(InvalidArgument):
         session.run(None, {"x": X}, adapted(**parameters))
 

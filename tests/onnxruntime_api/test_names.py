@@ -81,7 +81,7 @@ def test_the_log_is_set(ort, name, value):
     assert getattr(ort, name)(value) is None
 
 
-def test_the_level_of_the_log_reaches_every_piece(ort, net):
+def test_the_level_of_the_log_reaches_every_partition(ort, net):
     """A session that says nothing of its log has lines of the level that was chosen for all, and before that none."""
     code = f"""if True:
         import {ort.__name__} as ort, sys

@@ -125,7 +125,7 @@ def test_a_run_stops_between_steps():
 
 
 def test_a_run_that_was_to_stop_does_not_blame_the_inputs():
-    """`terminate` ends a piece of onnxruntime with the word of the caller, and not of its inputs."""
+    """`terminate` ends a partition of onnxruntime with the word of the caller, and not of its inputs."""
     session = unpool.InferenceSession(models.model("g (float[1, 2] x) => (float[1, 2] y) { y = Relu (x) }"))
     options = onnxruntime.RunOptions()
     options.terminate = True

@@ -62,8 +62,8 @@ def test_a_body_of_many_pools_is_refused(monkeypatch):
         unpool.InferenceSession(loop(12))
 
 
-def test_threads_do_not_grow_with_pieces(monkeypatch):
-    """Only the first pieces have threads of their own."""
+def test_threads_do_not_grow_with_partitions(monkeypatch):
+    """Only the first partitions have threads of their own."""
     threads, original = [], build.OrtPartition
 
     def noted(model, where, options, providers):

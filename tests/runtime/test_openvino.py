@@ -1,4 +1,4 @@
-"""Pieces on OpenVINO: what it gets and what it does not, that results are onnxruntime's, and that nothing is copied."""
+"""Partitions on OpenVINO: which ones it gets, that results are onnxruntime's, and that nothing is copied."""
 
 import gc
 import json
@@ -53,7 +53,7 @@ def conv(kind="float", size="6, 6", opset=17, ir=8):
 
 @pytest.mark.parametrize("size", ["12, 10", "height, width"])
 def test_a_segnet_runs_on_openvino_and_unpool(size):
-    """OpenVINO has no MaxUnpool; around those of unpool it runs every piece, and results are onnxruntime's."""
+    """OpenVINO has no MaxUnpool; around those of unpool it runs every partition, and results are onnxruntime's."""
     made = models.segnet(size=size)
     feed = {"image": models.random(1, 3, 12, 10)}
     session = by_openvino(made)
@@ -154,8 +154,8 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_other_pieces_stay_with_onnxruntime(name, caplog):
-    """Where OpenVINO would answer otherwise, the piece stays where it was; the plan and the log say why."""
+def test_other_partitions_stay_with_onnxruntime(name, caplog):
+    """Where OpenVINO would answer otherwise, the partition stays where it was; the plan and the log say why."""
     made, reason = UNFIT[name]
     with caplog.at_level(logging.INFO, "unpool"):
         session = by_openvino(made)
@@ -180,7 +180,7 @@ def test_pads_that_repeat_elements_run_on_openvino(mode):
     np.testing.assert_array_equal(session.run(None, feed)[0], expected)
 
 
-def test_a_piece_that_openvino_refuses(monkeypatch):
+def test_a_partition_that_openvino_refuses(monkeypatch):
     """What OpenVINO itself says is the reason."""
     monkeypatch.setattr(openvino_backend, "core", refusing)
     assert "not on OpenVINO: no such layer" in str(by_openvino(conv()).plan)
@@ -218,9 +218,9 @@ def test_sizes_that_change_between_runs(monkeypatch, caplog):
         for feed, got in zip(feeds, pool.map(lambda feed: session.run(None, feed), feeds), strict=True):
             for ours, theirs in zip(got, expected.run(None, feed), strict=True):
                 np.testing.assert_array_equal(ours, theirs, strict=True)
-    (piece,) = session._model._loaded_plan.steps
-    assert len(piece._compiled) == 3
-    assert piece._ort_partition is not None
+    (partition,) = session._model._loaded_plan.steps
+    assert len(partition._compiled) == 3
+    assert partition._ort_partition is not None
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_runs_at_the_same_time_do_not_meet():
         for feed, found in zip(feeds, pool.map(runs, feeds), strict=True):
             for got in found:
                 np.testing.assert_allclose(got, plain.run(None, feed)[0], **CLOSE)
-    (piece,) = session._model._loaded_plan.steps
-    (compiled,) = piece._compiled.values()
+    (partition,) = session._model._loaded_plan.steps
+    (compiled,) = partition._compiled.values()
     assert 1 <= len(compiled._idle) <= 3
 
 
@@ -306,7 +306,7 @@ def test_bound_memory_is_written():
         np.testing.assert_array_equal(y, session.run(None, {"x": x})[0])
 
 
-def test_bodies_have_pieces_on_openvino():
+def test_bodies_have_partitions_on_openvino():
     """What is beside our operators in the body of a Loop runs on OpenVINO too."""
     session = by_openvino(models.loop())
     inner = [record for record in session.plan if record.inner_steps and record.runner != "unpool"]
@@ -348,7 +348,7 @@ def test_an_operator_newer_than_openvino_knows():
 
 
 def test_an_error_of_openvino_while_it_runs(monkeypatch):
-    """It is an error of ours that names the piece."""
+    """It is an error of ours that names the partition."""
     session = by_openvino(conv())
     monkeypatch.setattr(openvino_backend, "package", refusing)
     with pytest.raises(unpool.UnpoolError, match=r"'Conv->c' to 'Relu->y': OpenVINO cannot run .*: no such layer\."):
@@ -356,7 +356,7 @@ def test_an_error_of_openvino_while_it_runs(monkeypatch):
 
 
 def test_a_run_that_is_told_to_stop():
-    """RunOptions.terminate ends a run before a piece begins."""
+    """RunOptions.terminate ends a run before a partition begins."""
     told = onnxruntime.RunOptions()
     told.terminate = True
     with pytest.raises(unpool.UnpoolError, match="terminate"):
@@ -397,7 +397,7 @@ def test_wrong_properties(told, said):
         unpool.InferenceSession(conv(), providers=[(OPENVINO, told), CPU])
 
 
-def test_openvino_gets_pieces_where_it_stands_first():
+def test_openvino_gets_partitions_where_it_stands_first():
     """Behind another provider it gets none, as in the list of all that are available."""
     for asked in (unpool.get_available_providers(), [CPU, OPENVINO]):
         session = unpool.InferenceSession(conv(), providers=asked)
@@ -426,7 +426,7 @@ def test_the_provider_of_onnxruntime_for_openvino_is_another():
     assert session.get_providers()[1:] == [CPU]
 
 
-def test_the_command_runs_pieces_on_openvino(tmp_path):
+def test_the_command_runs_partitions_on_openvino(tmp_path):
     """`run` and `inspect` take the provider."""
     path, fed, made = tmp_path / "net.onnx", tmp_path / "x.npy", tmp_path / "y.npy"
     onnx.save(conv(), path)

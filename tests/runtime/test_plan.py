@@ -14,7 +14,7 @@ from unpool.kernels.cpu.weights import Packings
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends import build
 from unpool.runtime.graph import shapes
-from unpool.runtime.plan import pieces
+from unpool.runtime.plan import partitions
 from unpool.runtime.session.session import FallbackWarning
 
 
@@ -29,13 +29,13 @@ def runner_of_pool(*args, **options):
 
 
 def test_segnet_is_cut_by_the_level_rule():
-    """Ours are the indexed pools, the unpools and the ConvTranspose; between them lie as few pieces as levels."""
+    """Ours are the indexed pools, the unpools and the ConvTranspose; between them lie as few partitions as levels."""
     plan = unpool.InferenceSession(models.segnet()).plan
     ours = [one.operator for one in plan if one.runner == "unpool"]
     assert ours == ["MaxPool", "MaxPool", "MaxUnpool", "ConvTranspose", "MaxUnpool"]
-    pieces = [step for step in plan.steps if step.runner == "onnxruntime"]
-    assert [step.level for step in pieces] == [0, 1, 3, 5]
-    assert [len(step.nodes) for step in pieces] == [3, 2, 1, 1]
+    partitions = [step for step in plan.steps if step.runner == "onnxruntime"]
+    assert [step.level for step in partitions] == [0, 1, 3, 5]
+    assert [len(step.nodes) for step in partitions] == [3, 2, 1, 1]
     assert {one.runner for one in plan} == {"unpool", "onnxruntime"}
 
 
@@ -55,11 +55,11 @@ def test_plan_says_how_a_conv_transpose_is_computed(x, way, monkeypatch):
     assert [len(each) for each in made] == ["phases" in way]
 
 
-def test_parallel_branches_share_a_piece():
-    """Nodes of one level are one piece, connected or not."""
+def test_parallel_branches_share_a_partition():
+    """Nodes of one level are one partition, connected or not."""
     plan = unpool.InferenceSession(models.branches()).plan
-    pieces = [step for step in plan.steps if step.runner == "onnxruntime"]
-    assert [len(step.nodes) for step in pieces] == [2, 2, 1]
+    partitions = [step for step in plan.steps if step.runner == "onnxruntime"]
+    assert [len(step.nodes) for step in partitions] == [2, 2, 1]
 
 
 def skip_model(outputs="float[1, 2, 8, 8] y"):
@@ -76,15 +76,15 @@ def skip_model(outputs="float[1, 2, 8, 8] y"):
     )
 
 
-def test_what_a_later_piece_needs_is_made_there():
-    """A branch around our nodes runs in the piece that reads it, where onnxruntime may fuse it."""
+def test_what_a_later_partition_needs_is_made_there():
+    """A branch around our nodes runs in the partition that reads it, where onnxruntime may fuse it."""
     session = unpool.InferenceSession(skip_model())
     steps = {one.node: one.step for one in session.plan}
     assert steps["Relu->a"] < steps["MaxPool->p"] < steps["MaxUnpool->u"] < steps["Add->y"]
     assert steps["Neg->b"] == steps["Sigmoid->c"] == steps["Add->y"]
 
 
-def test_an_output_does_not_wait_for_a_later_piece():
+def test_an_output_does_not_wait_for_a_later_partition():
     """What the caller may ask for alone needs no more steps than it reads."""
     session = unpool.InferenceSession(skip_model("float[1, 2, 8, 8] y, float[1, 2, 8, 8] c"))
     steps = {one.node: one.step for one in session.plan}
@@ -92,23 +92,23 @@ def test_an_output_does_not_wait_for_a_later_piece():
     assert len(session._model._schedules.for_outputs(("c",))) == 1
 
 
-def piece_inputs(model):
-    """The sizes that each piece states of its inputs."""
+def partition_inputs(model):
+    """The sizes that each partition states of its inputs."""
     stated = {}
 
     def noted(*given):
-        piece = pieces.cut(*given)
-        stated.update({one.name: shapes.sizes(one.type) for one in piece.graph.input})
-        return piece
+        partition = partitions.cut(*given)
+        stated.update({one.name: shapes.sizes(one.type) for one in partition.graph.input})
+        return partition
 
     with patch.object(build, "cut", noted):
         unpool.InferenceSession(model)
     return stated
 
 
-def test_pieces_know_the_sizes_that_are_certain():
+def test_partitions_know_the_sizes_that_are_certain():
     """Behind our nodes and plain operators sizes are stated; behind any other one only the rank is."""
-    stated = piece_inputs(skip_model())
+    stated = partition_inputs(skip_model())
     assert stated["u"] == stated["x"] == stated["a"] == (1, 2, 8, 8)
     other = models.model(
         f"""other (float[1, 2, 8, 8] x) => (float[1, 2, h, w] y) {{
@@ -118,7 +118,7 @@ def test_pieces_know_the_sizes_that_are_certain():
             y = Relu (p)
         }}"""
     )
-    assert piece_inputs(other)["p"] == (None,) * 4
+    assert partition_inputs(other)["p"] == (None,) * 4
 
 
 def test_every_step_reads_what_was_made_before():
@@ -231,7 +231,7 @@ def test_channels_last_nodes_are_ours():
 
 
 def test_an_unknown_type_makes_a_pool_ours():
-    """Behind a node that onnx does not know, a pool is taken; pieces still learn the type from onnxruntime."""
+    """Behind a node that onnx does not know, a pool is taken; partitions still learn the type from onnxruntime."""
     plan = unpool.InferenceSession(models.foreign_types()).plan
     assert [one.runner for one in plan] == ["onnxruntime", "unpool", "onnxruntime", "onnxruntime"]
 
@@ -250,7 +250,7 @@ def test_bodies_with_our_nodes_are_never_onnxruntimes(name, inner):
 
 
 def test_bodies_without_our_nodes_stay_with_onnxruntime():
-    """An If that holds nothing of ours is one node of a piece, and its captured values reach it."""
+    """An If that holds nothing of ours is one node of a partition, and its captured values reach it."""
     model = models.model(
         """plain_if (bool c, float[2] x) => (float[2] y) {
             r = Relu (x)
@@ -284,7 +284,7 @@ def test_only_refused_nodes_leave_onnxruntime():
     assert len(caught) == 1
 
 
-def test_refused_neighbours_share_a_reference_piece():
+def test_refused_neighbours_share_a_reference_partition():
     """Consecutive refused nodes are one step, not one each."""
     model = models.model(
         "d (double[1, 1, 6, 6] x) => (double[1, 1, 6, 6] y) { a = Relu (x) b = Conv (a, w) y = Conv (b, w) }",
@@ -356,7 +356,7 @@ def test_a_long_domain_name_is_the_short_one():
 
 
 def test_a_newer_opset_than_onnxruntime_knows():
-    """Pieces import the oldest opset that means the same, so the newest onnx and IR still run in onnxruntime."""
+    """Partitions import the oldest opset that means the same, so the newest onnx and IR still run in onnxruntime."""
     model = models.branches()
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     model.ir_version = onnx.IR_VERSION

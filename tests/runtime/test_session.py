@@ -70,7 +70,7 @@ def assert_close(got, expected, tolerance=1e-5):
 
 @pytest.mark.parametrize("name", ORT_CAN_RUN)
 def test_models_give_what_onnxruntime_gives(name):
-    """Cut into pieces, a model computes what onnxruntime computes on the whole of it."""
+    """Cut into partitions, a model computes what onnxruntime computes on the whole of it."""
     model = getattr(models, name)()
     session = unpool.InferenceSession(model)
     feed = feed_for(session)
@@ -126,7 +126,7 @@ def segnet_in_torch(model, x):
 
 
 def test_bfloat16_model():
-    """bfloat16 crosses onnxruntime's pieces as it is; what they cannot do, the ReferenceEvaluator does."""
+    """bfloat16 crosses onnxruntime's partitions as it is; what they cannot do, the ReferenceEvaluator does."""
     model = models.bfloat16()
     with pytest.warns(FallbackWarning, match="Relu"):
         session = unpool.InferenceSession(model)
@@ -227,7 +227,7 @@ def test_symbolic_sizes_may_change_from_run_to_run():
 
 
 def test_a_window_larger_than_the_input_gives_nothing():
-    """A size that inference gets wrong does not stop the pieces behind it: no window fits, so nothing comes out."""
+    """A size that inference gets wrong does not stop the partitions behind it: no window fits, so nothing comes out."""
     session = unpool.InferenceSession(models.plain_pools(size="1, 4"))
     (got,) = session.run(None, {"x": models.random(1, 2, 1, 4)})
     assert got.shape == (1, 2, 0, 2)
@@ -434,7 +434,7 @@ def test_profiles_of_one_second_are_several_files(tmp_path):
     assert len(names) == len(list(tmp_path.iterdir())) == 3
 
 
-def test_session_options_reach_the_pieces():
+def test_session_options_reach_the_partitions():
     """The user's thread count is the budget, and their options still make a working session."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -480,7 +480,7 @@ def test_unknown_outputs_are_named():
 
 
 def test_onnxruntime_errors_are_ours_with_their_cause():
-    """A piece that cannot run on the fed sizes raises our error, which names the piece and keeps the cause."""
+    """A partition that cannot run on the fed sizes raises our error, which names the partition and keeps the cause."""
     model = models.model(
         f"""add (float[1, 1, h, w] x, float[1, 1, a, b] z) => (float[1, 1, c, d] y) {{
             s = Add (x, z)

@@ -1,4 +1,4 @@
-"""What SessionOptions ask for reaches the pieces and the model, and the caller's object stays as it is."""
+"""What SessionOptions ask for reaches the partitions and the model, and the caller's object stays as it is."""
 
 import pickle
 
@@ -59,7 +59,7 @@ def test_a_copy_has_everything():
 
 
 def test_no_file_is_written_beside(tmp_path, monkeypatch):
-    """Profiling and the optimised model are those of the session: no piece writes one."""
+    """Profiling and the optimised model are those of the session: no partition writes one."""
     monkeypatch.chdir(tmp_path)
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
@@ -71,7 +71,7 @@ def test_no_file_is_written_beside(tmp_path, monkeypatch):
 
 
 def test_the_callers_object_gets_no_entries():
-    """What pieces need is not left behind in the options of the caller."""
+    """What partitions need is not left behind in the options of the caller."""
     options = onnxruntime.SessionOptions()
     unpool.InferenceSession(pooled(), options)
 
@@ -80,8 +80,8 @@ def test_the_callers_object_gets_no_entries():
             options.get_session_config_entry(key)
 
 
-def test_pieces_have_the_entries_and_the_level():
-    """Entries and attributes reach the pieces; those of threads and logs are the session's."""
+def test_partitions_have_the_entries_and_the_level():
+    """Entries and attributes reach the partitions; those of threads and logs are the session's."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level, options.log_severity_level = BASIC, 1
     options.add_session_config_entry("my.own", "7")
@@ -109,7 +109,7 @@ def test_pieces_have_the_entries_and_the_level():
         ("1.31.1", {SPIN_DURATION: "300"}, ("1", "300")),
     ],
 )
-def test_pieces_spin_for_a_moment(version, asked, expected, monkeypatch):
+def test_partitions_spin_for_a_moment(version, asked, expected, monkeypatch):
     """Where onnxruntime can be told for how long, and the caller says nothing else."""
     monkeypatch.setattr(requirements.onnxruntime, "__version__", version)
     options = onnxruntime.SessionOptions()
@@ -121,7 +121,7 @@ def test_pieces_spin_for_a_moment(version, asked, expected, monkeypatch):
 
 
 def test_a_lent_object_comes_back_as_it_was():
-    """The caller's own object has a piece's attributes while the piece is made, also where that fails."""
+    """The caller's own object has a partition's attributes while the partition is made, also where that fails."""
     own = onnxruntime.SessionOptions()
     own.enable_profiling, own.intra_op_num_threads = True, 5
     lent = PartitionOptions(partition_options(own, 1).copy, own)
@@ -138,7 +138,7 @@ def test_a_lent_object_comes_back_as_it_was():
 
 
 def test_what_a_caller_sets_meanwhile_stays():
-    """Another thread may change the lent object: a piece has all attributes of the copy, and the change is kept."""
+    """Another thread may change the lent object: a partition has all attributes of the copy, and the change is kept."""
     own = onnxruntime.SessionOptions()
     own.logid = "first"
     lent = PartitionOptions(partition_options(own, 1).copy, own)
@@ -283,7 +283,7 @@ def with_config(text):
 
 
 def test_options_of_the_model_count_alone(monkeypatch, tmp_path):
-    """Where the environment says so, the model's options replace the caller's, in pieces too."""
+    """Where the environment says so, the model's options replace the caller's, in partitions too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
     options = onnxruntime.SessionOptions()
@@ -308,8 +308,8 @@ def test_bad_options_of_the_model_are_refused(monkeypatch, words):
         unpool.InferenceSession(with_config(words))
 
 
-def test_pieces_run_their_nodes_in_parallel():
-    """Mode and number of threads reach the pieces, and are said by the session."""
+def test_partitions_run_their_nodes_in_parallel():
+    """Mode and number of threads reach the partitions, and are said by the session."""
     options = onnxruntime.SessionOptions()
     options.execution_mode, options.inter_op_num_threads = onnxruntime.ExecutionMode.ORT_PARALLEL, 2
     session = unpool.InferenceSession(pooled(), options)

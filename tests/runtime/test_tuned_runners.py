@@ -145,7 +145,7 @@ def test_nothing_is_timed_that_is_not_asked_for(clock, words):
     assert clock[1] == []
 
 
-def test_pieces_that_a_caller_gave_to_openvino_stay_there(clock):
+def test_partitions_that_a_caller_gave_to_openvino_stay_there(clock):
     """Then the trial is only about ConvTranspose."""
     clock[0][OPENVINO_ALL] = 0.5
     session = unpool.InferenceSession(network(), tune=True, providers=[OPENVINO, CPU])
@@ -279,7 +279,7 @@ def test_what_openvino_may_read_otherwise_stays(clock, words):
 
 
 def test_what_openvino_refuses_with_its_neighbours_comes_back(clock):
-    """A ConvTranspose in a piece that OpenVINO does not take is unpool's again, and never onnxruntime's."""
+    """A ConvTranspose in a partition that OpenVINO does not take is unpool's again, and never onnxruntime's."""
     clock[0][OPENVINO_ALL] = 0.5
     made = models.model(
         """net (float[1, 3, 8, 8] x) => (float y) {

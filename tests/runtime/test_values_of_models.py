@@ -37,7 +37,7 @@ def test_an_optional_value_reaches_a_body(feed):
     assert_array_equal(got, expected)
 
 
-def test_sequences_pass_from_piece_to_piece():
+def test_sequences_pass_from_partition_to_partition():
     """A sequence of what unpool and onnxruntime made goes through a Loop of ours."""
     model = models.model(
         f"""g (float[1, 2, 4, 4] x, int64 n, bool go) => (float[k, 2, 2, 2] y, int64[] m) {{
@@ -84,7 +84,7 @@ def test_domains_of_onnxruntime_in_bodies():
 
 
 def test_maps_behind_our_nodes():
-    """What ai.onnx.ml makes of an output of ours, a sequence of maps, goes on to the caller and to another piece."""
+    """What ai.onnx.ml makes of an output of ours, a sequence of maps, goes on to the caller and to a partition."""
     kind = helper.make_sequence_type_proto(
         helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     )

@@ -1,4 +1,4 @@
-"""Weights in a file beside the model stay there: pieces refer to them, and passes and our nodes map them."""
+"""Weights in a file beside the model stay there: partitions refer to them, and passes and our nodes map them."""
 
 import pickle
 
@@ -54,7 +54,7 @@ def test_results_are_those_of_a_model_with_its_weights_inside(path):
 
 
 def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
-    """Pieces of a ModelProto beyond the limit get their weights in arrays; the session loads again from the proto."""
+    """Partitions of a ModelProto beyond the limit get weights in arrays; the session loads again from the proto."""
     sizes, original = [], build.OrtPartition
 
     def noted(model, *rest):
@@ -77,8 +77,8 @@ def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
         pickle.dumps(session)
 
 
-def test_pieces_have_no_weights_inside(path, monkeypatch):
-    """What onnxruntime gets of a piece are its nodes and the places of its weights."""
+def test_partitions_have_no_weights_inside(path, monkeypatch):
+    """What onnxruntime gets of a partition are its nodes and the places of its weights."""
     sizes, original = [], build.OrtPartition
 
     def noted(model, *rest):

@@ -27,7 +27,7 @@ class SessionOptions:
     """What the session is opened with; the words are those of `unpool.InferenceSession`, but for the provider.
 
     `is_lean`: onnxruntime shall not take memory for a shape once more when the shape comes again, to have it in one
-    piece.
+    partition.
     """
 
     compat: str = "spec"

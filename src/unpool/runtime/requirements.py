@@ -1,7 +1,7 @@
 """The packages that running whole models needs, and onnxruntime as it was before a script replaced names in it.
 
 `onnxruntime` here is a copy of the module: `onnxruntime.InferenceSession = unpool.InferenceSession` changes the module,
-and sessions of unpool still find the class that runs their pieces. `sys.modules["onnxruntime"] = unpool` works too.
+and sessions of unpool still find the class that runs their partitions. `sys.modules["onnxruntime"] = unpool` works too.
 """
 
 import sys

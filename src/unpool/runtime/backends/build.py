@@ -39,7 +39,7 @@ from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
 from unpool.runtime.passes.improve import Changes, improve
 from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
 from unpool.runtime.plan.certain_sizes import certain
-from unpool.runtime.plan.pieces import at_oldest_opset, cut, single_node_step
+from unpool.runtime.plan.partitions import at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
 from unpool.runtime.requirements import onnxruntime
 

@@ -30,7 +30,7 @@ from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import with_data
 from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
-from unpool.runtime.plan.pieces import at_oldest_opset, cut
+from unpool.runtime.plan.partitions import at_oldest_opset, cut
 from unpool.runtime.plan.plan import Step
 from unpool.runtime.requirements import onnxruntime
 

@@ -1,4 +1,4 @@
-"""An ONNX graph as a plain record, which the passes change and the plan cuts into pieces."""
+"""An ONNX graph as a plain record, which the passes change and the plan cuts into partitions."""
 
 from collections import Counter
 from collections.abc import Mapping

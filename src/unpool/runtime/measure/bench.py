@@ -41,11 +41,11 @@ class StepTime:
     """One step of the plan.
 
     Attributes:
-        node: its name, or the first and the last one of a piece.
+        node: its name, or the first and the last one of a partition.
         runner: who runs it here.
         seconds: median over the runs.
         share: its part of the time of all steps, from 0 to 1.
-        onnxruntime: seconds that onnxruntime takes for the same node; None for a piece, and for a node that
+        onnxruntime: seconds that onnxruntime takes for the same node; None for a partition, and for a node that
             onnxruntime's profile does not name.
     """
 
@@ -156,7 +156,7 @@ def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, st
 
 
 def _is_step(event: Mapping[str, Any]) -> bool:
-    """Whether an event is that of a step: not of a run, of a folded node, or of a node of onnxruntime in its piece."""
+    """Whether an event is that of a step: not of a run, of a folded node, or of a node in a partition."""
     words = event["args"]
     return "op_name" in words and "folded_into" not in words and "node_index" not in words
 

@@ -1,1 +1,1 @@
-"""Passes, which change a graph before the plan cuts it into pieces, and never change what it computes."""
+"""Passes, which change a graph before the plan cuts it into partitions, and never change what it computes."""

@@ -36,7 +36,7 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import array_of
 
 STEP_COST = 4_000_000
-"""Multiply-adds in the time, about 70 microseconds, that one more step and one more piece take."""
+"""Multiply-adds in the time, about 70 microseconds, that one more step and one more partition take."""
 
 ELEMENT_COST = 40
 """Multiply-adds in the time that an element takes from one layout to another."""

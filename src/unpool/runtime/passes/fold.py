@@ -2,7 +2,7 @@
 
     (conv(x, W) + b) * scale + shift  =  conv(x, W * scale) + (b * scale + shift)
 
-Once the graph is cut, onnxruntime cannot do this any more: the ConvTranspose is in another piece than what follows it.
+Once the graph is cut, onnxruntime cannot do this any more: the ConvTranspose and its followers are in two partitions.
 The new weights are computed in float64, and rounded once to the type of the old ones.
 """
 

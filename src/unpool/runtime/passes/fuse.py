@@ -2,7 +2,7 @@
 
     Relu(conv(x, W) + b)  is one step of the plan, not two
 
-Once the graph is cut, onnxruntime could only run the activation in a piece of its own, for one more pass over memory.
+Once the graph is cut, onnxruntime could only run the activation in a partition of its own: one more pass over memory.
 """
 
 from collections.abc import Mapping

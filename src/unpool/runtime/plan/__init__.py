@@ -1,1 +1,1 @@
-"""Decides which node runs where and why, and cuts the model into pieces accordingly."""
+"""Decides which node runs where and why, and cuts the model into partitions accordingly."""

@@ -1,4 +1,4 @@
-"""Chooses the inferred sizes that a piece states of its inputs, on which onnxruntime then relies, and which it checks.
+"""Chooses the inferred sizes that a partition states of its inputs; onnxruntime relies on them and checks them.
 
 onnxruntime fuses an Add into a Conv only where it knows that both inputs have the same shape. But if inference got a
 size wrong, onnxruntime would refuse a value that is right. So sizes are stated only where plain operators made them.

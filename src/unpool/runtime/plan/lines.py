@@ -12,7 +12,7 @@ TITLES = ("step", "node", "operator", "runs on", "why")
 HOST = "cpu"
 """The device of steps that are on no GPU."""
 
-PIECES = ("onnxruntime", "openvino")
+PARTITION_RUNTIMES = ("onnxruntime", "openvino")
 """Runners whose nodes are folded; each node of ours, and each that onnx's ReferenceEvaluator runs, keeps its line."""
 
 
@@ -31,7 +31,7 @@ class Record:
         level: of its step, see the module.
         inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
             for each, the outermost first.
-        device: that it runs on, "cpu" or such as "cuda:0"; a piece of onnxruntime there may leave nodes to the CPU.
+        device: that it runs on, "cpu" or such as "cuda:0"; a partition of onnxruntime there may leave nodes to the CPU.
     """
 
     node: str
@@ -77,7 +77,7 @@ def each(records: Iterable[Record]) -> list[Line]:
 
 
 def folded(records: Iterable[Record]) -> list[Line]:
-    """A line per piece: how many nodes of which operators, and every reason once.
+    """A line per partition: how many nodes of which operators, and every reason once.
 
     >>> def conv(name):
     ...     return Record(name, "Conv", "", 11, "onnxruntime", "no operator of unpool", 0, 0)
@@ -86,14 +86,14 @@ def folded(records: Iterable[Record]) -> list[Line]:
     """
     lines = []
     for (_, runner), group in groupby(records, lambda one: (one.place, one.runner)):
-        piece = list(group)
-        lines += [_line(piece)] if runner in PIECES and len(piece) > 1 else each(piece)
+        partition = list(group)
+        lines += [_line(partition)] if runner in PARTITION_RUNTIMES and len(partition) > 1 else each(partition)
     return lines
 
 
-def _line(piece: Sequence[Record]) -> Line:
-    counts = Counter(one.operator for one in piece).most_common()
+def _line(partition: Sequence[Record]) -> Line:
+    counts = Counter(one.operator for one in partition).most_common()
     operators = ", ".join(f"{count} {operator}" for operator, count in counts)
-    reasons = "; ".join(dict.fromkeys(one.reason for one in piece))
-    nodes = f"{len(piece)} nodes, {piece[0].node} to {piece[-1].node}"
-    return Line(piece[0].place, nodes, operators, piece[0].runs_on, reasons)
+    reasons = "; ".join(dict.fromkeys(one.reason for one in partition))
+    nodes = f"{len(partition)} nodes, {partition[0].node} to {partition[-1].node}"
+    return Line(partition[0].place, nodes, operators, partition[0].runs_on, reasons)

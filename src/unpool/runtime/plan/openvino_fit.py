@@ -1,4 +1,4 @@
-"""Says which pieces OpenVINO computes as they are written: others it would take too, and answer differently.
+"""Says which partitions OpenVINO computes as they are written: others it would take too, and answer differently.
 
 It computes float64 and float16 in float32, and int64 in int32, without a word. So floats have to be float32, and an
 integer has to be a count, such as a size or the number of a class: a constant, or made of other counts, in such a way
@@ -20,15 +20,15 @@ from unpool.runtime.plan.plan import Step
 
 
 class UnfitError(Exception):
-    """OpenVINO is not to run a piece, or does not take it; the message says why."""
+    """OpenVINO is not to run a partition, or does not take it; the message says why."""
 
 
 def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str]) -> None:
-    """Refuse a piece that OpenVINO may compute otherwise than it is written, or no faster.
+    """Refuse a partition that OpenVINO may compute otherwise than it is written, or no faster.
 
     Args:
-        graph: that has the piece.
-        step: the piece.
+        graph: that has the partition.
+        step: the partition.
         types: what is known of the values.
         counted: the values that `counts` gives.
 

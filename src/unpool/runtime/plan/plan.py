@@ -1,11 +1,11 @@
 """Makes the plan of a graph: which node runs where, why, and in which order. Nothing is loaded here.
 
-The nodes of one level that onnxruntime runs form one piece, so that branches share it:
+The nodes of one level that onnxruntime runs form one partition, so that branches share it:
 
     level(node) = max over its producers of level(producer) + 1 if unpool runs the producer, + 0 if not
 
 A node that reads what the ReferenceEvaluator made is one level further too, unless the ReferenceEvaluator also runs it.
-A node of onnxruntime that only later levels read moves to the first of these: inside one piece onnxruntime fuses nodes,
+A node of onnxruntime that only later levels read moves to the first of these: in one partition onnxruntime fuses nodes,
 such as a Conv and the Add behind it, and keeps its own layout.
 """
 
@@ -29,7 +29,7 @@ _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # withi
 
 @dataclass(frozen=True)
 class Step:
-    """What runs in one go: one node of ours, or a piece of the graph.
+    """What runs in one go: one node of ours, or a partition of the graph.
 
     Attributes:
         runner: who runs it.
@@ -91,7 +91,7 @@ def make_plan(
         types: what is known of the values.
         exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
         refused: by the position of each node that onnxruntime refuses, the reason that it gives.
-        device: of the pieces of onnxruntime; control flow and other nodes stay on the CPU.
+        device: of the partitions of onnxruntime; control flow and other nodes stay on the CPU.
         has_ours: whether our operators run there too.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
@@ -111,7 +111,7 @@ def make_plan(
 
 
 def with_openvino(plan: Plan, taken: Collection[int], left: Mapping[int, str]) -> Plan:
-    """The plan where OpenVINO runs some of the pieces.
+    """The plan where OpenVINO runs some of the partitions.
 
     Args:
         plan: in which onnxruntime has them all.
@@ -152,7 +152,7 @@ def _inside(holder: Record, body: str, record: Record) -> Record:
 
 
 def _leaves(step: Step, graph: Graph, has_ours: bool) -> bool:
-    """Whether a step runs where the pieces of onnxruntime run."""
+    """Whether a step runs where the partitions of onnxruntime run."""
     is_node = step.runner == "unpool" and is_ours(graph.nodes[step.nodes[0]])
     return step.runner == "onnxruntime" or (has_ours and is_node)
 

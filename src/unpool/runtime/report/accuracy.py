@@ -41,7 +41,7 @@ class StepAccuracy:
     """How exact one step is, on the values that it read: errors of the steps before it do not count.
 
     Attributes:
-        node: its name, or the first and the last one of a piece.
+        node: its name, or the first and the last one of a partition.
         runner: who runs it.
         exact: against the same step in float64.
         onnxruntime: against the same step in onnxruntime; None for a step that onnxruntime itself runs.
@@ -64,15 +64,17 @@ class Judge:
     def accuracy(self, ran: StepTrace) -> StepAccuracy:
         """The accuracy of a step that has run."""
         step = ran.entry.step
-        piece = alone(self._graph, step, self._types)
+        partition = alone(self._graph, step, self._types)
         is_raised = any(name in self._graph.raised for name in step.outputs)
         meaning = FUSED_UNPOOL if is_raised else self._meaning
-        exact = _held(ran, lambda: evaluate(piece, ran.inputs, meaning))
-        theirs = None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(piece, ran.inputs))
+        exact = _held(ran, lambda: evaluate(partition, ran.inputs, meaning))
+        theirs = (
+            None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(partition, ran.inputs))
+        )
         return StepAccuracy(ran.entry.name, step.runner, exact, theirs)
 
-    def _in_onnxruntime(self, piece: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
-        session = ort_session(piece.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
+    def _in_onnxruntime(self, partition: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
+        session = ort_session(partition.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
         return list(session.run(None, dict(feed)))
 
 

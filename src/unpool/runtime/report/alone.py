@@ -11,7 +11,7 @@ from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import with_data
 from unpool.runtime.passes.fuse import FIRST_CLIP_WITH_INPUTS
-from unpool.runtime.plan.pieces import cut
+from unpool.runtime.plan.partitions import cut
 from unpool.runtime.plan.plan import Step
 
 BEFORE = "/before the activation"

@@ -44,7 +44,7 @@ class Memory:
     Attributes:
         values: in the order in which they are made.
         alive: by step, bytes of the values that are alive while it runs, those that it makes included.
-        forecast: bytes of a whole run at its peak, with what is inside pieces, beside inputs and session; None where
+        forecast: bytes of a whole run at its peak, with what partitions hold, beside inputs and session; None where
             nothing is forecast.
         refusal: why nothing is.
     """

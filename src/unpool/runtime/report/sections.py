@@ -35,7 +35,7 @@ def steps(report: Contents) -> Markup:
 
 TIMES_NOTE = (
     "Median of every step, as profiles say it. onnxruntime fuses and lays out nodes in ways of its own, so only a node "
-    "that its profile names has a time there; a piece of several nodes has none, nor has a node that it does not know."
+    "that its profile names has a time there; a partition of several nodes has none, nor has an unknown node."
 )
 
 
@@ -169,7 +169,7 @@ def _forecast(found: Memory) -> str:
         return f"No peak can be foretold: {found.refusal}"
     return (
         f"A run takes about {size(found.forecast)} at its peak, beside inputs and session: a forecast from the plan, "
-        "with what is inside of pieces and 16 MiB for buffers."
+        "with what is inside of partitions and 16 MiB for buffers."
     )
 
 

@@ -144,5 +144,5 @@ def _whole(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:
     bare, weights = with_fed_weights(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
-    piece = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)
-    return piece, list(weights.values())
+    partition = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)
+    return partition, list(weights.values())

@@ -1,6 +1,6 @@
 """How much memory a run takes, before it runs: from the shapes of all values and the plan.
 
-A piece that onnxruntime runs keeps what it once took, for its next run, so the pieces add up; memory of our outputs is
+A partition that onnxruntime runs keeps its memory for its next run, so partitions add up; memory of our outputs is
 used again, so there counts what is alive at the same time, and what is kept of the rest. Elementwise nodes write over
 their input where nobody else reads it. A Conv copies what it gets from another step into its own layout.
 """
@@ -34,12 +34,12 @@ class Values:
 
 def run_bytes(values: Values) -> int:
     """Bytes that a run takes at its peak, beside the inputs and what the session itself takes."""
-    pieces = sum(_piece_bytes(values, step) for step in values.plan.steps if step.runner != "unpool")
-    return pieces + _own_bytes(values) + BESIDES
+    partitions = sum(_partition_bytes(values, step) for step in values.plan.steps if step.runner != "unpool")
+    return partitions + _own_bytes(values) + BESIDES
 
 
-def _piece_bytes(values: Values, step: Step) -> int:
-    """The most that is alive at once in a piece, its outputs with it."""
+def _partition_bytes(values: Values, step: Step) -> int:
+    """The most that is alive at once in a partition, its outputs with it."""
     nodes = [values.nodes[position] for position in step.nodes]
     last = _last_reads(nodes, step.outputs)
     alive = peak = 0
@@ -71,6 +71,6 @@ def _own_bytes(values: Values) -> int:
 
 
 def _last_reads(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> dict[str, int]:
-    """By value, the last node that reads it; values that leave the piece are never done."""
+    """By value, the last node that reads it; values that leave the partition are never done."""
     last = {name: place for place, node in enumerate(nodes) for name in reads(node)}
     return {name: place for name, place in last.items() if name not in outputs}

@@ -11,13 +11,13 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import as_stored
 from unpool.runtime.plan.plan import Step
 
-NEWEST_NEEDED_IR = 10  # later ones add nothing that a piece holds, and older releases of onnxruntime refuse them
+NEWEST_NEEDED_IR = 10  # later ones add nothing that a partition holds, and older releases of onnxruntime refuse them
 
 
 def cut(
     graph: Graph, step: Step, types: Types, tensor: Callable[[onnx.TensorProto], onnx.TensorProto] = as_stored
 ) -> onnx.ModelProto:
-    """The model of a piece.
+    """The model of a partition.
 
     Its inputs have the type of the value; one whose type is unknown becomes an input without type.
 
@@ -25,14 +25,14 @@ def cut(
         graph: the whole graph.
         step: what to cut; its inputs and outputs are the model's, in order.
         types: what is known of the values, with no size that could be wrong: onnxruntime checks it.
-        tensor: gives what the piece has of a constant: weights in files stay there, or come with their data.
+        tensor: gives what the partition has of a constant: weights in files stay there, or come with their data.
     """
     fed = {value.name: value for value in graph.inputs}
     version = min(max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), NEWEST_NEEDED_IR)
     model = onnx.ModelProto(ir_version=version, producer_name="unpool")
     nodes = [graph.nodes[position] for position in step.nodes]
     model.opset_import.extend(_imports(graph, nodes))
-    model.graph.name = "piece"
+    model.graph.name = "partition"
     model.graph.node.extend(nodes)
     for name in step.inputs:
         model.graph.input.append(fed[name] if name in fed else _value(name, types))
@@ -43,9 +43,9 @@ def cut(
 
 
 def at_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The piece with the oldest imports that select the same version of every operator.
+    """The partition with the oldest imports that select the same version of every operator.
 
-    onnxruntime refuses opsets that are newer than itself, even if each operator in the piece is one that it knows.
+    onnxruntime refuses opsets that are newer than itself, even if each operator in the partition is one that it knows.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -77,15 +77,15 @@ def _imports(graph: Graph, nodes: Iterable[onnx.NodeProto]) -> list[onnx.Operato
 def _add_constants(
     graph: Graph,
     nodes: Iterable[onnx.NodeProto],
-    piece: onnx.GraphProto,
+    partition: onnx.GraphProto,
     stored: Callable[[onnx.TensorProto], onnx.TensorProto],
 ) -> None:
     for name in dict.fromkeys(name for node in nodes for name in reads(node)):
         if name in graph.constants:
-            tensor = piece.initializer.add()
+            tensor = partition.initializer.add()
             tensor.CopyFrom(stored(graph.constants[name]))
             tensor.name = name
         elif name in graph.sparse_constants:
-            sparse = piece.sparse_initializer.add()
+            sparse = partition.sparse_initializer.add()
             sparse.CopyFrom(graph.sparse_constants[name])
             sparse.values.name = name
