@@ -50,8 +50,8 @@ missing here too. Where an older release did otherwise, unpool does as 1.31 does
 until the answer, and the memory of an input is not given out as an output.
 
 **Operators of your own.** A library of operators is registered with the options, as with onnxruntime, and the
-partitions have it; so a model may mix them with MaxUnpool. This ran with onnxruntime-extensions 0.15.2, with the results that
-onnxruntime gives:
+partitions have it; so a model may mix them with MaxUnpool. This ran with onnxruntime-extensions 0.15.2, with the
+results that onnxruntime gives:
 
 *Not run by the tests: onnxruntime-extensions is not among their packages.*
 
