@@ -178,7 +178,7 @@ def test_pools_of_processes(method) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        with multiprocessing.get_context(method).PoolProblem(2) as pool:
+        with multiprocessing.get_context(method).Pool(2) as pool:
             assert pool.map_async(computed, range(4)).get(PATIENCE) == [True] * 4
     finally:
         is_over.set()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unpool
-from unpool.kernels.cpu.weights import KEPT_SHAPES
+from unpool.kernels.cpu.weights import MAX_PACKINGS
 
 ATTRIBUTES = {"strides": [2, 2], "pads": [1, 0, 0, 1], "activation": "Relu", "layout": "NHWC"}
 
@@ -44,7 +44,7 @@ def test_many_shapes_keep_few_packed_weights() -> None:
     for size in range(8, 20):
         grow(np.ones((1, 16, size, size), np.float32))
     known = grow._w.packings._known
-    assert len(known) == KEPT_SHAPES
+    assert len(known) == MAX_PACKINGS
     kept = list(known.values())
     grow(np.ones((1, 16, 19, 19), np.float32))
     assert all(a is b for a, b in zip(kept, known.values(), strict=True))

@@ -1,4 +1,4 @@
-"""Element-wise activations, in the type that products and sums are formed in."""
+"""Element-wise activations, in the type of sums."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Epilogue:
-    """How results leave a kernel: in which layout, and after which activation."""
+    """The last steps of a kernel: the layout of its results, and an activation."""
 
-    is_channels_last: bool = False  # whether channels are the last axis, of what is read as of what is written
+    is_channels_last: bool = False  # whether channels are the last axis of inputs and outputs
     name: str | None = None  # of the activation; None for none
-    params: tuple[float, ...] = ()  # what it takes
+    params: tuple[float, ...] = ()  # of the activation
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -26,12 +26,12 @@ class Epilogue:
 
     @property
     def is_active(self) -> bool:
-        """Whether anything is done to the sums."""
+        """Whether there is an activation."""
         return self.name is not None
 
     @property
     def is_simple(self) -> bool:
-        """Whether slope and bounds say it all."""
+        """Whether slope and bounds describe the activation."""
         is_known = self.name in (None, "Relu", "LeakyRelu", "Clip")
         return is_known and not any(math.isnan(each) for each in self.params)
 
@@ -46,7 +46,7 @@ def activate(values, name: str, params: tuple[float, ...]):
     Args:
         values: float32 or float64, or int8 or uint8 for Relu and Clip; may be overwritten.
         name: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish".
-        params: what the name takes: alpha; min and max; alpha and beta.
+        params: of the activation: alpha; min and max; alpha and beta.
 
     >>> activate(np.float32([-1, 2]), "LeakyRelu", (0.5,))
     array([-0.5,  2. ], dtype=float32)

@@ -23,14 +23,14 @@ def row_plan(
     Args:
         walks: one per leading axis.
         other_weights: elements between neighbouring positions of each axis in the other array.
-        labels: a second number that goes with each row, such as its place or its tap: per axis what the first pair of
-            every position adds to it, and how much more every next pair.
-        label_weights: what one of these counts for, per axis.
+        labels: a second number of each row, such as its place or its tap: per axis the summand of the first pair of
+            every position, and the step to every next pair.
+        label_weights: factor of the labels of each axis.
 
     Returns:
         steps: (axes, 4) size, other step, label step, first row in `table`.
         table: (sum of sizes, 3) other offset, label and count of every position.
-        width: the most rows that one position can list.
+        width: maximum number of rows that one position lists.
     """
     steps = np.empty((len(walks), 4), np.int64)
     parts = [np.empty((0, 3), np.int64)]
@@ -67,7 +67,7 @@ def padded_rows(
 
 
 def readonly(x):
-    """A flat view that cannot be written: one type for the compiler, whatever the caller's flags."""
+    """A flat, read-only view: one type for the compiler, whatever the caller's flags."""
     flat = x.reshape(-1)
     flat.flags.writeable = False
     return flat
@@ -75,7 +75,7 @@ def readonly(x):
 
 @jit()
 def list_rows(steps, table, row, others, labels):
-    """Fill `others` with the offsets that leading position `row` is tied to, `labels` with theirs; how many there are.
+    """Fill `others` with the offsets that leading position `row` is tied to, and `labels` with theirs; their number.
 
     The last leading axis varies fastest, so that rows come in row-major order of the window.
     """

@@ -1,7 +1,7 @@
-"""Weights that are unpool's own, and what is derived from them.
+"""Weights that only unpool can write to, and their packings for kernels.
 
-Whether somebody else can write to an array can't be told from the array: an older view, another process behind a memory
-map, or whoever lent the memory may. So what is derived from weights is kept for copies that only unpool knows of.
+An array does not show whether another view, process or owner of its memory may write to it. So packings are kept only
+with copies that unpool made.
 """
 
 import threading
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-KEPT_SHAPES = 4
-"""So many input shapes find what was derived for them again; the oldest one goes first."""
+MAX_PACKINGS = 4
+"""Maximum number of packings of one array; the oldest is dropped first."""
 
 
 class Packings:
-    """What was derived from one array, by what it is for. Any thread may ask at any time."""
+    """Packings of one array, by key. All methods are safe in threads."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -25,15 +25,15 @@ class Packings:
         return len(self._known)
 
     def find(self, key: str, derive: Callable[[], Any]) -> Any:
-        """What was derived for `key`, by `derive` where it is not there; threads that ask together may all derive."""
-        found = self._known.get(key, self)
-        if found is self:
-            found = derive()
+        """The packing of a key, made by `derive` if it is missing; threads that ask together may all derive it."""
+        packing = self._known.get(key, self)
+        if packing is self:
+            packing = derive()
             with self._lock:
-                while len(self._known) >= KEPT_SHAPES:
+                while len(self._known) >= MAX_PACKINGS:
                     del self._known[next(iter(self._known))]
-                self._known[key] = found
-        return found
+                self._known[key] = packing
+        return packing
 
 
 class OwnWeights(np.ndarray[Any, Any]):
@@ -43,7 +43,7 @@ class OwnWeights(np.ndarray[Any, Any]):
 
 
 def own_weights(w: np.ndarray[Any, Any]) -> OwnWeights:
-    """A copy of an array that nobody else can write to."""
+    """A read-only copy of an array that only unpool can write to."""
     copy = np.array(w, order="C")
     copy.flags.writeable = False
     own = copy.view(OwnWeights)
@@ -52,5 +52,5 @@ def own_weights(w: np.ndarray[Any, Any]) -> OwnWeights:
 
 
 def packings_of(w: np.ndarray[Any, Any]) -> Packings | None:
-    """What is kept with an array; None for all that are not unpool's own."""
+    """The packings of an array from `own_weights`; None for others."""
     return w.packings if type(w) is OwnWeights else None

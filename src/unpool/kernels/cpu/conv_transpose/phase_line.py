@@ -80,7 +80,7 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
         stage: room for a row of y, for results that are rounded or activated.
         params: sizes along the lanes.
         activation: in lanes.
-        static: what is fixed.
+        static: compile-time arguments.
     """
     lanes, size, stored, step = static.lanes, static.element.bitwidth // 8, static.stored, static.stored.bitwidth // 8
     is_rounded = static.element != stored

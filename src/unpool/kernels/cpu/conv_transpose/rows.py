@@ -8,7 +8,6 @@ one multiply-add of contiguous vectors, and no product with an inserted zero is 
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +72,7 @@ def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int |
     )  # fmt: skip
     jobs = problem.batch * problem.group * problem.maps * rows
     cost = jobs * lanes.large * max(1, channels * listed * taps // lanes.window.stride)
-    launch = Launch(_kernel(), jobs, cost, record(params), tables)
+    launch = Launch(conv_transpose_rows, jobs, cost, record(params), tables)
     return lambda x, w, b, y, threads: launch.run((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
 
 
@@ -92,55 +91,47 @@ def _tables(axes: tuple[Axis, ...]):
     return tables, listed, TOGETHER * max(1, len(spans) // most)
 
 
-@cache
-def _kernel():
-    return _make_kernel()
+@jit(fastmath={"contract"})
+def conv_transpose_rows(x, w, b, y, args, tables, first, stop):
+    """Write some rows, in the memory order of y.
 
-
-def _make_kernel():
-    @jit(fastmath={"contract"})
-    def conv_transpose_rows(x, w, b, y, args, tables, first, stop):
-        """Write some rows, in the memory order of y.
-
-        for every image, for every output channel, for every row of it
-            for every channel of the group, for every row of x that reaches it, for every tap along the lanes
-                for every lane: the innermost loop is a vector's
-        """
-        params, steps, reaching, spans = args[0], tables.steps, tables.reaching, tables.spans
-        channels, maps, rows, large, stride = params.channels, params.maps, params.rows, params.large, params.stride
-        together = params.together
-        others = np.empty(params.listed, np.int64)
-        taps = np.empty(params.listed, np.int64)
-        phase_size = large // stride + 1
-        phases = np.empty((min(stride, large), phase_size), x.dtype)
-        part, lost = np.empty_like(phases), np.empty_like(phases)
-        for job in range(first, stop):
-            outer, row = job // rows, job % rows
-            batch, out_map = outer // b.size, outer % b.size
-            group = out_map // maps
-            phases[:] = 0
-            part[:] = 0
-            lost[:] = 0
-            done = 0
-            count = list_rows(steps, reaching, row, others, taps)
-            for number in range(channels):
-                channel = group * channels + number
-                plane = (batch * (b.size // maps) * channels + channel) * params.plane
-                window = (channel * maps + out_map % maps) * params.window
-                for place in range(count):
-                    for span in range(spans.shape[0]):
-                        low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
-                        if low < high:
-                            start = plane + others[place] + low
-                            weight = w[window + taps[place] + spans[span, 0]]
-                            _add_tap(part[phase, low + shift : high + shift], x[start : start + high - low], weight)
-                            done += 1
-                            if done % together == 0:
-                                _add_part(phases, part, lost)
-            _add_part(phases, part, lost)
-            _interleave(y[job * large : (job + 1) * large], phases, stride, b[out_map])
-
-    return conv_transpose_rows
+    for every image, for every output channel, for every row of it
+        for every channel of the group, for every row of x that reaches it, for every tap along the lanes
+            for every lane: the innermost loop is a vector's
+    """
+    params, steps, reaching, spans = args[0], tables.steps, tables.reaching, tables.spans
+    channels, maps, rows, large, stride = params.channels, params.maps, params.rows, params.large, params.stride
+    together = params.together
+    others = np.empty(params.listed, np.int64)
+    taps = np.empty(params.listed, np.int64)
+    phase_size = large // stride + 1
+    phases = np.empty((min(stride, large), phase_size), x.dtype)
+    part, lost = np.empty_like(phases), np.empty_like(phases)
+    for job in range(first, stop):
+        outer, row = job // rows, job % rows
+        batch, out_map = outer // b.size, outer % b.size
+        group = out_map // maps
+        phases[:] = 0
+        part[:] = 0
+        lost[:] = 0
+        done = 0
+        count = list_rows(steps, reaching, row, others, taps)
+        for number in range(channels):
+            channel = group * channels + number
+            plane = (batch * (b.size // maps) * channels + channel) * params.plane
+            window = (channel * maps + out_map % maps) * params.window
+            for place in range(count):
+                for span in range(spans.shape[0]):
+                    low, high, phase, shift = spans[span, 1], spans[span, 2], spans[span, 3], spans[span, 4]
+                    if low < high:
+                        start = plane + others[place] + low
+                        weight = w[window + taps[place] + spans[span, 0]]
+                        _add_tap(part[phase, low + shift : high + shift], x[start : start + high - low], weight)
+                        done += 1
+                        if done % together == 0:
+                            _add_part(phases, part, lost)
+        _add_part(phases, part, lost)
+        _interleave(y[job * large : (job + 1) * large], phases, stride, b[out_map])
 
 
 @jit(fastmath={"contract"})

@@ -4,24 +4,22 @@ A phase of the output is a dense convolution. Where that has 2 x 2 taps, 4 x 4 i
 
     Y = A (sum over channels c: (G w[c] G') * (B x[c] B')) A'        * element by element, ' transposed
 
-with 16 products instead of 36; where it has 3 x 3 taps, 2 x 2 outputs with 16 instead of 36. Both stand on the points
-0, 1, -1 and infinity, so B is the same, and because the windows of all phases are the same inputs, each a step apart,
-one transformed input serves them all. A tap that a phase lacks is a zero weight, and a product that is zero at every
-point is left out. Three axes, of which the first has stride 1, are many calls over the other two
-(`winograd_depth.py`).
+with 16 products instead of 36; where it has 3 x 3 taps, 2 x 2 outputs with 16 instead of 36. Both use the points 0, 1,
+-1 and infinity, so B is the same. The windows of all phases are the same inputs, each a step apart, so one transformed
+input serves them all. A tap that a phase lacks is a zero weight, and a product that is zero at every point is left out.
 
-A tile is what 4 x 4 inputs give: m x m outputs of every phase (`winograd_tiling.py`). Here it is decided whether tiles
-pay, weights are packed (`winograd_pack.py`) and the kernel is prepared (`winograd_kernel.py`, `winograd_tiles.py`).
+A tile is 4 x 4 inputs, and the m x m outputs of every phase that they give (`winograd_tiling.py`).
+This file compares costs, packs weights and prepares the kernel (`winograd_kernel.py`, `winograd_transform.py`):
 
-Sums and differences of neighbours are formed before they are multiplied: relative to the largest output, errors are up
-to two or three times those of a direct sum in as many pieces, and what is far larger than its neighbours, or no number,
-would spoil them. So a tile has to be even: its values alike enough that each output's error stays in proportion to what
-the output's own window holds (`winograd_even.py`). The kernel computes all tiles; those that are not even are computed
-again in another way, over what was written (`winograd_mend.py`). Where too many are not, or the weights themselves are
-not even, the whole call goes another way.
+    packed[tile, entry, channel, row] = sum over taps t: factor[entry, t] * w[channel, tile * rows + row, t]
 
-Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or what three vectors of positions need with all channels, and one
-tile of rows in all phases: 32 MiB at most.
+Sums and differences of neighbours are formed before they are multiplied. So errors, relative to the largest output, are
+two or three times those of a direct sum in the same number of parts. NaN, or a value far larger than its neighbours,
+spoils a tile. Tiles are checked for it (`winograd_accuracy.py`), and inaccurate ones are computed again by phases
+(`winograd_fallback.py`). If there are too many, or the weights vary too much, the next algorithm runs the whole call.
+
+Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or the size of three vectors of positions with all channels and one
+tile of rows in all phases; 32 MiB at most.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; the points are theirs.
 """
@@ -60,23 +58,23 @@ from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import ActivationParams, address_of, convert, first_lanes, gather, load, splat, store
 from unpool.kernels.cpu.vector.float16 import BITS
-from unpool.kernels.cpu.vector.specialize import StaticArgs, record
+from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 22
 """Transformed inputs of one block of positions, all channels, stay in the third cache."""
 
 MOST_VECTORS = 16
-"""Of positions in a block: more of them meet each weight, but their products leave the second cache."""
+"""Maximum vectors of positions in a block: more would share each weight, but their products leave the second cache."""
 
 LARGE_CACHE = 1 << 21
-"""Bytes of a second cache in which a panel fits: then the third one is far, and writing a panel there and reading it
-costs more than reading the weights more often."""
+"""Size of a second cache that holds a panel. On processors that have one, a panel in the third cache costs more than
+reading the weights more often."""
 
 NEAR_BYTES = 3 << 19
-"""What PANEL_BYTES is there: most of that cache."""
+"""PANEL_BYTES there: most of that cache."""
 
 NEAR_VECTORS = 6
-"""And MOST_VECTORS."""
+"""MOST_VECTORS there."""
 
 PRODUCT_BYTES = 1 << 19
 """Products of one block with a chunk of output channels stay in the second cache."""
@@ -85,28 +83,28 @@ MOST_CHANNELS = 1 << 13
 """With VECTORS of positions, a whole tile of the product, a panel is then 24 MiB."""
 
 LEAST_TERMS = 32
-"""Numbers of x that an output is made of: corners with fewer are seldom even, and mending costs what tiles save."""
+"""Least elements of x for an output: corners with fewer are seldom accurate, and the fallback costs too much."""
 
-_INPUT_COST = 350  # as many products as the transform of one tile of one channel costs
-_OUTPUT_COST = 250  # and that back, of one tile and phase of one output channel, with its stores
-_SCATTER_COST = 50  # and one output whose neighbours are of other phases, more than two
-_PANEL_COST = 0.5  # and one transformed input that a chunk of output channels reads again
-_WEIGHT_COST = 10  # and one transformed weight that every block reads from memory
-_PACK_COST = 140  # and one that is not kept
-_STORE_COST = 10  # and one output of the direct way
+_INPUT_COST = 350  # in products: the transform of one tile of one channel
+_OUTPUT_COST = 250  # the transform back, of one tile and phase of one output channel, with its stores
+_SCATTER_COST = 50  # one output whose neighbours belong to more than two phases
+_PANEL_COST = 0.5  # one transformed input that a chunk of output channels reads again
+_WEIGHT_COST = 10  # one transformed weight that every block reads from memory
+_PACK_COST = 140  # one transformed weight that is not kept
+_STORE_COST = 10  # one output of a direct sum
 
 
 @dataclass(frozen=True)
 class WinogradBlocks:
-    """How the work is cut."""
+    """Blocks and chunks of the work."""
 
     block: int  # positions of a block, whole vectors
     chunk: int  # output channels of a chunk, whole tiles
-    jobs: JobSplit  # what that costs, in multiply-adds of full tiles
+    jobs: JobSplit  # costs in multiply-adds of full tiles
 
 
 def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks:
-    """The blocks and chunks that so many threads finish first: at most as large as the caches take."""
+    """The blocks and chunks that the threads finish first, limited by the caches."""
     tiling, size, rows = tiling_of(problem.axes), problem.dtype.itemsize, tile_rows()
     lanes, found = vector_bytes() // size, []
     vectors, tiles = -(-problem.batch * math.prod(tiling.tiles) // lanes), -(-problem.maps // rows)
@@ -119,7 +117,7 @@ def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks
 
 
 def _fitting_vectors(channels: int) -> int:
-    """Of positions in a block, for the caches of this processor."""
+    """Vectors of positions in a block, for the caches of this processor."""
     most = _most_vectors(channels)
     if second_cache_bytes() < LARGE_CACHE:
         return most
@@ -127,12 +125,12 @@ def _fitting_vectors(channels: int) -> int:
 
 
 def _most_vectors(channels: int) -> int:
-    """The same for any processor, by which ways are compared: so they are the same ones everywhere."""
+    """The same for any processor: algorithms are compared by it, so the choice is the same everywhere."""
     return max(VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
 
 
 def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBlocks:
-    """Blocks of so many positions and chunks of so many output channels, and what they cost."""
+    """Blocks and chunks of these sizes, and their costs."""
     tiling, channels, rows = tiling_of(problem.axes), problem.channels // problem.group, tile_rows()
     lanes = vector_bytes() // problem.dtype.itemsize
     positions = -(-problem.batch * math.prod(tiling.tiles) // lanes) * lanes
@@ -147,12 +145,12 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
 
 
 def _scattered(axes: tuple[Axis, ...]) -> int:
-    """What an output costs more whose neighbours are of other phases, more than two."""
+    """The extra cost of an output whose neighbours belong to more than two phases."""
     return _SCATTER_COST if axes[1].window.stride > 2 else 0
 
 
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
-    """What one group costs, in multiply-adds of full tiles; infinity where the method does not fit.
+    """The cost of one group, in multiply-adds of full tiles; infinity where the method does not fit.
 
     Args:
         axes: one per spatial axis.
@@ -160,7 +158,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
         channels: of the input, in one group.
         maps: channels of the output, in one group.
         size: bytes of an element.
-        is_cached: whether the transformed weights are there already.
+        is_cached: whether the transformed weights are kept from an earlier call.
     """
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
@@ -179,7 +177,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
 
 
 def _fewest_met(axis: Axis) -> int:
-    """Positions of x that an output at a border meets along an axis, the fewest."""
+    """The least positions of x that an output at a border reads along an axis."""
     met = np.zeros(axis.large, np.int64)
     for _, low, high, offset in tap_spans(axis):
         met[low * axis.window.stride + offset : high * axis.window.stride + offset : axis.window.stride] += 1
@@ -188,7 +186,7 @@ def _fewest_met(axis: Axis) -> int:
 
 @lru_cache(maxsize=1024)
 def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
-    """What a call costs this way, over a product for every tap; arguments as for `cost`."""
+    """The cost of a call over that of a product for every tap; arguments are those of `cost`."""
     taps = math.prod(axis.small * axis.window.size for axis in axes)
     outputs = math.prod(axis.large for axis in axes)
     dense = batch * maps * (channels * taps + outputs * _STORE_COST)
@@ -196,12 +194,12 @@ def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: in
 
 
 def is_cheapest(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> bool:
-    """Whether a call costs less this way."""
+    """Whether a call costs less than a product for every tap."""
     return share(axes, batch, channels, maps, size, is_cached=is_cached) < 1
 
 
 def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
-    """Equal for calls that share packed weights: how the taps stand in the windows of all phases."""
+    """The places of the taps in the windows of all phases, equal for calls that share packed weights."""
     return tuple((side.span, side.taps) for side in tiling_of(axes).sides)
 
 
@@ -214,7 +212,7 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
         w: (C, M/group, k1, k2), finite.
         axes: of a call that has a tiling.
         group: number of groups.
-        threads: at most so many; None for all cores.
+        threads: maximum number of threads; None for all cores.
     """
     tiling, rows = tiling_of(axes), tile_rows()
     channels, maps = w.shape[0] // group, w.shape[1]
@@ -235,16 +233,16 @@ def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
 def launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN, depth: DepthAxis = FLAT
 ) -> Launches:
-    """The call that writes a transposed convolution; tiles that are not even may be far off, or no numbers.
+    """The call that writes a transposed convolution; inaccurate tiles may hold anything.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; what `pack` gives; (M,),
-    of the type that sums are formed in; (N, M, [slices,] D1, D2), of type `storage`.
+    It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; from `pack`; (M,), in
+    the type of sums; (N, M, [slices,] D1, D2), of type `storage`.
 
     Args:
-        problem: what is to be computed, flattened, over axes that have a tiling.
+        problem: flattened, over axes that have a tiling.
         storage: type of x and y: float32, float64, float16 or bfloat16.
         epilogue: the activation of the sums.
-        depth: the axis before the two of the work.
+        depth: the axis before the two of the problem.
     """
     return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, depth, threads))
 
@@ -252,7 +250,7 @@ def launch(
 def _launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, depth: DepthAxis, threads: int
 ) -> Launch:
-    """The same in blocks and chunks for so many threads."""
+    """The same in blocks and chunks for a number of threads."""
     tiling, channels, cut = tiling_of(problem.axes), problem.channels // problem.group, choose_blocks(problem, threads)
     positions = problem.batch * math.prod(tiling.tiles)
     (rows, columns), (down, across) = problem.axes, tiling.sides
@@ -280,7 +278,7 @@ CHANNELS = 8
 
 
 class WinogradPackParams(NamedTuple):
-    """What the kernel reads of weights."""
+    """Arguments of packing."""
 
     channels: int  # of x, in a group
     maps: int  # output channels of a group
@@ -297,7 +295,7 @@ class WinogradSummand(NamedTuple):
 
 @lru_cache(maxsize=64)
 def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
-    """How transformed weights are summed from the taps of windows of these sizes.
+    """The summands of transformed weights, from the taps of windows of these sizes.
 
     Returns:
         starts: for every entry the number of its first summand, and that of all.
@@ -314,12 +312,8 @@ def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
 
 @cache
 def packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
-    """The compiled kernel that packs weights of a type for tiles of so many rows."""
-    return _make_kernel(StaticArgs(element=getattr(types, dtype.name), rows=rows))
-
-
-def _make_kernel(static: Any) -> Any:
-    element, rows, width = static.element, static.rows, static.element.bitwidth // 8
+    """The compiled kernel that packs weights of a type for tiles of `rows` rows."""
+    element, width = getattr(types, dtype.name), dtype.itemsize
     wide = rows * np.dtype(np.float64).itemsize
 
     @jit()
@@ -333,7 +327,7 @@ def _make_kernel(static: Any) -> Any:
         Args:
             w: (C, M / group, taps).
             packed: (group * tiles, entries, C / group, rows).
-            args: what is read of the weights, a record.
+            args: a record of `WinogradPackParams`.
             starts: from `list_summands`.
             summands: likewise.
             first: job to start with.

@@ -1,16 +1,16 @@
-"""Which of Winograd's tiles are even enough: an output must owe its error to what its own window holds.
+"""Selects tiles for which Winograd is accurate enough: rounding errors must come from the output's own window.
 
-A tile's error is in proportion to all that the tile holds, T, the root of the sum of squares over its 4 x 4 positions
-and all channels; an output's own measure is |w| * |x|, summed over its window alone. For a window that holds the sum S
-of |x|, and the root Q of the sum of its squares, and weights whose mean magnitude is m times their root mean square r,
+The error of a tile is proportional to T, the root of the sum of squares over its 4 x 4 positions and all channels. The
+measure of an output is |w| * |x|, summed over its window only. If a window has the sum S of |x| and the root Q of the
+sum of squares, and the mean magnitude of the weights is m times their root mean square r, then for independent weights
 
-    |w| * |x|  is about  m * r * S, give or take some sqrt(1 - m * m) * r * Q
+    |w| * |x|  is about  m * r * S, with a deviation of sqrt(1 - m * m) * r * Q
 
-as for weights that know nothing of x. A tile is even if for every window the lower end of that, DEVIATIONS away, is
-above TILE_ERROR * r * T and, where weights have one sign, above ALIGNED_ERROR * r times the sum of |x| over the tile,
-because such sums grow faster, and so do their errors. That is measured: errors are seldom a tenth of what the bound of
-64 times the machine's precision allows. Tiles are not even where x is zero throughout a window, where a number is far
-larger than its neighbours or is none, and where there are few channels.
+A tile is accurate if for every window the lower end of that, DEVIATIONS away, is above TILE_ERROR * r * T and, where
+weights have one sign, above ALIGNED_ERROR * r times the sum of |x| over the tile, because such sums and their errors
+grow faster. The constants were measured: errors are seldom a tenth of the bound, 64 times the machine's precision.
+Tiles are inaccurate where x is zero throughout a window, where a value is NaN or far larger than its neighbours, and
+where there are few channels.
 """
 
 import math
@@ -42,11 +42,11 @@ DEVIATIONS = 3
 TILE_ERROR = 0.16
 ALIGNED_ERROR = 0.06
 LEAST_MEAN = 0.3
-"""Mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 where they are
-normally distributed, less where they are sparse."""
+"""Least mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 for a
+normal distribution, less for sparse weights."""
 
 LEAST_TAP = 0.25
-"""Root mean square of the weights of one tap, relative to that of all taps of its phase."""
+"""Least root mean square of the weights of one tap, relative to that of all taps of its phase."""
 
 RANGE = 2.0**40
 """Root mean squares of weights lie between its inverse and this, so that no product overflows or loses digits."""
@@ -55,14 +55,14 @@ SQUARES = 2.0**100
 """The same for T * T."""
 
 BAND = 8
-"""Rows of tiles that one job looks at."""
+"""Rows of tiles that one job checks."""
 
 FITTING_POSITIONS = 2048
 """Positions whose sums over all channels stay in the first cache."""
 
 
 class AccuracyThresholds(NamedTuple):
-    """What even tiles have to keep to with certain weights.
+    """The condition of accurate tiles with certain weights.
 
     S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q
     """
@@ -73,7 +73,7 @@ class AccuracyThresholds(NamedTuple):
 
 
 class AccuracyParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     depth: DepthAxis  # the axis before the others
     groups: int  # of channels
@@ -93,7 +93,7 @@ class RowSums(NamedTuple):
 
     values: Any  # of all positions
     first: int  # row
-    stop: int  # row behind the last one
+    stop: int  # the row after the last
     width: int  # of a row
 
 
@@ -103,7 +103,7 @@ def thresholds_record(thresholds: AccuracyThresholds, dtype: npt.DTypeLike) -> n
 
 
 def accuracy_thresholds(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
-    """What even tiles have to keep to with these weights, a record; None if no tile could.
+    """The thresholds for these weights, a record; None if no tile can be accurate.
 
     Args:
         w: (C, M/group, k1, k2), finite.
@@ -134,7 +134,7 @@ def accuracy_thresholds(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np
 
 @lru_cache(maxsize=64)
 def _met_taps(axes: tuple[Axis, ...]):
-    """The taps of a window that some output meets, and (taps, phases) whether each is of each phase that has any."""
+    """The taps of a window that some output reads, and (taps, phases) whether a tap belongs to a phase with taps."""
     lines, sides = [np.full(axis.window.size, -1) for axis in axes], tiling_of(axes).sides
     for line, side in zip(lines, sides, strict=True):
         for number, taps in enumerate(side.taps):
@@ -146,10 +146,10 @@ def _met_taps(axes: tuple[Axis, ...]):
 
 
 def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
-    """The windows of all outputs along both axes, which start where a tile gives them a number.
+    """The windows of all outputs along both axes, by the positions where they start.
 
     Returns:
-        shapes: (shapes, 3) whether a window of this shape holds the position where it starts, and those behind it.
+        shapes: (shapes, 3) whether a window of this shape holds its first, second and third position.
         needed: (shapes, positions down and across) whether an output of some phase there has this window.
     """
     lines = [_windows_along(*each, tiling.outputs) for each in zip(axes, tiling.sides, tiling.tiles, strict=True)]
@@ -174,14 +174,14 @@ def _windows_along(
 
 
 def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):
-    """The numbers of the tiles that are not even, counted image by image, slice by slice, row by row.
+    """The numbers of inaccurate tiles, counted image by image, slice by slice, row by row.
 
     Args:
         x: C-contiguous (N, C, [slices,] d1, d2), any float type.
         thresholds: from `accuracy_thresholds`.
         axes: the last two, which have a tiling.
         group: number of groups.
-        threads: at most so many; None for all cores.
+        threads: maximum number of threads; None for all cores.
         depth: the axis before them.
     """
     count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, threads)
@@ -196,7 +196,7 @@ def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads:
 def _check(
     axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int, depth: DepthAxis = FLAT
 ):
-    """What looks at the tiles with so many threads, how many they are, and what the kernel reads of a call."""
+    """The launch of the check for a number of threads, the number of tiles, and the arguments of a call."""
     tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
     batch, (down, across) = images * depth.large, tiling.tiles
     splits = [_bands(height, tiling, batch) for height in even_sizes(down, BAND)]
@@ -211,7 +211,7 @@ def _check(
 
 
 def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
-    """What bands of so many rows of tiles cost, in rows of x: those that two bands share are read for each."""
+    """Cost of bands of `height` rows of tiles, in rows of x: those that two bands share are read for each."""
     down, outputs = tiling.tiles[0], tiling.outputs
     bands, blocking_for_threads = -(-down // height), 4 - outputs
     return JobSplit(
@@ -221,7 +221,7 @@ def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
 
 @jit(fastmath={"contract"})
 def mark_inaccurate(x, flags, thresholds, args, shapes, needed, first, stop):
-    """Mark the tiles that are not even.
+    """Mark the inaccurate tiles.
 
     for every slice of every image, for every band of rows of tiles, for every group
         for every slice that it meets, for every channel and position of the band: its magnitude and its square
@@ -231,7 +231,7 @@ def mark_inaccurate(x, flags, thresholds, args, shapes, needed, first, stop):
         x: flat (N, C, slices, d1, d2); 16-bit floats as their bits.
         flags: flat (N, slices, tiles down, tiles across), zeros.
         thresholds: a record.
-        args: what is read of the call, a record.
+        args: a record of `AccuracyParams`.
         shapes: from `windows_of`.
         needed: likewise.
         first: job to start with.
@@ -298,14 +298,14 @@ def _magnitude(number):
 
 @overload_by_type()
 def _zeros(x, count):
-    """So many zeros, in the type that sums of x are formed in."""
+    """`count` zeros, in the type of sums of x."""
     element = x.dtype if isinstance(x.dtype, types.Float) else types.float32
     return lambda x, count: np.zeros(count, element)
 
 
 @jit_inline
 def _add_channels(x, plane, apart, channels, sums, squares):
-    """Add magnitudes and squares of all channels at every position, in pieces that stay in the first cache."""
+    """Add magnitudes and squares of all channels at every position, in parts that stay in the first cache."""
     for begin in range(0, sums.size, FITTING_POSITIONS):
         total, square = sums[begin : begin + FITTING_POSITIONS], squares[begin : begin + FITTING_POSITIONS]
         for channel in range(0, channels - 1, 2):
@@ -324,23 +324,23 @@ def _add_channels(x, plane, apart, channels, sums, squares):
 
 
 @jit_inline
-def _sum_rows(line, field, start, left, held):
-    """Sum rows of a field, those from `start` on that are held, to a line that begins at column `left`."""
+def _sum_rows(line, rows, start, left, held):
+    """Sum the held rows from `start` on, to a line that begins at column `left`."""
     line[:] = 0
-    begin, end = max(0, left), min(field.width, left + line.size)
+    begin, end = max(0, left), min(rows.width, left + line.size)
     target = line[begin - left :]
     for place in range(held.size):
         row = start + place
-        if held[place] and field.first <= row < field.stop:
-            at = (row - field.first) * field.width
-            source = field.values[at + begin : at + end]
+        if held[place] and rows.first <= row < rows.stop:
+            at = (row - rows.first) * rows.width
+            source = rows.values[at + begin : at + end]
             for column in range(source.size):
                 target[column] += source[column]
 
 
 @jit_inline
 def _list_errors(error, size, square, thresholds, outputs):
-    """What the windows of every tile have to exceed, from four rows; infinity where squares are not in range."""
+    """The threshold for the windows of every tile, from four rows; infinity where squares are not in range."""
     tile, aligned = thresholds.tile, thresholds.aligned
     for at in range(0, error.size, outputs):
         total = size[at] + size[at + 1] + size[at + 2] + size[at + 3]
@@ -359,5 +359,5 @@ def _count_short(misses, size, square, error, shape, needed, spread):
     for at in range(misses.size):
         whole = one * size[at] + two * size[at + 1] + three * size[at + 2] - error[at]
         part = one * square[at] + two * square[at + 1] + three * square[at + 2]
-        is_even = (whole >= 0) & (whole * whole >= spread * part)
-        misses[at] += 0 if is_even else needed[at]
+        is_accurate = (whole >= 0) & (whole * whole >= spread * part)
+        misses[at] += 0 if is_accurate else needed[at]

@@ -50,7 +50,7 @@ DEPTH = record(FLAT).dtype
 
 
 class WinogradParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     depth: DepthAxis  # the axis before the others
     groups: int  # of channels
@@ -177,7 +177,7 @@ def odd_vectors(count, lanes):
 
 @jit_inline
 def vectors_of(used, lanes):
-    """Vectors that are computed for so many positions: a tile of the product has two at least."""
+    """Vectors that are computed for `used` positions: a tile of the product has two at least."""
     return max(2, -(-used // lanes))
 
 
@@ -197,7 +197,7 @@ def clear_last(panel, used, static):
 
 @jit_inline
 def list_runs(runs, at, used, params):
-    """Fill `runs` with those of a block of `used` positions from `at` on; how many there are."""
+    """Fill `runs` with those of a block of `used` positions from `at` on; their number."""
     high, wide, slices = params.tiles_down, params.tiles_across, params.depth.large
     done, count = 0, 0
     while done < used:
@@ -237,7 +237,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
         entries: points and phases.
         used: positions.
         count: maps.
-        static: the kernel.
+        static: compile-time arguments.
     """
     lanes, size, rows, wide, half = static.lanes, static.size, static.rows, VECTORS, static.lanes // 2
     three, two, one = static.replace(vectors=wide), static.replace(vectors=2), static.replace(vectors=1, lanes=half)
@@ -270,7 +270,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 
 @overload_by_type()
 def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
-    """Products of `fixed.vectors` of positions with all maps: every tile of `fixed.rows` maps is summed in registers.
+    """Products of `static.vectors` of positions with all maps: every tile of `static.rows` maps is summed in registers.
 
     Args:
         weight: address of the first channel's.
@@ -280,7 +280,7 @@ def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
         products: where maps lie.
         tiles: of maps, how many.
         apart: bytes between the weights of tiles.
-        static: the kernel, with the number of vectors.
+        static: compile-time arguments, with the number of vectors.
     """
     element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE

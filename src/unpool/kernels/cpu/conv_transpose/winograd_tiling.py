@@ -1,10 +1,14 @@
-"""Which transposed convolutions Winograd's tiles fit, and where the tiles lie.
+"""The tiles of Winograd's transposed convolution, for two axes, or three of which the first has stride 1.
 
 Along an axis the outputs of one phase are dense: windows over neighbouring inputs, one step apart.
 
     y[step * stride + phase] = sum over the phase's taps: w[tap] * x[origin of the phase + step + place of the tap]
 
 Tile t holds the four inputs from first + outputs * t on: windows of at most 5 - outputs inputs, for all phases.
+
+Three axes become two: every slice of y is an image, and each slice of x that it reads gives it as many channels as x
+has. Channel c * taps + t of the flat call is channel c of the slice of tap t, or zeros where x has no such slice. x is
+not copied; the kernels find its slices.
 """
 
 import math
@@ -40,7 +44,7 @@ class WinogradAxis:
 
 @dataclass(frozen=True)
 class WinogradTiling:
-    """How a call is cut into tiles."""
+    """The tiles of a call."""
 
     sides: tuple[WinogradAxis, WinogradAxis]  # one per axis
     outputs: int  # of a phase in a tile, along each axis
@@ -55,7 +59,7 @@ class WinogradTiling:
 
 @lru_cache(maxsize=64)
 def find_tiling(axes: tuple[Axis, ...]) -> WinogradTiling | None:
-    """How a call is cut into tiles; None where they do not fit."""
+    """The tiles of a call; None where they do not fit."""
     if len(axes) != 2 or any(axis.large == 0 for axis in axes):
         return None
     if math.prod(min(axis.window.stride, axis.large) for axis in axes) > MOST_PHASES:
@@ -99,7 +103,7 @@ def _side(axis: Axis) -> WinogradAxis:
 
 
 def transform_of(sides: tuple[WinogradAxis, WinogradAxis], sizes: Sequence[int]):
-    """What turns the taps of a window, of so many per axis, into its values at the points: (16, phases, taps)."""
+    """The matrices from the taps of a window, `sizes` per axis, to its values at the points: (16, phases, taps)."""
     lines = []
     for side, size in zip(sides, sizes, strict=True):
         line = np.zeros((len(side.taps), 4, size))
@@ -117,16 +121,16 @@ class DepthAxis(NamedTuple):
     small: int  # slices of x
     large: int  # slices of y
     taps: int  # of the window
-    begin: int  # slice of x that the first tap of the first slice of y meets
+    begin: int  # slice of x that the first tap of the first slice of y reads
     step: int  # slices of x from one tap to the one before
 
 
 FLAT = DepthAxis(small=1, large=1, taps=1, begin=0, step=1)
-"""Of two axes."""
+"""Stands for the missing axis where there are two."""
 
 
 def depth_axis(axes: tuple[Axis, ...]) -> DepthAxis | None:
-    """The first of three axes, or what stands for it where there are two; None for all others."""
+    """The first of three axes, or FLAT for two; None for other calls."""
     if len(axes) == 2:
         return FLAT
     if len(axes) != 3 or axes[0].window.stride != 1:
@@ -154,5 +158,5 @@ def flatten_weights(w: Any) -> Any:
 
 
 def add_depth(array: Any) -> Any:
-    """X or y, of two or three axes, as an array that has slices: (N, C, slices, d1, d2)."""
+    """X or y, of two or three axes, as an array with slices: (N, C, slices, d1, d2)."""
     return array.reshape(*array.shape[:2], -1, *array.shape[-2:])

@@ -99,8 +99,8 @@ def transform_inputs(source, runs, panel, strip, params, static):
         runs: of the block.
         panel: to be filled.
         strip: room for four lines.
-        params: the call.
-        static: the kernel.
+        params: of the call.
+        static: compile-time arguments.
     """
     element, lanes, size, outputs, points = static.element, static.lanes, static.size, static.outputs, POINTS
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
@@ -145,7 +145,7 @@ def transform_inputs(source, runs, panel, strip, params, static):
 
 @overload_by_type()
 def load_inside(place, apart, static):
-    """Four rows of an image, a vector of each, so many bytes apart."""
+    """Four rows of an image, a vector of each, `apart` bytes apart."""
     stored, lanes = static.stored, static.lanes
 
     def load_rows(place, apart, static):
@@ -168,8 +168,8 @@ def load_edge(place, row, column, ramp, params, static):
         row: of it; it may be outside.
         column: likewise.
         ramp: numbers of the lanes.
-        params: the call.
-        static: the kernel.
+        params: of the call.
+        static: compile-time arguments.
     """
     stored, lanes, step = static.stored, static.lanes, static.stored.bitwidth // 8
 
@@ -189,14 +189,14 @@ def load_edge(place, row, column, ramp, params, static):
 
 @overload_by_type()
 def transform_back(products, lines, phases, vectors, static):
-    """The outputs of one map, every phase a picture of its own: `outputs` lines for each row of tiles.
+    """The outputs of one map, phase by phase: `outputs` lines for each row of tiles.
 
     Args:
         products: of the map.
         lines: to be filled, `outputs` of every phase.
         phases: how many.
         vectors: of positions.
-        static: the kernel.
+        static: compile-time arguments.
     """
     element, lanes, size, outputs, pattern = (
         static.element, static.lanes, static.size, static.outputs, OUTPUTS[static.outputs]
@@ -223,8 +223,8 @@ def write_run(run, lines, plane, bias, params, static):
         lines: of all phases, from `transform_back`.
         plane: address of the map in the first image of y.
         bias: address of the map's.
-        params: the call.
-        static: the kernel.
+        params: of the call.
+        static: compile-time arguments.
     """
     element, lanes, size, outputs = static.element, static.lanes, static.size, static.outputs
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
@@ -323,8 +323,8 @@ def scatter(row, phases, column, count, bias, params, static):
         column: of x, the first tile's.
         count: elements of each line.
         bias: address of the map's.
-        params: the call.
-        static: the kernel.
+        params: of the call.
+        static: compile-time arguments.
     """
     element, size, stored = static.element, static.size, static.stored
     bytes_of_one = stored.bitwidth // 8

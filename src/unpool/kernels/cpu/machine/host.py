@@ -1,4 +1,4 @@
-"""What kernels depend on: the vector width and the second cache of the CPU, and the sources of all kernels."""
+"""Vector width and second cache of the CPU, and the digest of the sources of all kernels."""
 
 import hashlib
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def vector_bytes() -> int:
     """
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
     if features is None and name != "generic":
-        found = binding.get_host_cpu_features()
-        return 64 if found.get("avx512bw") and found.get("avx512vl") else 32 if found.get("avx2") else 16
+        has = binding.get_host_cpu_features()
+        return 64 if has.get("avx512bw") and has.get("avx512vl") else 32 if has.get("avx2") else 16
     if "+avx512bw" in (features or "") or str(name).startswith(_WIDE):
         return 64
     return 32 if "+avx2" in (features or "") or str(name).startswith(_MIDDLE) else 16
@@ -32,14 +32,14 @@ def vector_bytes() -> int:
 
 @cache
 def vector_registers() -> int:
-    """How many vectors registers hold: 16 on x86 without AVX-512, otherwise 32."""
+    """The number of vector registers: 16 on x86 without AVX-512, otherwise 32."""
     is_x86 = binding.get_process_triple().startswith(("x86_64", "i386", "i686"))
     return 16 if is_x86 and vector_bytes() < 64 else 32
 
 
 @cache
 def second_cache_bytes() -> int:
-    """Bytes of the second cache of a core, by what Linux says of the first one; 0 where nobody says it."""
+    """Bytes of the second cache of a core, as Linux reports it for the first core; 0 where unknown."""
     try:
         for index in sorted(_CACHES.glob("index*")):
             level, size = ((index / name).read_text().strip() for name in ("level", "size"))
@@ -55,10 +55,10 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @cache
 def source_digest() -> str:
-    """A digest over the sources of the kernels, in a folder or an archive, or else of the bytecode that is there.
+    """A digest of the sources of the kernels, in a folder or an archive, or of their bytecode if there are no sources.
 
-    Every kernel captures it: Numba's cache notices changes of a kernel's own file only, not of what it calls. It is
-    empty where a loader shows no files, as in a frozen application: nothing may be kept then.
+    The cache compares it, because Numba detects changes only in the file of a kernel, not in functions that it calls.
+    It is empty where a loader shows no files, as in a frozen application: nothing may be cached then.
     """
     try:
         files = dict(_sources(resources.files("unpool.kernels.cpu"), ""))

@@ -1,4 +1,8 @@
-"""The running maximum of the kernels that walk whole windows, tap by tap: one comparison, for every lane of a block."""
+"""Comparisons of elements: the running maximum of kernels that walk whole windows, and compute types of the others.
+
+The separable and the rolling pool compare floats as they are, 16-bit floats as the upper half of a float32, and
+integers as int32.
+"""
 
 from typing import Any, NamedTuple
 
@@ -15,8 +19,8 @@ class RunningMax(NamedTuple):
     """The largest elements so far, a vector of each."""
 
     value: Any  # elements as they are stored
-    key: Any  # what they are compared by, see `to_keys`
-    place: Any  # where they were found, counted from the first tap of their window on
+    key: Any  # keys for comparisons, see `to_keys`
+    place: Any  # their places, counted from the first tap of their window
 
 
 @overload_by_type(inline=True)
@@ -24,52 +28,52 @@ def update_best(best, value, place, limit, nan, is_data):
     """The maximum after one more tap.
 
     Args:
-        best: before it.
+        best: the maximum before it.
         value: elements of the tap.
         place: of the tap, the same in every lane.
         limit: infinity, as elements are stored.
-        nan: FIRST or LAST, which NaN is a maximum; the literal IGNORED where NaN is only noticed.
-        is_data: lanes whose tap is no padding: of these the first one is taken, however small. None where all are.
+        nan: FIRST or LAST, the NaN that is a maximum; the literal IGNORED for no regard to NaN.
+        is_data: lanes whose tap is data, not padding; the first such tap is always taken. None where all are.
     """
     kind, lanes = best.types[best.fields.index("place")].element, value.lanes
 
     def compare(best, value, place, limit, nan, is_data):
         key = to_keys(value, limit)
-        wins = _on_data(key_is_larger(key, best.key, nan), best.place, is_data)
-        key = select(wins, key, best.key)
+        is_new = _on_data(key_is_larger(key, best.key, nan), best.place, is_data)
+        key = select(is_new, key, best.key)
         return RunningMax(
-            select_value(wins, value, best.value, key), key, select(wins, splat(kind(place), lanes), best.place)
+            select_value(is_new, value, best.value, key), key, select(is_new, splat(kind(place), lanes), best.place)
         )
 
     return compare
 
 
 @overload_by_type(inline=True)
-def _on_data(wins, place, is_data):
-    """Lanes that win, if only data may; a lane without a place has met none yet."""
+def _on_data(is_new, place, is_data):
+    """Lanes whose maximum changes, if only data may; a lane without a place has met no data yet."""
     if isinstance(is_data, types.NoneType):
-        return lambda wins, place, is_data: wins
+        return lambda is_new, place, is_data: is_new
     nowhere, lanes = np.dtype(str(place.element)).type(-1), place.lanes
-    return lambda wins, place, is_data: is_data & (wins | (place == splat(nowhere, lanes)))
+    return lambda is_new, place, is_data: is_data & (is_new | (place == splat(nowhere, lanes)))
 
 
 def place_type(element: str, *, is_wide: bool):
-    """The Numba integer that counts places from the first tap of a window on, beside elements of a type."""
+    """The Numba integer for places counted from the first tap of a window, next to elements of a type."""
     return types.int64 if is_wide else getattr(types, f"int{_place_bits(np.dtype(element).itemsize)}")
 
 
 def is_wide(count: int, size: int) -> bool:
-    """Whether so many places need more bits than usual beside elements of so many bytes."""
+    """Whether `count` places need more bits than usual, next to elements of `size` bytes."""
     return count >= 1 << (_place_bits(size) - 1)
 
 
 def _place_bits(size: int) -> int:
-    """As many of 16 bits fit a register as 16-bit elements do."""
+    """Bits of a place: 16 next to 16-bit elements, so that both fill a register."""
     return 16 if size == 2 else 32
 
 
 COMPARE_TYPES = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
-"""By the kernels' name of an element type, what elements are compared as; int16 holds the bits of 16-bit floats."""
+"""By the kernels' name of an element type, the type that compares it; int16 holds the bits of 16-bit floats."""
 
 
 def compare_size(element: str) -> int:

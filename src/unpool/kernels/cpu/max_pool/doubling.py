@@ -6,8 +6,8 @@ Windows of any number of taps are two such runs that overlap. Axis after axis is
 elements once. The key of an element is one number, its rank above and its place below, so that of two elements the
 larger has the larger key, and of equals the first.
 
-NumPy alone: this is for windows that no compiled kernel knows how to share, where one would visit every element more
-than MOST_VISITS times. It takes about 64 bytes for an element of a few planes.
+It is NumPy code, for windows that share elements in ways that no compiled kernel uses, where a kernel would visit every
+element more than MOST_VISITS times. It needs about 64 bytes for each element of a few planes.
 """
 
 import math
@@ -21,10 +21,10 @@ from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
 
 MOST_VISITS = 1 << 10
-"""Of an element on average, up to which windows are walked one by one."""
+"""Visits of an element, on average, up to which windows are walked one by one."""
 
 MOST_PLACES = 1 << 32
-"""Of a plane: so many fit the lower half of a number."""
+"""Places of a plane that fit the lower half of a number."""
 
 _CHUNK = 1 << 20  # elements and results of planes that are pooled at a time
 _HALF, _LOWER = np.uint64(32), np.uint64(MOST_PLACES - 1)
@@ -73,7 +73,7 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Callable[..., None]:
 
 
 def _ranks(bits, infinity: int):
-    """Numbers from 1 on that are ordered, and equal, as elements are; of every NaN the largest one."""
+    """Numbers from 1 on in the order of the elements, equal for equal ones; NaN is the largest."""
     if not infinity:
         return (bits.astype(np.int32) + 129).astype(np.uint32)
     if bits.dtype.itemsize == 2:
@@ -92,7 +92,7 @@ def _ranks(bits, infinity: int):
 def _keys(ranks, nan_last: bool) -> Keys:
     """(outer, places, channels): every element's rank, and below it a number that decreases with its place.
 
-    That of a NaN of which the last is wanted increases.
+    With `nan_last` that of a NaN increases.
     """
     places = np.arange(ranks.shape[1], dtype=np.uint64)[:, None]
     lower = np.where(ranks == _NAN, places, _LOWER - places) if nan_last else _LOWER - places
@@ -101,7 +101,7 @@ def _keys(ranks, nan_last: bool) -> Keys:
 
 
 def _places(keys: Keys, nan_last: bool):
-    """Where the elements with such keys are; 0 for keys that stand for no element."""
+    """The places of the elements with these keys; 0 for keys of no element."""
     lower = keys & _LOWER
     places = np.where(keys >> _HALF == _NAN, lower, _LOWER - lower) if nan_last else _LOWER - lower
     return np.where(keys == 0, 0, places).astype(np.int64)
@@ -110,7 +110,7 @@ def _places(keys: Keys, nan_last: bool):
 def _pooled(keys: Keys, axes: tuple[Axis, ...]) -> Keys:
     """(outer, places, channels) of distinct results, 0 where a window has no data.
 
-    Axes that lose most are pooled first, so that nothing in between is larger than what is given or wanted.
+    Axes that lose most are pooled first, so that no intermediate array is larger than input and output.
     """
     outer, _, channels = keys.shape
     keys = keys.reshape(outer, *(axis.large for axis in axes), channels)
@@ -123,7 +123,7 @@ def _pooled(keys: Keys, axes: tuple[Axis, ...]) -> Keys:
 
 
 def _distinct(axis: Axis):
-    """Per distinct window of an axis its first element on data, and how many it has; the window of each position."""
+    """Per distinct window of an axis its first element on data, and their number; the window of each position."""
     walk = pooling_walk(axis)
     pairs = np.where(walk.count > 0, walk.other, 0).astype(np.uint64) << _HALF | walk.count.astype(np.uint64)
     found, inverse = np.unique(pairs, return_inverse=True)
@@ -131,7 +131,7 @@ def _distinct(axis: Axis):
 
 
 def _pool_axis(keys: Keys, first, count, dilation: int) -> Keys:
-    """The largest of `count` keys from each of `first` on, so far apart, along the first axis."""
+    """The largest of `count` keys from each of `first` on, `dilation` apart, along the first axis."""
     result, taps = np.zeros((len(first), *keys.shape[1:]), np.uint64), 1
     while taps <= count.max(initial=0):
         chosen = (taps <= count) & (count < 2 * taps)

@@ -1,9 +1,9 @@
-"""The first part of the separable pool: rows are laid out with their padding, even and odd elements apart if need be.
+"""The first part of the separable pool: lays out rows with their padding, if needed even and odd elements apart.
 
     one phase:    | padding | x[row_start], x[row_start + 1], ... | padding |
     two phases:   | padding | x[row_start], x[row_start + 2], ... | padding | x[row_start + 1], ... | padding |
 
-Addresses are bytes; `params` is that of `strips.py`, `static` that of `separable.py`.
+Addresses are bytes; `params` are `SeparablePoolParams`, `static` comes from `separable.py`.
 """
 
 import numpy as np
@@ -31,12 +31,12 @@ def lay_out(plane, laid, starts, first, rows, params, static):
 
     Args:
         plane: address of its elements.
-        laid: address of the lines, whose padding is written already.
+        laid: address of the lines, whose padding is already written.
         starts: element at which each row starts, -1 in the padding.
         first: row among them.
-        rows: how many.
-        params: the call.
-        static: what the kernel is compiled for; with 2 phases even and odd elements are laid out apart.
+        rows: number of rows.
+        params: of the call.
+        static: compile-time arguments; with 2 phases even and odd elements are laid out apart.
     """
     element, compare_type, one, phases = static.element, static.compare_type, static.lanes, static.phases
     size, width, two, is_bits = element.bitwidth // 8, compare_type.bitwidth // 8, 2 * one, element == types.int16

@@ -1,4 +1,4 @@
-"""What a call of max pooling asks for, as all of its kernels see it."""
+"""Description of a call of max pooling, for all of its kernels."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 from unpool.kernels.cpu.vector import FIRST, LAST
 
 CACHE_BYTES = 1 << 20
-"""Of x, beyond which it is worth asking for ahead of time."""
+"""Bytes of x above which prefetching pays."""
 
 FAR_BYTES = 24 << 20
-"""Of x, y and indices, beyond which they come from memory."""
+"""Bytes of x, y and indices above which they come from memory."""
 
 _ELEMENTS = {
     np.dtype(bits): element
@@ -39,12 +39,12 @@ class PlaneAxes:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """All of them."""
+        """All axes."""
         return (*self.leading, self.lanes)
 
     @property
     def spatial(self) -> tuple[Axis, ...]:
-        """Those that windows slide along."""
+        """The axes that windows slide along."""
         return self.leading if self.unit > 1 else self.axes
 
     @property
@@ -65,16 +65,16 @@ class PlaneAxes:
 
 @dataclass(frozen=True, slots=True)
 class PoolMode:
-    """What a pool does the same for all its planes."""
+    """Options of a pool, the same for all planes."""
 
     channels_last: bool = False  # whether the lanes of x are channels
-    nan_last: bool = False  # whether the index of the last NaN of a window is found, rather than of the first
+    nan_last: bool = False  # whether the last NaN of a window gives the index, rather than the first
     per_plane: bool = False  # whether indices count inside their own plane, rather than in the whole tensor
-    is_recycled: bool = False  # whether the memory of the outputs has been in use before
+    is_recycled: bool = False  # whether the memory of the outputs is recycled
 
     @property
     def nan(self) -> int:
-        """Which NaN of a window is found, as kernels take it."""
+        """FIRST or LAST, the NaN of a window whose index is found."""
         return LAST if self.nan_last else FIRST
 
 
@@ -84,11 +84,11 @@ class ElementType:
 
     bits: np.dtype[Any]  # the integers that arrays are viewed as
     infinity: int  # bits of +infinity; 0 for integers
-    lowest: int  # bits of what a window without data gives
+    lowest: int  # bits of the output of a window without data
 
     @property
     def name(self) -> str:
-        """As kernels call it: float32, float64, int8, uint8; int16 means the bits of a 16-bit float."""
+        """The name in kernels: float32, float64, int8, uint8; int16 for the bits of a 16-bit float."""
         return _ELEMENTS[self.bits]
 
     @property
@@ -97,19 +97,19 @@ class ElementType:
         return self.bits.itemsize
 
     def value(self, bits: int) -> Any:
-        """The number that some bits are, of the type that kernels work with."""
+        """The number with these bits, of the type that kernels work with."""
         return np.array(bits, self.bits).view(self.name)[()]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolProblem:
-    """One call."""
+    """Max pooling of one shape, type and window."""
 
     outer: int  # planes: N * C, or N where the lanes are channels
     plane: PlaneAxes  # the axes of each
     elements: ElementType  # the type of x and y
-    has_indices: bool  # whether indices are wanted
-    mode: PoolMode  # layout, NaN, and what indices count in
+    has_indices: bool  # whether the call has indices
+    mode: PoolMode  # layout, NaN, and how indices count
 
     @classmethod
     def of(
@@ -135,7 +135,7 @@ class PoolProblem:
 
     @property
     def work(self) -> int:
-        """As `split` counts it, of a kernel that moves whole vectors."""
+        """Work as `split` counts it, of a kernel that moves whole vectors."""
         return (self.size + self.results) // VECTOR_SPEEDUP
 
     @property
@@ -150,7 +150,7 @@ class PoolProblem:
 
     @property
     def has_prefetch(self) -> bool:
-        """Whether x is worth asking for ahead of time."""
+        """Whether prefetching x pays."""
         return self.size * self.elements.size > CACHE_BYTES
 
     @property

@@ -3,14 +3,21 @@
     pooled[r, i] = max over taps t of x[r, i * step + t]              the leftmost of equals
     y[j, i]      = max over rows q of pooled[j * step + q, i]         the topmost of equals
 
-A block of neighbouring columns goes down a band of rows. Queues hold the maxima of the last rows and their places, so
-that every row is read once. A maximum of many is one of two that overlap, each of two of half the size, and so on: both
-among the vectors of a row and down the rows. The bits of 16-bit floats are compared as the upper half of a
-float32, which orders them alike; what is beyond their infinity is NaN.
+A block of neighbouring columns moves down a band of rows. Queues hold the maxima of the last rows and their places, so
+every row is read once. A maximum of many elements is that of two overlapping halves, and so on, both within a row and
+down the rows. The bits of 16-bit floats are compared as the upper half of a float32, which has the same order; bits
+beyond their infinity are NaN.
 
-Columns beside the plane are -inf, with the places of the first element on data; a row beside it stands for the nearest
-one, which the same window holds too. Blocks are compared without regard to NaN, which is noticed by the way; such a
-block is pooled again, with one comparison more, which knows NaN. What goes down a band is in `rolling_parts.py`.
+Columns outside the plane are -inf, with the places of the first element on data; a row outside it counts as the nearest
+one, which the same window holds, too. Comparisons ignore NaN; a block in which one occurs is pooled again, with one
+extra comparison that handles NaN: `nan` is the literal IGNORED, or FIRST or LAST. `static` has
+
+    element      type of elements in memory
+    lanes        of a register
+    depth, taps  rows and columns of a window
+    step         rows, and columns, between windows
+    has_indices  whether indices are stored
+    is_inside    whether all columns of the block are inside the plane
 """
 
 from functools import cache
@@ -53,20 +60,20 @@ from unpool.kernels.cpu.vector import (
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 MOST_TAPS = {1: 13, 2: 5}
-"""By stride: windows so wide and high are pooled faster than in another way."""
+"""By stride, the largest width and height of windows that this kernel pools faster than others."""
 
 BAND_BYTES = 1 << 14
-"""So much of x is read at a time, to stay in the first cache."""
+"""Bytes of x that are read at a time, to stay in the first cache."""
 
 LEAST_ROWS = 8
-"""Of a band, for each row before it that is pooled twice."""
+"""Least rows of a band, for each row before it that is pooled twice."""
 
 WORTH_A_KERNEL = 1 << 16
-"""Elements of x below which no kernel is compiled for one window."""
+"""Least elements of x for which a kernel is compiled for one window."""
 
 
 class RollingPoolParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     elements: int  # of x
     height: int  # rows of a plane of x
@@ -78,18 +85,18 @@ class RollingPoolParams(NamedTuple):
     bands: int  # of a plane
     band_height: int  # rows of y in a band
     outer_places: int  # from one plane to the next, as indices count; 0 where they count inside their own plane
-    prefetch_bytes: int  # of x that one row of results of a block asks for ahead of time
-    has_prefetch: bool  # whether that is done at all
-    indices_non_temporal: bool  # whether indices are written past the cache if they begin a line of memory
+    prefetch_bytes: int  # of x that one row of results of a block prefetches
+    has_prefetch: bool  # whether x is prefetched
+    indices_non_temporal: bool  # whether stores to indices are non-temporal if they begin a line of memory
     infinity: int  # its bits
-    nan: int  # FIRST or LAST, which NaN of a window is found
+    nan: int  # FIRST or LAST, the NaN of a window whose index is found
 
 
 def is_possible(pool: PoolProblem) -> bool:
     """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each.
 
-    The maxima of the rows above, and their places, are to fit into registers: where they do not, each row loads and
-    stores them, and pooling axis by axis is faster. Small calls do not get a kernel for their window.
+    The maxima of the rows above, and their places, have to fit into registers: otherwise each row loads and stores
+    them, and pooling axis by axis is faster. No kernel is compiled for the window of a small call.
     """
     axes = pool.plane.axes
     if pool.mode.channels_last or len(axes) != 2 or pool.elements.name not in ("float32", "float64", "int16"):
@@ -127,12 +134,12 @@ def launch(pool: PoolProblem) -> Launch:
 
 
 def _has_prefetch(pool: PoolProblem) -> bool:
-    """Whether x is asked for ahead of time: with indices, of which many bytes are written, a near x comes in time."""
+    """Whether x is prefetched: with indices, whose stores take longer, an x in a cache arrives in time."""
     return pool.is_far or (pool.has_prefetch and not pool.has_indices)
 
 
 def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
-    """Into how many bands a plane is cut, and their rows of outputs, for elements of so many bytes."""
+    """The number of bands of a plane, and their rows of outputs, for elements of `size` bytes."""
     fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
     count = -(-rows.small // max(1, LEAST_ROWS * (rows.window.size - rows.window.stride), fitting))
     height = -(-rows.small // count)
@@ -170,13 +177,9 @@ def _make_kernel(inside, beside):
 
     @jit()
     def roll_planes(x, y, indices, args, first, stop):
-        """Write some bands, in the order of memory.
+        """Write bands in memory order: for every plane, band of its rows, block of columns, row of the band.
 
-            for every plane, for every band of its rows
-                for every block of columns, for every row of the band
-
-        A last block moves back over its neighbour. A block in which NaN is noticed is pooled again in full; where NaN
-        was, the next block begins in full.
+        A last block overlaps its neighbour. A block with NaN is pooled again in full, and the next one in full at once.
         """
         params = args[0]
         height, width, small_height, small = params.height, params.width, params.small_height, params.small_width
@@ -226,10 +229,10 @@ def _make_kernel(inside, beside):
 
 
 LINE = 64
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 
 LOADED_TAPS = 7
-"""Windows so wide are loaded tap by tap; wider ones slide over whole vectors."""
+"""Windows up to this width are loaded tap by tap; wider ones slide over whole vectors."""
 
 
 class Columns(NamedTuple):
@@ -238,24 +241,24 @@ class Columns(NamedTuple):
     plane: int  # its address
     last_row: int  # of the plane
     width: int  # columns of the plane
-    first: int  # column of the block, below 0 where that is beside the plane
+    first: int  # column of the block, below 0 outside the plane
     place: int  # of the plane, as indices count
 
 
 class Band(NamedTuple):
-    """The way of a block of columns down a band of rows."""
+    """A band of rows that a block of columns moves down."""
 
     y: int  # address of all results
     indices: int  # address of all indices
-    first_row: int  # of x in the band; it may be beside the plane
+    first_row: int  # of x in the band; it may be outside the plane
     target: int  # number of the first result
     small: int  # results of a row of y
     rows: int  # of results
-    end: int  # number behind the last result of this call
-    prefetch_address: int  # address to ask for ahead of time
-    prefetch_bytes: int  # from there to the next one
-    has_prefetch: bool  # whether that is done at all
-    indices_non_temporal: bool  # whether indices are written past the cache
+    end: int  # number after the last result of this call
+    prefetch_address: int  # of x, for the next row
+    prefetch_bytes: int  # from there to the next address
+    has_prefetch: bool  # whether x is prefetched
+    indices_non_temporal: bool  # whether stores to indices are non-temporal
 
 
 class Queues(NamedTuple):
@@ -285,25 +288,25 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
 
     Args:
         block: its columns.
-        band: its way.
+        band: the rows.
         ends: minus infinity, and infinity, in every lane.
-        nan_lanes: lanes in which a NaN was met, as a lasting mask; of results, where NaN is known.
+        nan_lanes: lanes that have met a NaN, as a wide mask; of results, where NaN is compared.
         is_output: lanes that are results, of a row that is shorter than a register.
-        nan: which NaN is a maximum.
-        static: what the kernel is compiled for.
+        nan: the NaN that is a maximum.
+        static: compile-time arguments of the kernel.
 
     Returns:
         `nan_lanes`.
     """
     element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
     size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
-    kept, before, (parts, apart) = max(1, static.depth - 1), static.depth - step, _parts(static.taps, lanes)
+    queued, before, (parts, apart) = max(1, static.depth - 1), static.depth - step, _parts(static.taps, lanes)
     of_rows = static.drop("has_indices")
 
     def down(block, band, ends, nan_lanes, is_output, nan, static):
         row, target, prefetch_address = band.first_row, band.target, band.prefetch_address
         columns = tile_columns(block.first, lanes, parts, step, apart)
-        queues = Queues(tile_repeat(ends[0], kept), tile_repeat(columns[0], kept))
+        queues = Queues(tile_repeat(ends[0], queued), tile_repeat(columns[0], queued))
         for _ in range(before):
             queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
             row += block.width
@@ -333,14 +336,14 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
 
 @overload_by_type()
 def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
-    """As `roll`, with regard to NaN; whether there was one. Not inlined, so that its caller keeps its registers."""
+    """As `roll`, for blocks with NaN; whether there was one. Not inlined, so that its caller keeps its registers."""
     return lambda block, band, ends, nan_lanes, is_output, nan, static: any_of(
         roll(block, band, ends, nan_lanes, is_output, nan, static)
     )
 
 
 def _parts(taps, lanes):
-    """How many vectors are loaded for a register of windows, and how far apart."""
+    """The number of vectors that are loaded for a register of windows, and their distance."""
     return (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)
 
 
@@ -350,13 +353,13 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
 
     Args:
         queues: of the rows before.
-        nan_lanes: lanes in which a NaN was met, as a lasting mask; of results, where NaN is known.
-        row: of x; for one beside the plane the nearest one is taken.
+        nan_lanes: lanes that have met a NaN, as a wide mask; of results, where NaN is compared.
+        row: of x; for one outside the plane the nearest one is taken.
         block: its columns.
-        columns: of what is loaded, not below 0, so that padding of -inf has the place of the first element on data.
+        columns: of the loaded vectors, not below 0, so that padding of -inf has the place of the first element on data.
         ends: minus infinity, and infinity, in every lane.
-        nan: which NaN is a maximum.
-        static: what the kernel is compiled for.
+        nan: the NaN that is a maximum.
+        static: compile-time arguments of the kernel.
 
     Returns:
         The queues, the results of the windows that end here and their places, and `nan_lanes`.
@@ -383,15 +386,15 @@ def row_largest(address, block, columns, ends, nan, static):
         block: its columns.
         columns: of the vectors that are loaded.
         ends: minus infinity, and infinity, in every lane.
-        nan: which NaN is a maximum.
-        static: what the kernel is compiled for.
+        nan: the NaN that is a maximum.
+        static: compile-time arguments of the kernel.
     """
     element, taps, step, is_inside, count = static.element, static.taps, static.step, static.is_inside, columns.count
     if taps <= LOADED_TAPS:
 
         def load_taps(address, block, columns, ends, nan, static):
             values = load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
-            values = known(values, ends[1], element, nan)
+            values = with_nan(values, ends[1], element, nan)
             best, column = argmax(values, columns, nan)
             return best, column, met_nan(values, best, step, ends[1], element, nan)
 
@@ -399,7 +402,7 @@ def row_largest(address, block, columns, ends, nan, static):
 
     def slide(address, block, columns, ends, nan, static):
         values = load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
-        values = known(values, ends[1], element, nan)
+        values = with_nan(values, ends[1], element, nan)
         best, column = sliding_argmax(values, columns, taps, nan)
         return best, column, met_nan(values, best, 0, ends[1], element, nan)
 
@@ -407,8 +410,8 @@ def row_largest(address, block, columns, ends, nan, static):
 
 
 @overload_by_type(inline=True)
-def known(values, limit, element, nan):
-    """Vectors in which a NaN is one of float32 too, unless it is ignored."""
+def with_nan(values, limit, element, nan):
+    """Vectors in which a NaN of 16 bits is a NaN of float32, unless NaN is ignored."""
     if element.dtype == types.int16 and not isinstance(nan, types.IntegerLiteral):
         return lambda values, limit, element, nan: tile_mark_nan(values, limit)
     return lambda values, limit, element, nan: values

@@ -4,11 +4,11 @@
     y[j, i]      = max over taps t of pooled[j * stride + t * dilation, i]     for every other axis
 
 A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window
-is a chain of small ones, which `strips.py` lists: a maximum of 4 neighbours, then of 4 of those results, reaches 16.
+is a chain of small ones (`separable_plan.py`): a maximum of 4 neighbours, then of 4 of those results, reaches 16.
 
-Elements are compared in their own order as float32, float64 or int32; padding is `fill`. NaN is noticed while rows are
-laid out (`lines.py`), and only what comes from these is compared in full (`moves.py`). A maximum that is `fill` may be
-padding: then the job's flag is set, and its outputs are pooled again by a kernel that walks whole windows.
+Elements are compared as float32, float64 or int32; padding is `fill`. NaN is detected while rows are laid out
+(`pad_rows.py`), and only results of such rows are compared in full (`separable_combine.py`). A maximum that equals
+`fill` may be padding: then the job's flag is set, and a kernel that walks whole windows pools its outputs again.
 """
 
 import math
@@ -52,8 +52,8 @@ def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., objec
     """The call that pools all planes.
 
     Args:
-        pool: what is asked for.
-        fallback: the call that pools the rows of outputs from one up to another, by walking whole windows.
+        pool: the problem.
+        fallback: makes the call that pools a range of rows of outputs by walking whole windows.
     """
     element, plane = pool.elements, pool.plane
     found = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
@@ -70,7 +70,7 @@ def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., objec
 
 
 class PaddingGuard:
-    """Pools bands of planes, and again those that may have padding as a maximum."""
+    """Pools bands of planes, and runs the fallback for those that may have padding as a maximum."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PaddingGuard:
         lanes: int,
         fallback: Callable[[int, int], Callable[..., object]],
     ) -> None:
-        """As for `launch`; rows of outputs have so many lanes."""
+        """As for `launch`; `lanes` is the length of a row of outputs."""
         self._call = call
         self._jobs = jobs
         self._bands = params.strips, params.strip_outputs // lanes, params.outputs // lanes
@@ -112,7 +112,7 @@ def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, in
 
 
 def _fill(element: ElementType, has_indices: bool):
-    """What padding holds, as elements are compared: less than every element, or `lowest` if indices are not wanted.
+    """The value of padding, as elements are compared: less than every element, or `lowest` without indices.
 
     Of the bits of 16-bit floats, minus infinity is `lowest` as the kernel sees it.
     """
@@ -145,7 +145,7 @@ def _kernel(element: str, stride: int, has_indices: bool):
 
 
 def _make_kernel(rows_fixed, final, has_indices):
-    """The kernel, for what is fixed about laying out rows, and about the last move along a row.
+    """The kernel, from the static arguments of laying out rows, and of the last reduction along a row.
 
     That one alone may have another step than 1.
     """
@@ -238,18 +238,18 @@ def _make_kernel(rows_fixed, final, has_indices):
     return pool_strips
 
 
-_LINE_ELEMENTS = 1 << 22  # the most that may be laid out at a time
-_MOST_PADDING = 16  # times the elements and results of a plane, with which padding is laid out
-_WORTH_LAYING_OUT = 1 << 13  # taps of all windows below which nothing is laid out: one kernel less to compile or load
+_LINE_ELEMENTS = 1 << 22  # maximum that is laid out at a time
+_MOST_PADDING = 16  # maximum of padded elements, over elements and results of a plane
+_WORTH_LAYING_OUT = 1 << 13  # least taps of all windows: for fewer, no kernel is compiled or loaded
 _TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
-_SHORT = 2  # so many times more, if a row fills one block only
-_RAGGED = 6  # if it does not fill it
+_SHORT = 2  # factor of taps if a row fills one block only
+_RAGGED = 6  # the same if it does not fill the block
 _LONG_LINE = 2  # a line that is the whole plane leaves the first cache
-_FAR = 1.5  # what the separable kernel moves is not hidden behind memory as well as taps are
+_FAR = 1.5  # factor of moved elements in memory, whose latency is hidden less than that of taps
 
 
 def is_possible(pool: PoolProblem) -> bool:
-    """Whether places fit their type, channels fill a register, and what is laid out, at once and in all, is short."""
+    """Whether places fit their type, channels fill a register, and laid out lines are short, one and all."""
     plane, size = pool.plane, pool.plane.large
     padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
     if math.prod(padded) > _MOST_PADDING * (size + plane.small):
@@ -260,7 +260,7 @@ def is_possible(pool: PoolProblem) -> bool:
 
 
 def is_cheaper(pool: PoolProblem) -> bool:
-    """Compare the taps of all windows of a plane with what the separable kernel reads and writes in its caches."""
+    """Whether the elements that the separable kernel moves in caches cost less than the taps of all windows."""
     plane, far = pool.plane, _FAR if pool.has_indices and pool.is_far else 1
     spatial = plane.spatial
     now = math.prod(padded_size(axis) for axis in spatial)

@@ -1,13 +1,13 @@
-"""The other parts of the separable pool: runs of neighbours are combined, and the last result is delivered.
+"""The reductions of the separable pool: runs of neighbours are combined, and the last result is stored.
 
-Addresses are bytes; moves are those of `strips.py`. `static` is what the kernel is compiled for:
+Addresses are bytes; reductions are those of `separable_plan.py`. `static` has
 
-    element   type of elements in memory, of the last move
-    compared  type of elements while they are compared
-    place     type of places, as wide as `compare_type`
-    lanes     of one register
-    step      1 where neighbouring windows are neighbours in memory; 0 where they may be any distance apart
-    origin    where a move takes the places of elements from: NOWHERE, FROM_TAPS or CARRIED
+    element       type of elements in memory, of the last reduction
+    compare_type  type of elements while they are compared
+    place         type of places, as wide as `compare_type`
+    lanes         of one register
+    step          1 where neighbouring windows are neighbours in memory; 0 for any distance
+    origin        the source of places: NOWHERE, FROM_TAPS or CARRIED
 """
 
 from typing import Any, NamedTuple
@@ -37,42 +37,42 @@ from unpool.kernels.cpu.vector import (
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 ROWS = 4
-"""Rows that are combined at once: so many independent registers hide each other's waiting."""
+"""Rows that are combined at once: independent registers hide each other's latency."""
 
 NOWHERE = 0
-"""No indices are wanted: elements have no places."""
+"""The call has no indices: elements have no places."""
 
 FROM_TAPS = 1
-"""The first move of a row: the place of an element follows from the tap that it was found at."""
+"""The first reduction of a row: the place of an element follows from its tap."""
 
 CARRIED = 2
-"""Every later move: the one before has stored the places of its results, and they are carried on."""
+"""Every later reduction: the one before has stored the places of its results, which are carried on."""
 
 
 class BufferRef(NamedTuple):
-    """Where elements are."""
+    """Elements in memory, and their places."""
 
     address: int  # of the first one
     to_places: int  # bytes from an element to its place
 
 
 class RowPlaces(NamedTuple):
-    """The places of rows, for a move that takes places from its taps."""
+    """The places of rows, for a reduction that takes places from its taps."""
 
     address: int  # of the place of the first element of every row
-    more: int  # what is added to each
+    more: int  # added to each
 
 
 class TapTable(NamedTuple):
     """The table of taps."""
 
-    bytes: Any  # how far each one goes
-    places: Any  # what it adds to the place
-    nan: int  # which NaN is larger than all, FIRST or LAST; IGNORED where there is none
+    bytes: Any  # distance of each tap
+    places: Any  # added to the place
+    nan: int  # FIRST or LAST, the NaN that is larger than all; IGNORED where there is none
 
 
 class WindowTaps(NamedTuple):
-    """What one window of a move is."""
+    """The taps of one window of a reduction."""
 
     first: int  # row of the table of taps
     stop: int  # the one after the last
@@ -80,13 +80,13 @@ class WindowTaps(NamedTuple):
 
 
 class StripOutputs(NamedTuple):
-    """Where the results of a strip go."""
+    """The outputs of a strip."""
 
     y: int  # address of the first one
     indices: int  # address of its index
-    total: int  # how many results there are
-    place: int  # what is added to every place
-    fill: Any  # what padding holds, as elements are compared
+    total: int  # number of results
+    place: int  # added to every place
+    fill: Any  # value of padding, as elements are compared
 
 
 @overload_by_type(inline=True)
@@ -104,9 +104,9 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
         address: of the first element.
         apart: bytes between rows.
         stride: elements between neighbours.
-        left: how many elements of a row are wanted; nothing else is read of a row with step 0.
+        left: elements of a row that are needed; with step 0 no others are read.
         kind: type of the elements.
-        step: 1 for neighbours in memory; 0 where elements may be any distance apart, which takes one row.
+        step: 1 for neighbours in memory; 0 for any distance, with one row.
         lanes: of one register.
         rows: how many.
     """
@@ -131,10 +131,10 @@ def window_max(near, apart, window, left, taps, rows, static):
         near: where the first window starts.
         apart: bytes between rows.
         window: its taps, and the stride.
-        left: how many windows of a row are wanted.
+        left: windows of a row that are needed.
         taps: the table.
         rows: how many rows.
-        static: what the kernel is compiled for.
+        static: compile-time arguments of the kernel.
     """
     compare_type, place, step, lanes = static.compare_type, static.place, static.step, static.lanes
     is_counted, is_carried = static.origin == FROM_TAPS, static.origin == CARRIED
@@ -150,13 +150,13 @@ def window_max(near, apart, window, left, taps, rows, static):
         for tap in range(window.first + 1, window.stop):
             start = near.address + taps.bytes[np.uintp(tap)]
             value = fetch(start, apart, stride, left, compare_type, step, lanes, rows)
-            wins = is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
-            best = select(wins, value, best)
+            is_new = is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
+            best = select(is_new, value, best)
             if is_counted:
-                at = select(wins, splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
+                at = select(is_new, splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
             if is_carried:
                 carried = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
-                at = select(wins, carried, at)
+                at = select(is_new, carried, at)
         return best, at
 
     return walk
@@ -164,9 +164,9 @@ def window_max(near, apart, window, left, taps, rows, static):
 
 @overload_by_type()
 def combine(source, target, reduction, rows, base_places, taps, static):
-    """Every run of a move, a register of some rows at a time, each run from its end.
+    """Every run of a reduction, a register of some rows at a time, each run from its end.
 
-    Registers are stored whole: what is written behind a run is written again by the next, or never read.
+    Whole registers are stored: elements after a run are written again by the next run, or never read.
 
     Args:
         source: where the elements are.
@@ -175,7 +175,7 @@ def combine(source, target, reduction, rows, base_places, taps, static):
         rows: how many of its rows.
         base_places: the places of rows, if places come from taps.
         taps: the table.
-        static: what the kernel is compiled for.
+        static: compile-time arguments of the kernel.
     """
     place, width, one, step = static.place, static.compare_type.bitwidth // 8, static.lanes, static.step
     has_places, is_counted, all_lanes = static.origin != NOWHERE, static.origin == FROM_TAPS, static.lanes * ROWS
@@ -230,14 +230,14 @@ def combine(source, target, reduction, rows, base_places, taps, static):
 
 @overload_by_type()
 def store_outputs(source, outputs, reduction, taps, static):
-    """The last move: results are stored to y, and places to indices; whether a result is `fill`, if places are wanted.
+    """The last reduction: store results to y, and places to indices; whether a result is `fill`, if it has places.
 
     Args:
         source: where the elements are.
-        outputs: where results go; none is written behind the last.
+        outputs: where results go; none is written after the last.
         reduction: the runs.
         taps: the table.
-        static: what the kernel is compiled for.
+        static: compile-time arguments of the kernel.
     """
     width, one, of_moves = static.compare_type.bitwidth // 8, static.lanes, static.drop("element")
 
@@ -281,7 +281,7 @@ def store_outputs(source, outputs, reduction, taps, static):
 
 @overload_by_type(inline=True)
 def store_block(found, outputs, target, apart, left, nan, rows, static):
-    """Store the results of some rows, but none behind the last of the strip.
+    """Store the results of some rows, but none after the last of the strip.
 
     Args:
         found: a register of each row, one after the other, and their places.
@@ -291,7 +291,7 @@ def store_block(found, outputs, target, apart, left, nan, rows, static):
         left: how many of a row are wanted.
         nan: which NaN was larger than all; IGNORED where there is none.
         rows: how many.
-        static: what the kernel is compiled for.
+        static: compile-time arguments of the kernel.
 
     Returns:
         Whether one that is wanted is `fill`, if places are.

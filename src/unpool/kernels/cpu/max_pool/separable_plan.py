@@ -1,8 +1,8 @@
-"""How the separable pool cuts planes into strips, which rows it lays out, and every move after that, as tables.
+"""The plan of the separable pool, as tables: strips of planes, padded rows, and reductions.
 
-    x -> padded rows, laid out as lines -> moves along the line -> pooled rows -> moves along the other axes -> y
+    x -> padded rows, laid out as lines -> reductions along lines -> pooled rows -> reductions along other axes -> y
 
-A move is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. All sizes count elements.
+A reduction is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. Sizes are in elements.
 A place is a position of x as indices count it.
 """
 
@@ -21,28 +21,28 @@ from unpool.kernels.cpu.max_pool.pool import PlaneAxes
 from unpool.shape_cache import cached
 
 STRIP_BYTES = 1 << 18
-"""A strip of a plane is cut so that its pooled rows stay in the second cache."""
+"""Pooled rows of one strip of a plane: they stay in the second cache."""
 
 PLANES_BYTES = 1 << 15
-"""Pooled rows of small planes are put together up to this."""
+"""Pooled rows of small planes that are put together."""
 
 LINE_BYTES = 1 << 14
-"""So much is laid out at a time, to stay in the first cache."""
+"""Bytes that are laid out at a time, to stay in the first cache."""
 
 MOST_PLACES = 2**31 - 1
 """Elements of planes that are pooled together: places are counted with 32 bits."""
 
 ALIGNMENT = 64
-"""Bytes of a line of the caches; rows start at a multiple of it."""
+"""Bytes of a cache line; rows start at a multiple of it."""
 
-_MOST_TAPS = 5  # of one move, at stride 1
-_MOST_STRIDE = 64  # for which a move has so many times more
+_MOST_TAPS = 5  # of one reduction, at stride 1
+_MOST_STRIDE = 64  # up to which a reduction has as many times more
 
 Table = npt.NDArray[np.signedinteger]
 
 
 class Reduction(NamedTuple):
-    """A row of a table of moves.
+    """A row of a table of reductions.
 
     Group g and row r start at element g * group_in + r * row_in, and go to g * group_out + r * row_out.
     """
@@ -51,14 +51,14 @@ class Reduction(NamedTuple):
     stop_tap: int  # the one after the last
     rows: int  # of every group
     row_in: int  # elements from row to row, where they are read
-    row_out: int  # where they are written
+    row_out: int  # the same where they are written
     run: int  # windows of a row
     stride: int = 1  # elements from window to window
     lane_places: int = 0  # places from window to window
-    groups: int = 1  # how many
+    groups: int = 1  # number of groups
     group_in: int = 0  # elements from group to group, where they are read
-    group_out: int = 0  # where they are written
-    total: int = 0  # of the last move, the results of a strip
+    group_out: int = 0  # the same where they are written
+    total: int = 0  # of the last reduction, the results of a strip
     in_place: int = 0  # 1 where results replace what is read, otherwise 0
 
 
@@ -66,11 +66,11 @@ REDUCTION = np.dtype([(name, np.int64) for name in Reduction._fields])
 
 
 class SeparablePoolParams(NamedTuple):
-    """What the kernel reads of a call. Where small planes are put together, all of them count as one plane."""
+    """Arguments of a call. Where small planes are put together, all of them count as one plane."""
 
     plane: int  # elements of x in a plane
     outputs: int  # elements of y in a plane
-    strips: int  # into how many a plane is cut
+    strips: int  # of a plane
     strip_rows: int  # padded rows from one strip to the next
     strip_elements: int  # elements of x from one strip to the next
     strip_outputs: int  # elements of y from one strip to the next
@@ -78,9 +78,9 @@ class SeparablePoolParams(NamedTuple):
     last_used_rows: int  # padded rows of the last strip of a plane
     counts_planes: bool  # whether places count in the whole tensor, rather than inside their own plane
     line_pitch: int  # elements from one laid out row to the next
-    even: int  # where the data of a laid out row begin; with two phases, where the even elements do
-    odd: int  # with two phases, where its odd elements begin
-    row_elements: int  # how many elements of x a laid out row has
+    even: int  # begin of the data in a laid out row; with two phases, of the even elements
+    odd: int  # with two phases, begin of the odd elements
+    row_elements: int  # elements of x in a laid out row
     row_start: int  # the element of x's row that they begin with
     line_rows: int  # rows that are laid out at a time
     line_size: int  # elements of them
@@ -88,23 +88,23 @@ class SeparablePoolParams(NamedTuple):
     pooled_size: int  # elements of the pooled rows of one strip
     pooled_pitch: int  # elements from one of them to the next
     has_channels: bool  # whether there are channels
-    prefetch_distance: int = 0  # bytes between what is read and what is asked for; 0 where nothing is asked for
-    nan: int = 0  # FIRST or LAST, which NaN is found
+    prefetch_distance: int = 0  # bytes; 0 for no prefetch
+    nan: int = 0  # FIRST or LAST, the NaN whose index is found
     infinity: int = 0  # bits of +infinity, of 16-bit floats
-    fill: Any = 0  # what padding holds, as elements are compared
+    fill: Any = 0  # value of padding, as elements are compared
 
 
 class SeparablePoolTables(NamedTuple):
-    """All arrays that the kernel takes.
+    """Tables of a call.
 
     Attributes:
         starts: element at which each padded row starts in the plane, -1 in the padding.
         row_places: place of the first position of each padded row.
-        lane_places: with channels, what each position of a row adds to it.
-        tap_bytes: how many bytes each tap goes.
-        tap_places: what it adds to the place.
-        line_reductions: (moves) along a row.
-        plane_reductions: (2, moves) along the other axes, of a strip and of the last one; the last move delivers.
+        lane_places: with channels, added to it for each position of a row.
+        tap_bytes: distance of each tap in bytes.
+        tap_places: added to the place by each tap.
+        line_reductions: (reductions) along a row.
+        plane_reductions: (2, reductions) along the other axes, of a strip and of the last one; the last one stores.
     """
 
     starts: Table
@@ -123,7 +123,7 @@ class SeparablePoolTables(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparablePlan:
-    """Everything about planes that does not depend on their elements."""
+    """Arguments and tables of a call."""
 
     params: SeparablePoolParams
     tables: SeparablePoolTables
@@ -137,7 +137,7 @@ def padded_size(axis: Axis) -> int:
 def chain(window: Window) -> list[list[int]]:
     """A window of many taps as windows of few, each over the results of the one before.
 
-    Only the last of them is asked at every `stride`-th position, and may have so many times more taps.
+    Only the last of them is evaluated at every `stride`-th position, and may have `stride` times more taps.
 
     >>> chain(Window(3)), chain(Window(6)), chain(Window(13))
     ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
@@ -151,21 +151,21 @@ def chain(window: Window) -> list[list[int]]:
 
 
 def known_stride(axis: Axis, inner: int) -> int:
-    """The stride of the last axis as the kernel is compiled for it: 1; 2, if one move is enough; 0 for any."""
+    """The stride of the last axis for which the kernel is compiled: 1; 2, if one reduction is enough; 0 for any."""
     if inner > 1 or axis.window.stride == 1:
         return 1
     return 2 if axis.window.stride == 2 and len(chain(axis.window)) == 1 else 0
 
 
 class TapTableBuilder:
-    """The table of taps while it grows."""
+    """Builds the table of taps."""
 
     def __init__(self, width: int):
         self.width = width
         self.rows: list[tuple[int, int]] = []
 
     def add(self, offsets: Iterable[int], places: Iterable[int]) -> tuple[int, int]:
-        """Taps that go so many elements; from the first of them to the one after the last."""
+        """Add taps at offsets in elements; the range of their rows."""
         first = len(self.rows)
         self.rows += [(offset * self.width, place) for offset, place in zip(offsets, places, strict=False)]
         return first, len(self.rows)
@@ -177,7 +177,7 @@ class TapTableBuilder:
 
 
 class RowLayout(NamedTuple):
-    """How rows are laid out."""
+    """The layout of rows."""
 
     pitch: int  # elements from one to the next
     even: int  # where the data of a row begins; with two phases, where its even elements do
@@ -185,12 +185,12 @@ class RowLayout(NamedTuple):
     apart: int  # from even to odd positions of the padded row, with two phases; 0 if all are neighbours
 
     def place(self, position: int) -> int:
-        """Where a position of the padded row is."""
+        """The element of a position of the padded row."""
         return position // 2 + position % 2 * self.apart if self.apart else position
 
 
 def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> RowLayout:
-    """Even and odd elements both begin at the same place of a line of the cache."""
+    """The layout in which even and odd elements begin at the same place of a cache line."""
     if phases == 1:
         return RowLayout(_round_up(padded, whole), low, 0, 0)
     half = _round_up(max(padded, low + 1 + _round_up(count, 2 * whole)) // 2 + 1, whole)
@@ -200,13 +200,13 @@ def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> R
 
 @cached(256)
 def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool) -> SeparablePlan:
-    """Cut planes into strips, or put small planes together, and list the moves.
+    """Split planes into strips, or put small planes together, and list the reductions.
 
     Args:
         plane: its axes.
-        element: as `ElementType` names it.
-        has_indices: whether indices are wanted.
-        outer: how many planes there are.
+        element: name of an `ElementType`.
+        has_indices: whether the call has indices.
+        outer: number of planes.
         per_plane: whether places count inside their own plane.
     """
     spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
@@ -262,9 +262,9 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
 
 
 def _planes(outer: int, plane_bytes: int, size: int) -> int:
-    """How many small planes, of so many elements, are pooled together, such that places fit their type.
+    """The number of small planes, of `size` elements, that are pooled together, so that places fit their type.
 
-    There remain some parts for threads to share.
+    Some parts remain for threads to share.
     """
     return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
 
@@ -274,7 +274,7 @@ def _round_up(size: int, unit: int) -> int:
 
 
 def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
-    """How many strips of how many output positions; at most about half of a strip overlaps the next."""
+    """The number of strips, and their output positions; at most about half of a strip overlaps the next."""
     window = first.window
     fitting = (STRIP_BYTES // max(1, row_bytes) - window.reach) // window.stride + 1
     height = min(first.small, max((window.reach - 1) // window.stride + 1, fitting))
@@ -288,7 +288,7 @@ def _line_reductions(
 ) -> Iterator[Reduction]:
     """From laid out rows to pooled rows; `sizes` are how many rows, the pitch of the pooled ones, lanes of a register.
 
-    With channels the moves are of one row, and what they call rows are its positions.
+    With channels the reductions are of one row, and what they call rows are its positions.
     """
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
     (rows, pooled, lanes), small, pitch = sizes, axis.small, line.pitch

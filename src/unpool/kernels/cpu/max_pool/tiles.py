@@ -1,12 +1,12 @@
-"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data. So do channels, any window.
+"""Max pooling of windows that tile the lanes: as wide as their stride, and all on data; any, with channels as lanes.
 
     best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
 
-Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; those that reach
-into padding have a few others. Whole vectors are loaded once and parted into taps. Memory is asked for in its own
-order, since rows that are read side by side, a few lines of each, come at a third of the speed. Elements are compared
-without regard to NaN, which is only noticed by the way; such a block is done again in full, and the next one in full at
-once. Outputs that no cache holds are written past it: a plain store reads its line, and displaces x.
+Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; windows that reach
+into padding have a few others. Whole vectors are loaded once and split into taps. x is prefetched in memory order,
+because rows that are read side by side, a few lines of each, come at a third of the speed. Comparisons ignore NaN; a
+block in which one occurs is compared again in full, and the next block in full at once. Outputs that no cache holds are
+stored non-temporally: a plain store reads its line, and displaces x.
 """
 
 import math
@@ -50,40 +50,40 @@ STEPS = (1, 2, 4)
 """Strides along the lanes, which are the widths of windows."""
 
 PREFETCH_DISTANCE = 4096
-"""Bytes of x that are asked for in memory order before they are read, beyond the rows that are read side by side."""
+"""Bytes from a load to the memory that is prefetched with it, beyond the rows that are read side by side."""
 
 REACH = 1 << 18
-"""Bytes of such rows, beyond which what was asked for would be gone before it is read."""
+"""Bytes of such rows above which prefetched lines would be evicted before they are read."""
 
 LINE = 64
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 
 MOST_OFFSETS = 1 << 16
-"""In all lists."""
+"""Maximum number of offsets in all lists."""
 
 NON_TEMPORAL_BYTES = 1 << 25
-"""Bytes of x and outputs from which on outputs are not kept in the cache."""
+"""Bytes of x and outputs from which on outputs are stored non-temporally."""
 
 
 class TilePoolParams(NamedTuple):
-    """What the kernel reads of a call. Places are those that indices count, see `PoolProblem`."""
+    """Arguments of a call. Places are those that indices count, see `PoolProblem`."""
 
     elements: int  # of x
     plane: int  # elements of x in one outer
     small: int  # lanes of y
     outer_places: int  # from one outer to the next
     lane_places: int  # from one lane to the next
-    prefetch_distance: int  # bytes between what is read and what is asked for; 0 where nothing is asked for
-    y_non_temporal: bool  # whether y is written past the cache if it begins a line of memory
-    indices_non_temporal: bool  # whether indices are
-    nan: int  # FIRST or LAST, which NaN is found
-    lowest: Any  # what a window without data would give, less than all
+    prefetch_distance: int  # bytes; 0 for no prefetch
+    y_non_temporal: bool  # whether stores to y are non-temporal if it begins a line of memory
+    indices_non_temporal: bool  # the same of indices
+    nan: int  # FIRST or LAST, the NaN whose index is found
+    lowest: Any  # less than all elements
     infinity: Any  # bits of +infinity, of 16-bit floats
 
 
 @dataclass(frozen=True, eq=False)
 class WindowTiling:
-    """Where windows begin, and what lies in each.
+    """The places where windows begin, and the offsets of their rows.
 
     Attributes:
         corners: (rows, 3) for every row of outputs the element at which its first window begins, its place, and the
@@ -126,9 +126,9 @@ def tiling(plane: PlaneAxes) -> WindowTiling | None:
 
 
 def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """For every position the first of its taps on data and the number of its list; and the lists, from there on.
+    """For every position the first of its taps on data and the number of its list; and the lists of taps from there.
 
-    Taps in padding are moved to the nearest one on data: a maximum, and the first of equals, stay what they are.
+    Taps in padding become the nearest one on data, which changes neither a maximum nor the first of equals.
 
     Returns:
         None where the lists have more than `most` taps.
@@ -177,12 +177,12 @@ def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
 
 
 def fills_lines(size: int, small: int, block: int) -> bool:
-    """Whether rows of blocks, of elements of so many bytes, are whole lines of memory if the first one begins one."""
+    """Whether rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
     return small % block == 0 and small * size % LINE == 0
 
 
 def _prefetch_distance(pool: PoolProblem, reach: int) -> int:
-    """Bytes between what is read and what is asked for; 0 where nothing is to be asked for."""
+    """Bytes from a load to the memory that is prefetched with it; 0 for no prefetch."""
     rows = reach * pool.elements.size
     return PREFETCH_DISTANCE + rows if pool.has_prefetch and rows <= REACH else 0
 
@@ -192,7 +192,7 @@ def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: in
     """The compiled kernel for one element type.
 
     Args:
-        element: as `ElementType` names it.
+        element: name of an `ElementType`.
         step: width of a window along the lanes: 1, 2 or 4.
         has_indices: whether indices are stored.
         is_wide: whether places have 64 bits.
@@ -207,12 +207,9 @@ def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: in
 def _make_kernel(element, place_type, lanes, size, step, has_indices):
     @jit()
     def pool_tiles(x, y, indices, args, corners, offsets, first, stop):
-        """Write some rows, in the order of memory.
+        """Write rows of y in memory order: for every outer, row of outputs, block of lanes, row of its windows, tap.
 
-            for every outer, for every row of its outputs, for every block of lanes
-                for every row of the block's windows, for every tap
-
-        A last block moves back over its neighbour rather than ending short.
+        A last block overlaps its neighbour.
         """
         params = args[0]
         plane, small, prefetch_distance, nan, has_nan = (

@@ -2,12 +2,12 @@
 
 | call | kernel | why |
 |---|---|---|
-| windows two wide along the last axis, that hold their indices | windows | y in memory order, checked on the way |
-| other windows or indices, channels last | check, then scatter | nothing is written before all indices are right |
+| windows two wide along the last axis, that hold their indices | windows | one pass writes y and checks indices |
+| other windows or indices, channels last | scatter, after a check | nothing is written before all indices are checked |
 | indices inside their own plane, as PyTorch's; gradients | per_plane | no plane depends on another |
 
-Every kernel has a file of its name. Where an index lies is known only when it has been read: the call that `route`
-gives is tried first, and where it refuses, `check` and `scatter` write all of y again (`execute/max_unpool.py`).
+Every kernel has a file of its name. Indices are known only when they are read: the call from `route` runs first, and if
+it finds an index outside its window, `scatter` writes all of y again (`execute/max_unpool.py`).
 """
 
 from unpool.geometry import Axis
@@ -18,15 +18,15 @@ from unpool.kernels.cpu.max_unpool import windows
 def route(
     axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, is_recycled: bool
 ) -> Launch | None:
-    """The call that checks indices while it writes y, None where only `check` and `scatter` can do it.
+    """The call that checks indices while it writes y, None where only `scatter` can write it.
 
     Args:
         axes: one per spatial axis.
         planes: N * C.
         size: bytes of an element: 2, 4 or 8.
-        channels_last: whether channels lie beside each other in memory.
+        channels_last: whether channels are neighbours in memory.
         counts_in_y: whether indices may count in y, rather than in a tensor of another shape.
-        is_recycled: whether the memory of y has been in use before.
+        is_recycled: whether the memory of y is recycled.
     """
     if channels_last or not counts_in_y:
         return None

@@ -4,12 +4,11 @@
     collect:  y[n, c, p] = x[n, c, indices[n, c, p]]
 
 Unpooling spreads, and its gradient collects; the gradient of pooling spreads, and the gradient of that collects.
-Positions are unsigned: of a signed one Numba asks every time whether it counts from the end. An index is read once, so
-that what was checked is what is used, even where someone else writes to the indices meanwhile.
+Positions are unsigned, because Numba tests each signed one for counting from the end. An index is read once, so that
+the checked index is used even if another thread writes to the indices.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,35 +21,34 @@ from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
 """Writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1."""
 
-_BLOCK = 64  # lanes that one job keeps, so that a batch of one still makes several jobs
-_PREFETCH_DISTANCE = 4096  # bytes between what is read and what is asked for
+_BLOCK = 64  # lanes of a job, so that a batch of one still makes several jobs
+_PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
 
 
 def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
-    """What writes to y zeros, and element p of x at indices[p] of its own plane.
+    """The function that writes zeros to y, and element p of x at indices[p] of its own plane.
 
-    It takes x, C-contiguous (outer, places, lanes); indices, C-contiguous int64, as many as x, a place of the plane in
-    y, with sums also -1, which leaves an element out; y, of the type of x, C-contiguous (outer, large places, lanes),
-    of which every element is written; and how many threads there may be, None for all cores. Results do not depend on
-    that.
+    It takes x, C-contiguous (outer, places, lanes); indices, C-contiguous int64 in the shape of x, places of the plane
+    in y, with `sums` also -1, which leaves an element out; y, of the type of x, C-contiguous (outer, large places,
+    lanes), all of which is written; and the maximum number of threads, None for all cores.
 
     Args:
         outer: planes, or images of channels-last arrays.
         lanes: C for channels-last arrays; otherwise 1.
         work: elements of x and y together.
-        sums: whether elements with one index are added up, in the order of x; otherwise the last one stays.
+        sums: whether elements with the same index are added, in the order of x; otherwise the last one stays.
     """
-    return _writer(_spread(), outer, lanes, work, sums)
+    return _writer(spread_planes, outer, lanes, work, sums)
 
 
 def collect(outer: int, lanes: int, work: int) -> Write:
-    """What writes to element p of y what x holds at indices[p] of its own plane.
+    """The function that writes to element p of y the element of x at indices[p] of its own plane.
 
-    It takes x, C-contiguous (outer, large places, lanes); indices, C-contiguous int64, as many as y, a place of the
-    plane in x, or -1, which gives 0; y, C-contiguous (outer, places, lanes), of which every element is written; and
-    threads, as above. Arguments are those of `spread`.
+    It takes x, C-contiguous (outer, large places, lanes); indices, C-contiguous int64 in the shape of y, places of the
+    plane in x, or -1, which gives 0; y, C-contiguous (outer, places, lanes), all of which is written; and threads, as
+    above. Arguments are those of `spread`.
     """
-    return _writer(_collect(), outer, lanes, work)
+    return _writer(collect_planes, outer, lanes, work)
 
 
 def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *modes: Any) -> Write:
@@ -63,79 +61,63 @@ def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *mode
     return write
 
 
-@cache
-def _spread():
-    return _make_spread()
-
-
-@cache
-def _collect():
-    return _make_collect()
-
-
-def _make_spread():
-    @jit()
-    def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
-        """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
-
-            for every outer, for every block of lanes, for every place, for every lane of the block
-
-        A plane is cleared just before it is written, while it is in the cache.
-        """
-        small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // _BLOCK)
-        size, wrong = y.itemsize, np.int64(-1)
-        for job in range(first, stop):
-            outer, begin = job // blocks, job % blocks * _BLOCK
-            width = min(lanes - begin, _BLOCK)
-            if width == lanes:
-                clear(address_of(y) + outer * large * lanes * size, large * lanes * size)
-            else:
-                for place in range(outer * large, (outer + 1) * large):
-                    clear(address_of(y) + (place * lanes + begin) * size, width * size)
-            rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
-            plane = np.uint64(outer * large * lanes + begin)
-            for number in range(rows):
-                start = np.uint64((outer * small + number) * lanes + begin)
-                for lane in range(np.uint64(row)):
-                    position = start + lane
-                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
-                    if index < np.uint64(large):
-                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
-                        y[place] = y[place] + x[position] if sums else x[position]
-                    elif wrong < 0 and not (sums and np.int64(index) == -1):
-                        wrong = np.int64(position)
-        return wrong
-
-    return spread_planes
-
-
-def _make_collect():
-    @jit()
-    def collect_planes(x, indices, y, planes, lanes, first, stop):
-        """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
+@jit()
+def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
+    """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
 
         for every outer, for every block of lanes, for every place, for every lane of the block
-        """
-        small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
-        prefetch_distance, size, wrong = address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
-        for job in range(first, stop):
-            outer, begin = job // blocks, job % blocks * _BLOCK
-            rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
-            plane = np.uint64(outer * large * lanes + begin)
-            for number in range(rows):
-                start = np.uint64((outer * small + number) * lanes + begin)
-                for lane in range(np.uint64(row)):
-                    position = start + lane
-                    index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
-                    if index < np.uint64(large):
-                        place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
-                        if lanes == 1:
-                            prefetch(prefetch_distance + np.int64(place) * size)
-                        y[position] = x[place]
-                    else:
-                        y[position] = 0
-                        if wrong < 0 and np.int64(index) != -1:
-                            wrong = np.int64(position)
-        return wrong
 
-    return collect_planes
+    A plane is cleared just before it is written, while it is in the cache.
+    """
+    small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // _BLOCK)
+    size, wrong = y.itemsize, np.int64(-1)
+    for job in range(first, stop):
+        outer, begin = job // blocks, job % blocks * _BLOCK
+        width = min(lanes - begin, _BLOCK)
+        if width == lanes:
+            clear(address_of(y) + outer * large * lanes * size, large * lanes * size)
+        else:
+            for place in range(outer * large, (outer + 1) * large):
+                clear(address_of(y) + (place * lanes + begin) * size, width * size)
+        rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
+        plane = np.uint64(outer * large * lanes + begin)
+        for number in range(rows):
+            start = np.uint64((outer * small + number) * lanes + begin)
+            for lane in range(np.uint64(row)):
+                position = start + lane
+                index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                if index < np.uint64(large):
+                    place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
+                    y[place] = y[place] + x[position] if sums else x[position]
+                elif wrong < 0 and not (sums and np.int64(index) == -1):
+                    wrong = np.int64(position)
+    return wrong
+
+
+@jit()
+def collect_planes(x, indices, y, planes, lanes, first, stop):
+    """Write some planes, or blocks of their lanes; the flat position of the first index outside its plane, or -1.
+
+    for every outer, for every block of lanes, for every place, for every lane of the block
+    """
+    small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
+    prefetch_distance, size, wrong = address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
+    for job in range(first, stop):
+        outer, begin = job // blocks, job % blocks * _BLOCK
+        rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
+        plane = np.uint64(outer * large * lanes + begin)
+        for number in range(rows):
+            start = np.uint64((outer * small + number) * lanes + begin)
+            for lane in range(np.uint64(row)):
+                position = start + lane
+                index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                if index < np.uint64(large):
+                    place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
+                    if lanes == 1:
+                        prefetch(prefetch_distance + np.int64(place) * size)
+                    y[position] = x[place]
+                else:
+                    y[position] = 0
+                    if wrong < 0 and np.int64(index) != -1:
+                        wrong = np.int64(position)
+    return wrong

@@ -1,16 +1,16 @@
-"""Max unpooling of any windows: elements are scattered as bits, to places that were checked before.
+"""Max unpooling of any windows: indices are checked, then elements are scattered as bits.
 
     y[indices[i]] = x[i], everything else 0
 
-Whoever holds the indices may write to them meanwhile. So each is read once more to be written with, and what was read
-is checked again: an index that has changed is refused, and no memory beside y is touched.
+The check comes before the first write to a caller's memory. The caller may change indices during the call, so each is
+read once for the write and checked again: a wrong one is refused, and no memory outside y is touched.
 
-Where there are fewer planes than threads want, planes of y are cut into parts: each reads all indices of its plane, in
-their order, and takes those that lie in it. So the last of equal ones wins whoever computes which part.
+With fewer planes than threads, planes of y are cut into parts: each reads all indices of its plane, in order, and takes
+those that lie in it. So the last of equal indices wins, whichever thread computes a part.
 """
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from unpool.kernels.cpu.machine.threads import Launch, thread_count
 from unpool.kernels.cpu.vector import address_of, clear, load_once
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])
-"""What a kernel reads of an axis; the names are those of `Axis` and `Window`."""
+"""An axis in kernels; the names are those of `Axis` and `Window`."""
 
 _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
@@ -35,7 +35,7 @@ def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[
         indices: C-contiguous int64 (N, C, d1..dk).
         limit: elements of the tensor that the indices count in.
         planes: N * C.
-        threads: at most so many; None for all cores.
+        threads: maximum number of threads; None for all cores.
 
     Returns:
         The flat position of the first index out of range, or -1; whether every index stays in its own plane.
@@ -69,7 +69,7 @@ def _window_check(size: int, axes: tuple[Axis, ...], planes: int) -> Launch:
 
 @jit()
 def _check_planes(indices, small, parts, large, limit, first, stop):
-    """For every plane, for every part of it: its smallest and largest index, and all again where one is wrong.
+    """For every plane, for every part of it: the smallest and largest index, and all indices again if one is wrong.
 
     Returns:
         Where the first wrong index is; -2 if none is, but one leaves its plane; -1 otherwise.
@@ -94,9 +94,9 @@ def _check_planes(indices, small, parts, large, limit, first, stop):
 
 @jit()
 def _in_windows(indices, small, axes, first, stop):
-    """For every position, and every axis from last to first: both the position and its index are decoded.
+    """For every position, and every axis from last to first: decode the position and its index.
 
-    They are unsigned, which are divided several times faster.
+    Both are unsigned, because these are divided several times faster.
     """
     for position in range(np.uint64(first * small), np.uint64(stop * small)):
         index, place = np.uint64(indices[position]), position
@@ -131,10 +131,10 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
         channels: C for channels-last arrays, otherwise 1.
         planes: N * C.
         is_local: whether every index stays in its own plane, so that planes are independent.
-        threads: at most so many; None for all cores.
+        threads: maximum number of threads; None for all cores.
 
     Returns:
-        Whether all indices were still in range. Where one was not, because it was changed since, y holds anything.
+        Whether all indices were in range. If not, because one was changed since the check, y holds anything.
     """
     clears, work = is_local and channels == 1, x.size + y.size
     if x.size == 0 or not clears:
@@ -149,7 +149,7 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
 
 @lru_cache(maxsize=256)
 def _parts(planes: int, small: int, large: int, threads: int) -> int:
-    """Into how many parts planes are cut, each of so many elements of x and y."""
+    """The number of parts of each plane, which has `small` elements of x and `large` of y."""
 
     def cut(parts: int) -> JobSplit:
         each = small * _READ + (small * _WRITE + large * _CLEAR) / parts
@@ -160,45 +160,37 @@ def _parts(planes: int, small: int, large: int, threads: int) -> int:
 
 @lru_cache(maxsize=64)
 def _launch(_: np.dtype[Any], planes: int, parts: int, work: int, channels: int) -> Launch:
-    """For arrays of one type; 0 parts are those of planes that are not independent, or not side by side."""
-    return Launch(_kernel(), planes * max(1, parts), work, planes, parts, channels)
+    """The launch for arrays of one type; 0 parts where planes are not independent, or not contiguous."""
+    return Launch(scatter_planes, planes * max(1, parts), work, planes, parts, channels)
 
 
-@cache
-def _kernel():
-    return _make_kernel()
+@jit()
+def scatter_planes(x, indices, y, planes, parts, channels, first, stop):
+    """For every plane, for every part of it, for every position of its indices; whether all were in range.
 
-
-def _make_kernel():
-    @jit()
-    def scatter_planes(x, indices, y, planes, parts, channels, first, stop):
-        """For every plane, for every part of it, for every position of its indices; whether all were in range.
-
-        Where there are parts, a plane takes no index of another one, and a part of it is cleared just before it is
-        written, while it is in the cache. Channels-last arrays swap plane and position on both sides.
-        """
-        small, large, size = x.size // planes, y.size // planes, y.itemsize
-        low, extent = np.uint64(0), np.uint64(y.size)
-        begin, reach = low, extent
-        for job in range(first, stop):
-            plane, part = job // max(1, parts), job % max(1, parts)
-            if parts > 0:
-                low, extent = np.uint64(plane * large), np.uint64(large)
-                start, end = plane * large + large * part // parts, plane * large + large * (part + 1) // parts
-                begin, reach = np.uint64(start), np.uint64(end - start)
-                clear(address_of(y) + start * size, (end - start) * size)
-            for position in range(plane * small, (plane + 1) * small):
-                index, place = load_once(address_of(indices) + position * 8), position
-                if np.uint64(index) - begin < reach:
-                    if channels != 1:
-                        index = _channels_last(index, large, channels)
-                        place = _channels_last(place, small, channels)
-                    y[np.uint64(index)] = x[np.uint64(place)]
-                elif np.uint64(index) - low >= extent:
-                    return False
-        return True
-
-    return scatter_planes
+    Where there are parts, a plane takes no index of another one, and a part of it is cleared just before it is
+    written, while it is in the cache. Channels-last arrays swap plane and position on both sides.
+    """
+    small, large, size = x.size // planes, y.size // planes, y.itemsize
+    low, extent = np.uint64(0), np.uint64(y.size)
+    begin, reach = low, extent
+    for job in range(first, stop):
+        plane, part = job // max(1, parts), job % max(1, parts)
+        if parts > 0:
+            low, extent = np.uint64(plane * large), np.uint64(large)
+            start, end = plane * large + large * part // parts, plane * large + large * (part + 1) // parts
+            begin, reach = np.uint64(start), np.uint64(end - start)
+            clear(address_of(y) + start * size, (end - start) * size)
+        for position in range(plane * small, (plane + 1) * small):
+            index, place = load_once(address_of(indices) + position * 8), position
+            if np.uint64(index) - begin < reach:
+                if channels != 1:
+                    index = _channels_last(index, large, channels)
+                    place = _channels_last(place, small, channels)
+                y[np.uint64(index)] = x[np.uint64(place)]
+            elif np.uint64(index) - low >= extent:
+                return False
+    return True
 
 
 @jit()

@@ -2,9 +2,9 @@
 
     y[row, 2 * lane], y[row, 2 * lane + 1] = x or 0, as the index of the lane is this place, the next, or neither
 
-Every element is expected in its own window. Then rows of y are made in memory order from registers, and indices are
-checked by the way: each element has to be met exactly once. A large y whose rows are whole lines of memory is written
-past the cache, because a plain store reads its line first.
+If every index lies in the window of its element, rows of y are made in memory order from registers. Indices are checked
+by counting: each element has to be found exactly once. Stores to a large y whose rows are whole cache lines are
+non-temporal, because a plain store reads its line first.
 """
 
 import math
@@ -36,35 +36,35 @@ from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 LINE = 64
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 
 NON_TEMPORAL_BYTES = 1 << 25
-"""Bytes of y from which on it is not kept in the cache."""
+"""Bytes of y from which on its stores are non-temporal."""
 
 
 class WindowUnpoolParams(NamedTuple):
-    """What the kernel reads of a call."""
+    """Arguments of a call."""
 
     slabs: int  # of a plane of y
     rows: int  # of a plane of y
     small: int  # lanes of a row of x
     large: int  # lanes of a row of y
     plane: int  # elements of x in a plane
-    elements: int  # of x in a slab: so many have to be met there
-    is_non_temporal: bool  # whether y is written past the cache if it begins a line of memory
+    elements: int  # of x in a slab, all of which have to be found there
+    is_non_temporal: bool  # whether stores to y are non-temporal if it begins a cache line
 
 
 def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool) -> Launch | None:
     """The call that writes all of y if every index lies in its element's own window.
 
-    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), int64 in the same shape, counting in y, with
-    which anything may be wrong, and (N, C, D1..Dk). Where it does not return True alone, y holds anything.
+    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), unchecked int64
+    in the same shape, counting in y, and (N, C, D1..Dk). Unless it returns True only, y holds anything.
 
     Args:
         axes: one per spatial axis.
         planes: N * C.
         size: bytes of an element: 2, 4 or 8.
-        is_recycled: whether the memory of y has been in use before.
+        is_recycled: whether the memory of y is recycled.
 
     Returns:
         None where windows cannot be streamed.
@@ -85,17 +85,16 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool)
 
 
 def is_worth_non_temporal(size: int, row: int) -> bool:
-    """Whether y, of so many bytes, and so many in a row, is large, and its rows are whole lines of memory.
+    """Whether y, of `size` bytes, `row` of them in a row, is large, and its rows are whole cache lines.
 
-    Not so where memory was never in use: the system zeroes such lines when they are first touched, so that they are in
-    the cache anyway.
+    New memory is in the cache anyway, because the system zeroes its lines when they are first touched.
     """
     return size >= NON_TEMPORAL_BYTES and row % LINE == 0
 
 
 @cached(64)
 def _slabs(axes: tuple[Axis, ...]):
-    """A plane of y, cut along its first axis so that each window lies in one slab, and where its rows come from.
+    """The slabs of a plane of y, cut along its first axis so that each window lies in one, and the sources of its rows.
 
     Returns:
         cuts: the first row of every slab, and the number of rows.

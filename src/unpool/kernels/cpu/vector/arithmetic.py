@@ -1,4 +1,7 @@
-"""Operations on single vectors and masks that Python has no operator for."""
+"""Operations on single vectors and masks that Python has no operator for, and activations.
+
+An activation is a slope below 0, then a lower and an upper bound: part of the record that a kernel takes.
+"""
 
 from typing import Any, NamedTuple
 
@@ -55,7 +58,7 @@ def interleave(context, x, y):
 
 @intrinsic
 def repeat(context, x, times):
-    """The lanes of x, so many times; a power of two."""
+    """The lanes of x, repeated `times` times, a power of two."""
     result = Vector(x.element, x.lanes * times.literal_value)
     return result(x, times), lambda ctx, builder, signature, arguments: concatenated(
         builder, [arguments[0]] * times.literal_value
@@ -71,14 +74,14 @@ def every_second(context, x, y, first):
 
 @intrinsic
 def widen_mask(context, mask, like):
-    """A mask as integers as wide as the elements of `like`: it costs nothing to keep beyond a comparison."""
+    """A mask as integers as wide as the elements of `like`, the form in which comparisons leave it in registers."""
     result = like.of(getattr(types, f"int{bits_of(like.element)}"))
     return result(mask, like), lambda ctx, builder, signature, arguments: builder.sext(arguments[0], result.llvm)
 
 
 @intrinsic
 def any_of(context, mask):
-    """Whether a mask, or a lasting one, is set in any lane."""
+    """Whether a mask, narrow or wide, is set in any lane."""
     bits = ir.IntType(mask.lanes * bits_of(mask.element))
 
     def emit(ctx, builder, signature, arguments):
@@ -126,7 +129,7 @@ def reinterpret(context, x, element):
 
 @intrinsic
 def count_set(context, mask):
-    """How many lanes of a mask are set, as int64."""
+    """The number of lanes of a mask that are set, as int64."""
 
     def emit(ctx, builder, signature, arguments):
         bits = builder.bitcast(arguments[0], ir.IntType(mask.lanes))
@@ -149,7 +152,7 @@ def unordered(context, x, y):
 
 @intrinsic
 def total_of(context, total, x):
-    """Sums of floats, which are NaN if one of them is (or if infinities of both signs are); of integers nothing."""
+    """Sums of floats, NaN if one of them is (or for infinities of both signs); of integers the old total."""
 
     def emit(ctx, builder, signature, arguments):
         return builder.fadd(*arguments) if is_float(x) else arguments[0]
@@ -158,12 +161,12 @@ def total_of(context, total, x):
 
 
 class ActivationParams(NamedTuple):
-    """What is done to sums: numbers of their type, or vectors."""
+    """An activation of sums: numbers of their type, or vectors."""
 
-    is_active: bool  # whether anything is done
-    slope: Any  # by which values below 0 are multiplied
-    low: Any  # no result is below
-    high: Any  # no result is above
+    is_active: bool  # whether there is an activation
+    slope: Any  # factor of values below 0
+    low: Any  # lower bound
+    high: Any  # upper bound
 
 
 def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
@@ -173,7 +176,7 @@ def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
 
 @overload_by_type(inline=True)
 def splat_activation(params, lanes):
-    """The part of a record as vectors of so many lanes."""
+    """The activation of a record as vectors of `lanes` lanes."""
 
     def in_lanes(params, lanes):
         slope, low, high = splat(params.slope, lanes), splat(params.low, lanes), splat(params.high, lanes)
@@ -184,7 +187,7 @@ def splat_activation(params, lanes):
 
 @overload_by_type(inline=True)
 def activate_sums(values, activation):
-    """A scalar, a vector or a tile, activated where that is asked for; NaN stays NaN."""
+    """A scalar, a vector or a tile, activated if there is an activation; NaN stays NaN."""
 
     def activate(values, activation):
         if activation.is_active:

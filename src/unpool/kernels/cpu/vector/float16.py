@@ -41,7 +41,7 @@ def _from_float16(lanes):
 
 @overload_by_type()
 def narrow(value, like):
-    """Float32 numbers as the nearest of the type of `like`; any other floats as they are."""
+    """Float32 numbers rounded to the type of `like`; any other floats as they are."""
     if like.element == types.uint16:
         return _to_bfloat16(value.lanes)
     if like.element == types.int16:

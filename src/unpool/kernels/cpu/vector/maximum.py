@@ -1,4 +1,9 @@
-"""The largest of several vectors, lane by lane, and its place; which NaN is larger than all is up to the caller."""
+"""The largest of several vectors, lane by lane, and its place, with the NaN rule of the caller.
+
+The bits of 16-bit floats are compared by keys, integers in the order of the numbers. Sign-magnitude becomes two's
+complement, so both zeros become 0, and every NaN becomes the largest key: a strict integer comparison then propagates
+NaN and keeps the first of equals. No key is the smallest integer, which means "nothing yet".
+"""
 
 import numpy as np
 from llvmlite import ir
@@ -22,15 +27,15 @@ from unpool.kernels.cpu.vector.type import (
 _QUIET_NAN = 0x7FC00000
 
 IGNORED, FIRST, LAST = 0, 1, 2
-"""Which NaN is a maximum: none, because there is none, or the first or the last of several."""
+"""The NaN that is a maximum: none, because there is none, or the first or the last of several."""
 
 
 @intrinsic
 def argmax(context, values, places, nan):
-    """The first of the largest vectors of a tile, lane by lane, and its place; `nan` says which NaN is larger than all.
+    """The first of the largest vectors of a tile, lane by lane, and its place.
 
-    That is FIRST or LAST, which may be known at run time only, or the literal IGNORED: then a NaN is never larger, but
-    stays what it is where it comes first.
+    `nan` is FIRST or LAST, at compile time or run time, the NaN that is larger than all; or the literal IGNORED: then a
+    NaN is never larger, but stays if it comes first.
     """
     result = types.Tuple((values.dtype, places.dtype))
 
@@ -44,9 +49,9 @@ def argmax(context, values, places, nan):
 
 
 def _rule(builder, kind, nan, given):
-    """Integers as wide as the elements, 0 if the last NaN is wanted, otherwise all bits; None where NaN is ignored.
+    """Integers as wide as the elements, 0 for LAST, all bits set for FIRST; None where NaN is ignored.
 
-    No mask: the machine would convert between masks of different widths wherever one lives longer than a comparison.
+    A mask would be converted between widths wherever it lives longer than a comparison.
     """
     if getattr(nan, "literal_value", None) == IGNORED or not is_float(kind):
         return None
@@ -76,8 +81,8 @@ def is_larger(context, x, y, nan):
 def _argmax(builder, kind, pairs, rule):
     best, at = pairs[0]
     for value, place in pairs[1:]:
-        wins = _is_larger(builder, kind, value, best, rule)
-        best, at = builder.select(wins, value, best), builder.select(wins, place, at)
+        is_new = _is_larger(builder, kind, value, best, rule)
+        best, at = builder.select(is_new, value, best), builder.select(is_new, place, at)
     return best, at
 
 
@@ -105,7 +110,7 @@ def sliding_argmax(context, values, places, taps, nan):
 
 
 def _doubling(size):
-    """Distances at which a run of 1, 2, 4, ... is put to itself, so that it covers `size` at last."""
+    """Distances by which runs of 1, 2, 4, ... overlap themselves, until they cover `size`."""
     covered = 1
     while covered < size:
         distance = min(covered, size - covered)
@@ -114,7 +119,7 @@ def _doubling(size):
 
 
 def _moved(builder, pairs, number, distance, lanes):
-    """Vector `number` of several in a row, a distance further on; behind the last one lanes hold anything."""
+    """Vector `number` of several in a row, moved by a distance; lanes after the last vector hold anything."""
     whole, rest = divmod(distance, lanes)
     near, far = (pairs[min(number + whole + more, len(pairs) - 1)] for more in (0, 1))
     order = lane_numbers(range(rest, rest + lanes))
@@ -125,8 +130,8 @@ def _moved(builder, pairs, number, distance, lanes):
 def tile_roll(context, bests, places, best, place, depth, step, nan):
     """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
 
-    With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few are left to compare; with step 2,
-    where only every second result is asked for, they hold the pushed vectors themselves. For `nan` see `argmax`.
+    With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few comparisons remain; with step 2,
+    where only every second result is used, they hold the pushed vectors themselves. For `nan` see `argmax`.
     """
     result = types.Tuple((bests, places, best, place))
     count, size = bests.count, depth.literal_value
@@ -209,7 +214,7 @@ def tile_mark_nan(context, total, limit):
 def any_unordered(context, taps, step):
     """A mask with some lane set if taps hold a NaN.
 
-    Those that `load_window` gave for a step are not read where others cover them; step 0 stands for any vectors.
+    Taps from `load_window` with a step are not read where others cover them; step 0 is for any vectors.
     """
     kind, read = taps.dtype, _uncovered(taps, step.literal_value)
 
@@ -229,7 +234,7 @@ _NAN_KEY = np.int16(np.iinfo(np.int16).max)
 
 @overload_by_type()
 def to_keys(value, infinity):
-    """The keys that elements in registers are compared by: integers for the bits of 16-bit floats, else themselves."""
+    """The keys of elements in registers: integers for the bits of 16-bit floats, else the elements."""
     if isinstance(value, Vector) and value.element == types.int16:
         return lambda value, infinity: keys_of_bits(value, infinity)
     return lambda value, infinity: value
@@ -242,7 +247,7 @@ def key_is_larger(x, y, nan):
     Args:
         x: new keys.
         y: the largest so far.
-        nan: which of several NaN stays, FIRST or LAST; the literal IGNORED where they need no order.
+        nan: FIRST or LAST, the NaN that stays; the literal IGNORED where NaN needs no order.
     """
     if x.element == types.int16 and getattr(nan, "literal_value", None) != IGNORED:
         return lambda x, y, nan: x > minimum(y, largest_key_that_stays(y, nan))
@@ -254,9 +259,9 @@ def may_have_nan(total, key, nan):
     """Lanes that may have seen NaN, where `>` alone does not order it.
 
     Args:
-        total: sum of the elements they saw, which is NaN if one of them is.
-        key: the largest key they saw; of 16-bit floats the first NaN has the largest.
-        nan: FIRST or LAST, which of several is wanted.
+        total: sum of the elements of a lane, NaN if one of them is.
+        key: their largest key; of 16-bit floats the first NaN has the largest.
+        nan: FIRST or LAST, the NaN of several that stays.
     """
     if key.element == types.int16:
         return lambda total, key, nan: key > largest_key_that_stays(key, nan)
@@ -265,23 +270,23 @@ def may_have_nan(total, key, nan):
 
 @overload_by_type()
 def largest_key_that_stays(key, nan):
-    """In every lane the largest key that one of the same size leaves in its place."""
+    """In every lane the largest key that an equal one does not replace."""
     lanes = key.lanes
     return lambda key, nan: splat(np.int16(_NAN_KEY - (nan == LAST)), lanes)
 
 
 @overload_by_type()
 def minimum(x, y):
-    """The smaller one of two integers, lane by lane."""
+    """The smaller of two integers, lane by lane."""
     return lambda x, y: select(x > y, y, x)
 
 
 @overload_by_type()
-def select_value(wins, value, best, key):
-    """The elements whose keys are `key`: `value` where it wins, else `best`."""
+def select_value(is_new, value, best, key):
+    """The elements of the keys `key`: `value` where it is larger, else `best`."""
     if value.element == types.int16:
-        return lambda wins, value, best, key: select(wins, value, best)
-    return lambda wins, value, best, key: key  # they are their own keys, and need no second register
+        return lambda is_new, value, best, key: select(is_new, value, best)
+    return lambda is_new, value, best, key: key  # elements are their own keys, and need no second register
 
 
 @overload_by_type()

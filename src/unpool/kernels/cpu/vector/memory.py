@@ -1,4 +1,7 @@
-"""Vectors from memory and back: whole, masked, strided, gathered, and past the cache. Addresses are int64 bytes."""
+"""Vectors from memory and back: whole, masked, strided, gathered, non-temporal, and windows of a row.
+
+Addresses are int64 bytes.
+"""
 
 from llvmlite import ir
 from numba import types
@@ -31,7 +34,7 @@ def _load_data_pointer(ctx, builder, signature, arguments):
 
 @intrinsic
 def address_of(context, array):
-    """Address of the first element of an array, in bytes. The array may be given by its handle, `id(array)`."""
+    """Address of the first element of an array, or of the array with a handle, `id(array)`."""
     if isinstance(array, types.Integer):
         return types.int64(types.int64), _load_data_pointer
 
@@ -44,9 +47,9 @@ def address_of(context, array):
 
 @intrinsic
 def load_once(context, address):
-    """The int64 at an address, read a single time: what is checked is what is used, whoever else writes there.
+    """The int64 at an address, read exactly once, so that a checked value is used even if another thread writes there.
 
-    A plain load may be repeated by the compiler where that saves a register.
+    The compiler may repeat a plain load to save a register.
     """
 
     def emit(ctx, builder, signature, arguments):
@@ -70,7 +73,7 @@ def load(context, address, element, lanes):
 def load_every(context, address, element, lanes, step, bytes_between):
     """Every `step`-th element: for 1, 2 and 4 by whole loads, which read `lanes * step` elements, and shuffles.
 
-    Step 0 stands for any distance: elements `bytes_between` apart are gathered, and nothing else is read.
+    Step 0 is any distance: elements `bytes_between` apart are gathered, and nothing else is read.
     """
     result = Vector(element.dtype, lanes.literal_value)
     size = bits_of(result.element) // 8 * result.lanes
@@ -202,7 +205,7 @@ def splat_rows(context, address, element, lanes, rows):
 
 @intrinsic
 def prefetch(context, address):
-    """Ask for a line of memory that will be read."""
+    """Prefetch a cache line that will be read."""
 
     def emit(ctx, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], BYTE_POINTER)
@@ -215,7 +218,7 @@ def prefetch(context, address):
 
 @intrinsic
 def load_like(context, address, like):
-    """Neighbouring elements from any address, as many and of the type of `like`."""
+    """Neighbouring elements from any address, of the number and type of `like`."""
     return like(address, like), lambda ctx, builder, signature, arguments: emit_load(builder, arguments[0], like)
 
 
@@ -240,9 +243,9 @@ def clear(context, address, size):
 
 @intrinsic
 def store_nontemporal(context, address, value):
-    """All lanes to a multiple of their bytes, 64 suffice, without reading or keeping the lines of memory.
+    """A non-temporal store of all lanes, to a multiple of their bytes or of 64: cache lines are neither read nor kept.
 
-    Other threads are sure to see them after a `fence`.
+    Other threads see it after a `fence`.
     """
 
     def emit(ctx, builder, signature, arguments):
@@ -256,7 +259,7 @@ def store_nontemporal(context, address, value):
 
 @intrinsic
 def fence(context):
-    """Everything that was written before is seen by others before anything that is written later."""
+    """Memory barrier: other threads see all earlier writes before any later one."""
 
     def emit(ctx, builder, signature, arguments):
         builder.fence("seq_cst")
@@ -302,7 +305,7 @@ def emit_int64(builder, address, place):
 
 
 def _part_of_row(builder, arguments, offset, fill, kind, is_whole):
-    """Elements from so many behind the first on, in the type of `fill`; `arguments` are those of `load_window`."""
+    """Elements from `offset` on, in the type of `fill`; `arguments` are those of `load_window`."""
     base, first, row, other = arguments[:4]
     width, shift = bits_of(kind.element) // 8, bits_of(fill.element) - bits_of(kind.element)
 
@@ -332,9 +335,9 @@ def _part_of_row(builder, arguments, offset, fill, kind, is_whole):
 def load_window(context, address, start, size, fill, element, taps, step, is_whole):
     """A tuple of `taps` vectors of neighbouring windows, `step` 1 or 2 elements apart: the t-th holds tap t of each.
 
-    The first window begins at `address`, which is position `start` of a row of `size` elements; what is beside the row
-    is taken from `fill`, and not touched. With `is_whole` all windows are inside: for step 2 as many
-    whole loads are made as hold them, one after the other. Elements shorter than those of `fill` are their upper bits.
+    The first window begins at `address`, position `start` of a row of `size` elements; elements outside the row come
+    from `fill`, and their memory is not touched. With `is_whole` all windows are inside: for step 2 whole loads cover
+    them. Elements shorter than those of `fill` become their upper bits.
     """
     result, apart, kind = types.UniTuple(fill, taps.literal_value), step.literal_value, fill.of(element.dtype)
 
@@ -362,7 +365,7 @@ def load_window(context, address, start, size, fill, element, taps, step, is_who
 
 @intrinsic
 def load_parts(context, address, start, size, fill, element, count, is_whole):
-    """A tuple of `count` vectors, one behind the other in memory; all else is as for `load_window`."""
+    """A tuple of `count` vectors that follow each other in memory; other arguments as for `load_window`."""
     result, kind = types.UniTuple(fill, count.literal_value), fill.of(element.dtype)
 
     def emit(ctx, builder, signature, arguments):

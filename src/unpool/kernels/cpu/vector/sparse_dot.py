@@ -1,4 +1,4 @@
-"""Sums of products whose factors and places stand in lists: how a transformed tile is formed."""
+"""Sums of products whose factors and places are listed: sparse dot products."""
 
 from itertools import pairwise
 
@@ -12,12 +12,12 @@ from unpool.kernels.cpu.vector.type import I64, bits_of, call_llvm, emit_load, e
 
 @intrinsic
 def load_terms(context, like, terms, bounds, a, lists, count):
-    """What `tile_sparse_dot` keeps in registers: of each list the number of terms, and the first `count` of them.
+    """The number of terms of each list, and the first `count` terms, for `tile_sparse_dot` to keep in registers.
 
-    As many entries of `terms` are read behind each list, and `a` at what they say.
+    `count` entries of `terms` are read from the begin of each list, also if it is shorter, and `a` at their places.
 
     Returns:
-        Per list its number of terms; per kept term a[i] in all lanes, and j.
+        Per list its number of terms; per loaded term a[i] in all lanes, and j.
     """
     rows, each = lists.literal_value, count.literal_value
     whole = types.int64
@@ -28,12 +28,12 @@ def load_terms(context, like, terms, bounds, a, lists, count):
     def emit(ctx, builder, signature, arguments):
         edges = [emit_int64(builder, arguments[2], row) for row in range(rows + 1)]
         sizes = [builder.sub(high, low) for low, high in pairwise(edges)]
-        kept = [
+        loaded = [
             _term(builder, arguments[1], builder.add(low, I64(term)), arguments[3], like)
             for low in edges[:-1]
             for term in range(each)
         ]
-        factors, places = zip(*kept, strict=True) if kept else ((), ())
+        factors, places = zip(*loaded, strict=True) if loaded else ((), ())
         parts = [
             ctx.make_tuple(builder, kind, found) for kind, found in zip(result, (sizes, factors, places), strict=True)
         ]
@@ -43,15 +43,15 @@ def load_terms(context, like, terms, bounds, a, lists, count):
 
 
 @intrinsic
-def tile_sparse_dot(context, start, kept, terms, bounds, a, b, vectors):
+def tile_sparse_dot(context, start, loaded, terms, bounds, a, b, vectors):
     """Rows of `vectors` vectors, one per list of terms: each is `start` plus a[i] * b[j] over its terms (i, j).
 
-    All but `start` and `kept` are addresses: `terms` of pairs of int64, i and j, in bytes behind the element `a` and
-    the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `kept` is what
-    `load_terms` gave for them.
+    All but `start` and `loaded` are addresses: `terms` of pairs of int64, i and j, in bytes from the element `a` and
+    the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `loaded` comes
+    from `load_terms`.
     """
-    lists, width = kept[0].count, vectors.literal_value
-    count, size = kept[1].count // lists, bits_of(start.element) // 8 * start.lanes
+    lists, width = loaded[0].count, vectors.literal_value
+    count, size = loaded[1].count // lists, bits_of(start.element) // 8 * start.lanes
     result = types.UniTuple(start, lists * width)
 
     def added(builder, totals, factor, place):
@@ -64,7 +64,7 @@ def tile_sparse_dot(context, start, kept, terms, bounds, a, b, vectors):
         ]
 
     def others(builder, totals, row, arguments, after):
-        """All terms behind the kept ones, in a loop."""
+        """All terms after the loaded ones, in a loop."""
         low, high = (emit_int64(builder, arguments[3], row + end) for end in (0, 1))
         first = [builder.add(low, I64(count)), *totals]
         before, body = builder.block, builder.append_basic_block("others")
@@ -104,7 +104,7 @@ def tile_sparse_dot(context, start, kept, terms, bounds, a, b, vectors):
                 found.append(phi)
         return ctx.make_tuple(builder, result, found)
 
-    return result(start, kept, terms, bounds, a, b, vectors), emit
+    return result(start, loaded, terms, bounds, a, b, vectors), emit
 
 
 def _term(builder, terms, term, a, like):

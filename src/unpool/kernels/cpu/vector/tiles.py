@@ -80,7 +80,7 @@ def tile_add_to(context, total, address, bytes_between, rows, vectors):
 
 
 def _tile_storing(total, vectors, combined):
-    """What stores a tile, `vectors` to a row, each vector as `combined(builder, place, vector)` makes it."""
+    """The emitter that stores a tile, `vectors` to a row, each vector changed by `combined(builder, place, vector)`."""
     vector = total.dtype
     align = bits_of(vector.element) // 8
 
@@ -100,7 +100,7 @@ def _tile_storing(total, vectors, combined):
 def tile_interleave(context, address, places, like, step):
     """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e is lane e // step of vector e % step.
 
-    Vector v, typed as `like`, lies `places[v]` bytes behind `address`; `places` is the address of int64 numbers.
+    Vector v, typed as `like`, lies `places[v]` bytes after `address`; `places` is the address of int64 numbers.
     """
     result = types.UniTuple(like, step.literal_value)
 
@@ -256,7 +256,7 @@ def tile_load_every(context, address, element, lanes, step):
 def tile_store_every(context, total, address, bytes_between, step):
     """The inverse of `tile_load_every` for every `step` vectors of a tile: their lanes alternate in memory.
 
-    What is stored for `step` vectors is `bytes_between` apart from the next.
+    The elements of `step` vectors are `bytes_between` apart from the next.
     """
     vector, apart = total.dtype, step.literal_value
     count, size = vector.lanes, bits_of(vector.element) // 8 * vector.lanes

@@ -1,4 +1,4 @@
-"""The type of a vector, and the LLVM instructions that several of its operations are made of."""
+"""The type of a vector, Python's operators on it, and LLVM instructions that several operations share."""
 
 import operator
 
@@ -30,12 +30,12 @@ class Vector(types.Type):
 
     @property
     def suffix(self):
-        """How LLVM's intrinsics call it, such as v16f32."""
+        """The name in LLVM's intrinsics, such as v16f32."""
         kind = "f" if isinstance(self.element, types.Float) else "i"
         return f"v{self.lanes}{kind}{bits_of(self.element)}"
 
     def of(self, element):
-        """As many lanes of another element type."""
+        """The same number of lanes of another element type."""
         return Vector(element, self.lanes)
 
 
@@ -100,14 +100,14 @@ def concatenated(builder, parts):
 
 
 def emit_gather(builder, address, bytes_between, mask, fill, kind):
-    """Elements so many bytes apart; lanes that the mask leaves out are those of `fill`."""
+    """Elements `bytes_between` apart; lanes without the mask are those of `fill`."""
     lane = ir.Constant(ir.VectorType(I64, kind.lanes), list(range(kind.lanes)))
     offsets = builder.mul(lane, emit_splat(builder, bytes_between, kind.lanes))
     return emit_gather_at(builder, builder.add(emit_splat(builder, address, kind.lanes), offsets), mask, fill, kind)
 
 
 def emit_gather_at(builder, places, mask, fill, kind):
-    """Elements from an address for each lane; lanes that the mask leaves out are those of `fill`."""
+    """Elements from an address for each lane; lanes without the mask are those of `fill`."""
     pointers = builder.inttoptr(places, ir.VectorType(ir.PointerType(llvm_element(kind.element)), kind.lanes))
     align = I32(bits_of(kind.element) // 8)
     name = f"llvm.masked.gather.{kind.suffix}.v{kind.lanes}p0"
@@ -136,43 +136,30 @@ def _arithmetic(integer, floating):
     return lambda builder, kind, x, y: getattr(builder, floating if is_float(kind) else integer)(x, y)
 
 
-def comparison(word):
-    """What emits a comparison, by its sign: NaN is never equal to anything, nor larger or smaller."""
+def comparison(sign):
+    """The emitter of a comparison, by its sign: NaN is not equal to anything, nor larger or smaller."""
 
     def emit(builder, kind, x, y):
         if is_float(kind):
-            return builder.fcmp_unordered(word, x, y) if word == "!=" else builder.fcmp_ordered(word, x, y)
+            return builder.fcmp_unordered(sign, x, y) if sign == "!=" else builder.fcmp_ordered(sign, x, y)
         if isinstance(kind.element, types.Integer) and not kind.element.signed:
-            return builder.icmp_unsigned(word, x, y)
-        return builder.icmp_signed(word, x, y)
+            return builder.icmp_unsigned(sign, x, y)
+        return builder.icmp_signed(sign, x, y)
 
     return emit
 
 
-_binary(operator.add, _arithmetic("add", "fadd"))
+for _symbol, _integer, _floating in (
+    (operator.add, "add", "fadd"), (operator.sub, "sub", "fsub"), (operator.mul, "mul", "fmul"),
+    (operator.and_, "and_", ""), (operator.or_, "or_", ""), (operator.xor, "xor", ""),
+    (operator.rshift, "ashr", ""), (operator.lshift, "shl", ""),
+):  # fmt: skip
+    _binary(_symbol, _arithmetic(_integer, _floating))
 
-_binary(operator.sub, _arithmetic("sub", "fsub"))
-
-_binary(operator.mul, _arithmetic("mul", "fmul"))
-
-_binary(operator.and_, lambda builder, kind, x, y: builder.and_(x, y))
-
-_binary(operator.or_, lambda builder, kind, x, y: builder.or_(x, y))
-
-_binary(operator.xor, lambda builder, kind, x, y: builder.xor(x, y))
-
-_binary(operator.rshift, lambda builder, kind, x, y: builder.ashr(x, y))
-
-_binary(operator.lshift, lambda builder, kind, x, y: builder.shl(x, y))
-
-for _symbol, _word in (
-    (operator.gt, ">"),
-    (operator.lt, "<"),
-    (operator.ge, ">="),
-    (operator.eq, "=="),
-    (operator.ne, "!="),
-):
-    _binary(_symbol, comparison(_word), mask_of)
+for _symbol, _sign in (
+    (operator.gt, ">"), (operator.lt, "<"), (operator.ge, ">="), (operator.eq, "=="), (operator.ne, "!="),
+):  # fmt: skip
+    _binary(_symbol, comparison(_sign), mask_of)
 
 
 @type_callable(operator.invert)
