@@ -41,7 +41,7 @@ from unpool.cli.inputs import list_members
 from unpool.errors import UnpoolError
 from unpool.runtime.streams.arrangement import whole
 from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.zarr_arrays import open_zarr_sink
 
 ADDRESSES = 6 << 30
@@ -294,14 +294,14 @@ def attempts(path: Path, rng: random.Random) -> dict[str, Callable[[], Any]]:
 
     def windows() -> None:
         source = open_source(path, rank=rank, layout=rng.choice(("NCHW", "NCHW", "NHWC")), channels=3)
-        source.identity()
+        source.fingerprint()
         for _ in range(3):
             first = [rng.randrange(max(1, size)) for size in source.shape]
             source[tuple(slice(at, min(at + rng.choice((1, 9)), at + 32)) for at in first)]
         source[tuple(slice(0, min(size, 64)) for size in source.shape)]
 
     def read_back() -> None:
-        sink = open_zarr_sink(path, Written((1, *SHAPE), np.dtype(np.float32), 1, (1, *SHAPE)))
+        sink = open_zarr_sink(path, OutputSpec((1, *SHAPE), np.dtype(np.float32), 1, (1, *SHAPE)))
         sink.read(whole((1, *SHAPE)))
 
     def from_file(read: Callable[[Any, int], Any]) -> Any:

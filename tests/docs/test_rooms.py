@@ -81,7 +81,7 @@ INNER = {
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
     ),
     "runtime/streams": (
-        "arrangement", "source", "sink", "raw", "identity", "casting", "opened", "journal", "npy", "zarr_metadata",
+        "arrangement", "source", "sink", "raw", "fingerprint", "casting", "opened", "journal", "npy", "zarr_metadata",
         "zarr_store", "zarr_arrays", "nifti_header", "nifti", "tiff_pages", "tiff_layout", "tiff", "opening", "record",
         "earlier", "unfinished", "flow", "progress", "result", "work", "doing", "job", "run", "blend",
     ),

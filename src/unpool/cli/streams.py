@@ -25,10 +25,10 @@ from unpool.cli.tiles import AUTO
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.memory_limits import rss, trim
 from unpool.runtime.streams import opening
-from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, spatial_axes
+from unpool.runtime.streams.arrangement import AxisMapping, Shape, Slices, channel_axis, spatial_axes
 from unpool.runtime.streams.blend import blend_locked
 from unpool.runtime.streams.doing import Finished
-from unpool.runtime.streams.identity import array_identity
+from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.job import Asked, least_memory, load_kernels
 from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
@@ -113,9 +113,9 @@ class PixelSource:
         pixels = to_channels(last if is_batch else last[0], self.shape[channel], str(self.source.path))
         return Picture(pixels, self.white, space=self.space, is_batch=is_batch)
 
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Equal for the same pixels, treated alike."""
-        return f"{self.source.identity()} {self.rule}"
+        return f"{self.source.fingerprint()} {self.rule}"
 
 
 @dataclass(frozen=True)
@@ -333,9 +333,9 @@ def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
         Path(str(source)),
         pixels.shape,
         pixels.dtype,
-        Arrangement(axes, rank),
+        AxisMapping(axes, rank),
         lambda slices: pixels[slices],
-        lambda: array_identity(pixels),
+        lambda: fingerprint_array(pixels),
         picture.white,
         picture.space,
     )

@@ -23,7 +23,7 @@ from unpool.cli.arrays import read_npy
 from unpool.cli.cluster import open_array
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.source import read_errors
 from unpool.runtime.streams.zarr_arrays import open_zarr_sink
 from unpool.runtime.streams.zarr_metadata import CODECS_V2, CODECS_V3
@@ -79,7 +79,7 @@ def test_an_installed_codec_that_is_not_in_the_list_is_not_called(as_filter, tmp
         with pytest.raises(UnsupportedError, match=r"its chunks need the codec 'trap', which is not read\. Save it"):
             read()
     with pytest.raises(FileError, match="over"):
-        open_zarr_sink(path, Written(PIXELS.shape, PIXELS.dtype, 1, PIXELS.shape)).read(ALL)
+        open_zarr_sink(path, OutputSpec(PIXELS.shape, PIXELS.dtype, 1, PIXELS.shape)).read(ALL)
     assert Trap.calls == []
 
 

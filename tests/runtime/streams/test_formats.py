@@ -8,7 +8,7 @@ import zarr
 
 from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
 from unpool.runtime.streams.opening import FORMATS, format_of, open_source
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 
 RNG = np.random.default_rng(3)
 COLOUR = RNG.integers(0, 256, (1, 3, 75, 90), np.uint8)
@@ -110,7 +110,7 @@ def as_others_see_it(tensor, ending):
 def test_others_read_what_is_written(ending, shape, kind, tmp_path):
     """Windows written in any order, over the ends of tiles and chunks, make the array; and are read back."""
     tensor = RNG.integers(0, 200, shape).astype(kind)
-    path, written = tmp_path / f"b{ending}", Written(shape, tensor.dtype, 1, (1, *shape[1:-2], 16, 25))
+    path, written = tmp_path / f"b{ending}", OutputSpec(shape, tensor.dtype, 1, (1, *shape[1:-2], 16, 25))
     format_of(path).create(path, written)
     sink = format_of(path).open(path, written)
     middle = [(slice(None),) * (len(shape) - 1) + (part,) for part in (slice(25, 28), slice(28, None), slice(0, 25))]

@@ -221,7 +221,7 @@ def test_an_output_that_is_being_written_is_refused(session, form, tmp_path):
 def test_nothing_is_written_once_a_run_is_over(session, tmp_path):
     """What a thread still has in hands after the end does not reach the files, where another run may write by then."""
     target = tmp_path / "y.npy"
-    work = {"y": unfinished.Written(X.shape, X.dtype, 1, X.shape)}
+    work = {"y": unfinished.OutputSpec(X.shape, X.dtype, 1, X.shape)}
     window = {"y": (slice(None),) * 4}
     with Unfinished({"y": target}, {"n": 1}, work, 2) as run:
         run.add(0, window, {"y": X})

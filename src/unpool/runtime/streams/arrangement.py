@@ -14,10 +14,10 @@ Slices: TypeAlias = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class AxisMapping:
     """By axis of a file, the axis of the tensor that it is; the other axes of the tensor have one element.
 
-    >>> colour = Arrangement((2, 3, 1), 4)
+    >>> colour = AxisMapping((2, 3, 1), 4)
     >>> colour.shape((480, 640, 3)), colour.stored_shape((1, 3, 480, 640))
     ((1, 3, 480, 640), (480, 640, 3))
     """
@@ -59,7 +59,7 @@ def channel_axis(rank: int, layout: str) -> int:
     return 1 if layout == "NCHW" else rank - 1
 
 
-def of_array(stored: Shape, rank: int, layout: str, where: str) -> Arrangement:
+def of_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
     """The axes of an array that may leave out the batch, and the channels too.
 
     Raises:
@@ -73,7 +73,7 @@ def of_array(stored: Shape, rank: int, layout: str, where: str) -> Arrangement:
     return one_of(kinds, stored, rank, where)
 
 
-def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> Arrangement:
+def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
     """The arrangement among some that has as many axes as a file.
 
     Args:
@@ -87,7 +87,7 @@ def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: st
     """
     for axes in kinds:
         if len(axes) == len(stored):
-            return Arrangement(axes, rank)
+            return AxisMapping(axes, rank)
     counts = " or ".join(str(len(axes)) for axes in reversed(kinds))
     raise ShapeError(
         f"{where}: expected {counts} axes for an input of {rank}, got the shape {list(stored)}. Save it so."

@@ -11,15 +11,14 @@ from unpool.files import lock
 from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Slices
-from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
+from unpool.runtime.streams.doing import Finished, do, paths_of, session_settings, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.flow import flow
-from unpool.runtime.streams.identity import session_identity
 from unpool.runtime.streams.job import AUTO, Asked
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
 from unpool.runtime.streams.work import (
     BESIDES,
@@ -151,7 +150,7 @@ class Blend:
     settings: Settings
 
     @property
-    def written(self) -> dict[str, Written]:
+    def written(self) -> dict[str, OutputSpec]:
         """By output, what goes into its file."""
         return {name: result.written for name, result in self.results.items()}
 
@@ -231,7 +230,7 @@ def _work(session: "InferenceSession", feed: Mapping[str, Any], blending: Blendi
         for name, one in bands.items()
     }
     settings = {
-        **session_identity(session),
+        **session_settings(session),
         "inputs": identities(sources),
         "blend": {name: _plain(word) for name, word in asdict(blending).items()},
         "outputs": list(names),

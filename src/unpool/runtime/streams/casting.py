@@ -9,18 +9,18 @@ from onnx import helper
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.streams.arrangement import Array, Shape, Slices
-from unpool.runtime.streams.identity import array_identity
+from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.source import Readable
 
 
-def numpy_type(said: str) -> np.dtype[Any] | None:
+def numpy_type(type_name: str) -> np.dtype[Any] | None:
     """NumPy's type for one in the words of a session; None where it is no tensor of numbers.
 
     >>> str(numpy_type("tensor(float)"))
     'float32'
     """
-    parsed = parse(said)
-    if parsed is None or said == "tensor(string)":
+    parsed = parse(type_name)
+    if parsed is None or type_name == "tensor(string)":
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(parsed.tensor_type.elem_type))
 
@@ -46,18 +46,18 @@ class Cast:
         """A window."""
         return np.asarray(self.source[slices]).astype(self.dtype)
 
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Equal for two of the same content."""
-        return self.source.identity() if hasattr(self.source, "identity") else array_identity(self.source)
+        return self.source.fingerprint() if hasattr(self.source, "fingerprint") else fingerprint_array(self.source)
 
 
-def cast_source(source: Any, said: str, name: str) -> Any:
+def cast_source(source: Any, type_name: str, name: str) -> Any:
     """The source in the type that an input takes.
 
     Raises:
         UnpoolError: that type does not hold every value, such as float32 for float64.
     """
-    wanted, have = numpy_type(said), np.dtype(source.dtype)
+    wanted, have = numpy_type(type_name), np.dtype(source.dtype)
     if wanted is None or wanted == have:
         return source
     if wanted.kind in "biufc" and have.kind in "biufc" and np.can_cast(have, wanted, "safe"):

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,12 @@ import numpy as np
 
 from unpool.errors import UnpoolError
 from unpool.memory_limits import peak_rss
+from unpool.runtime.graph.model_files import outside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape
 from unpool.runtime.streams.earlier import Earlier, require_same
+from unpool.runtime.streams.fingerprint import fingerprint_file
 from unpool.runtime.streams.flow import flow
-from unpool.runtime.streams.identity import session_paths
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.unfinished import Unfinished, require_targets
 from unpool.runtime.streams.work import Made, Work
@@ -119,6 +122,28 @@ def _path_of(source: Any) -> Path | None:
     else:
         name = given if isinstance(given, (str, Path)) else getattr(given, "path", None)
     return Path(name) if isinstance(name, (str, Path)) else None
+
+
+def session_settings(session: "InferenceSession") -> dict[str, str]:
+    """The model of a session, how it is read, and the versions that run it."""
+    config = session._config
+    paths = session_paths(session)
+    return {
+        "model": " ".join(map(fingerprint_file, paths)) if paths else _fingerprint_model(config.source),
+        "meaning": f"{config.meaning} providers={session.get_providers()}",
+        "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
+    }
+
+
+def session_paths(session: "InferenceSession") -> list[Path]:
+    """The files that the model of a session is in: its own, and those of its weights; none where it is in memory."""
+    source = session._config.source
+    return [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
+
+
+def _fingerprint_model(source: Any) -> str:
+    content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+    return blake2b(content, digest_size=16).hexdigest()
 
 
 def do(work: Work, targets: Mapping[str, Path], earlier: Earlier | None, told: Callable[[Progress], None]) -> Finished:

@@ -12,10 +12,10 @@ from unpool.errors import FileError, UnpoolError
 from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Shape, Slices
-from unpool.runtime.streams.identity import session_identity
+from unpool.runtime.streams.doing import session_settings
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.work import (
     BESIDES,
     IN_HANDS,
@@ -84,7 +84,7 @@ class Job:
     settings: Settings
 
     @property
-    def written(self) -> dict[str, Written]:
+    def written(self) -> dict[str, OutputSpec]:
         """By output, what goes into its file."""
         return {name: result.written for name, result in self.results.items()}
 
@@ -133,7 +133,7 @@ def job(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, earl
     space = space_of(sources)
     results = {name: result_of(session, _whole(tiling, name), asked.scores, space) for name in asked.outputs}
     settings = {
-        **session_identity(session),
+        **session_settings(session),
         "inputs": identities(sources),
         **asked.words,
         "cell": [int(length) for length in cell],

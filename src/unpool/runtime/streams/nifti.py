@@ -11,12 +11,12 @@ import numpy as np
 from unpool.errors import UnsupportedError
 from unpool.extras import require
 from unpool.memory import check_bytes
-from unpool.runtime.streams.arrangement import Arrangement, Shape, Slices, channel_axis, one_of, spatial_axes
-from unpool.runtime.streams.identity import file_identity
+from unpool.runtime.streams.arrangement import AxisMapping, Shape, Slices, channel_axis, one_of, spatial_axes
+from unpool.runtime.streams.fingerprint import fingerprint_file
 from unpool.runtime.streams.nifti_header import header_like, read_header
 from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, require_header, reserve
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.source import Source, read_errors
 
 PACKAGES = ("nibabel",)
@@ -58,7 +58,7 @@ def open_nifti(path: Path, wanted: Wanted) -> Source:
     def read(slices: Slices) -> Any:
         return np.asanyarray(proxy[slices]).astype(kind, copy=False)
 
-    return Source(path, stored, kind, arrangement, read, lambda: file_identity(path), space=header, note=note)
+    return Source(path, stored, kind, arrangement, read, lambda: fingerprint_file(path), space=header, note=note)
 
 
 def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -67,12 +67,12 @@ def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_small and scaled == np.float64 else scaled.newbyteorder("=")
 
 
-def _arrangement(stored: Shape, rank: int, layout: str, where: str) -> Arrangement:
+def _arrangement(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
     spatial = spatial_axes(rank, layout)
     return one_of(((*spatial, channel_axis(rank, layout)), spatial), stored, rank, where)
 
 
-def create_nifti(path: Path, written: Written) -> None:
+def create_nifti(path: Path, written: OutputSpec) -> None:
     """A .nii file of zeros, which lies where the volume lies that the model saw.
 
     Raises:
@@ -85,7 +85,7 @@ def create_nifti(path: Path, written: Written) -> None:
     reserve(path, header.size)
 
 
-def open_nifti_sink(path: Path, written: Written) -> Sink:
+def open_nifti_sink(path: Path, written: OutputSpec) -> Sink:
     """A .nii file to write.
 
     Raises:
@@ -93,7 +93,7 @@ def open_nifti_sink(path: Path, written: Written) -> Sink:
     """
     header, forward = _sink_header(path, written), _sink_arrangement(written)
     require_header(path, {0: header.content}, "NIfTI")
-    backward = Arrangement(forward.axes[::-1], forward.rank)
+    backward = AxisMapping(forward.axes[::-1], forward.rank)
     raw = Raw(path, backward.stored_shape(written.shape), header.dtype, len(header.content))
 
     def load(slices: Slices) -> Any:
@@ -110,7 +110,7 @@ class _SinkHeader(NamedTuple):
     size: int
 
 
-def _sink_header(path: Path, written: Written) -> _SinkHeader:
+def _sink_header(path: Path, written: OutputSpec) -> _SinkHeader:
     import nibabel
 
     try:
@@ -129,11 +129,11 @@ def _sink_header(path: Path, written: Written) -> _SinkHeader:
     return _SinkHeader(content, dtype, len(content) + prod(written.shape) * dtype.itemsize)
 
 
-def _sink_arrangement(written: Written) -> Arrangement:
+def _sink_arrangement(written: OutputSpec) -> AxisMapping:
     """Space, then channels where there are several; a batch has no place in the file."""
     if written.shape[0] != 1:
         raise UnsupportedError(f"NIfTI: expected a batch of one, got {written.shape[0]}. Write .npy.")
     spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
     has_channels = written.channel is not None and written.shape[written.channel] > 1
     channels = (written.channel,) if has_channels and written.channel is not None else ()
-    return Arrangement((*spatial, *channels), len(written.shape))
+    return AxisMapping((*spatial, *channels), len(written.shape))

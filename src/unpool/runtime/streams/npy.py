@@ -9,11 +9,11 @@ import numpy as np
 from numpy.lib import format as npy
 
 from unpool.errors import FileError, UnsupportedError
-from unpool.runtime.streams.arrangement import Arrangement, Shape, of_array
-from unpool.runtime.streams.identity import file_identity
+from unpool.runtime.streams.arrangement import AxisMapping, Shape, of_array
+from unpool.runtime.streams.fingerprint import fingerprint_file
 from unpool.runtime.streams.opened import Wanted
 from unpool.runtime.streams.raw import Raw, require_header, reserve
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.source import Source, read_errors
 
 READ_HEADER = {
@@ -82,17 +82,17 @@ def open_npy(path: Path, wanted: Wanted) -> Source:
     stored = header.shape[::-1] if header.is_fortran else header.shape
     raw = Raw(path, stored, header.dtype, header.offset)
     axes = of_array(header.shape, wanted.rank, wanted.layout, str(path)).axes
-    arrangement = Arrangement(axes[::-1] if header.is_fortran else axes, wanted.rank)
-    return Source(path, stored, header.dtype, arrangement, raw.read, lambda: file_identity(path))
+    arrangement = AxisMapping(axes[::-1] if header.is_fortran else axes, wanted.rank)
+    return Source(path, stored, header.dtype, arrangement, raw.read, lambda: fingerprint_file(path))
 
 
-def create_npy(path: Path, written: Written) -> None:
+def create_npy(path: Path, written: OutputSpec) -> None:
     """A .npy file of zeros."""
     path.write_bytes(_header(written))
     reserve(path, _size(written))
 
 
-def open_npy_sink(path: Path, written: Written) -> Sink:
+def open_npy_sink(path: Path, written: OutputSpec) -> Sink:
     """A .npy file to write.
 
     Raises:
@@ -101,11 +101,11 @@ def open_npy_sink(path: Path, written: Written) -> Sink:
     header = _header(written)
     require_header(path, {0: header}, ".npy")
     raw = Raw(path, written.shape, written.dtype, len(header))
-    arrangement = Arrangement(tuple(range(len(written.shape))), len(written.shape))
+    arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
     return Sink(written.shape, arrangement, raw.write, raw.read, raw.sync, lambda _: reserve(path, _size(written)))
 
 
-def _header(written: Written) -> bytes:
+def _header(written: OutputSpec) -> bytes:
     """All bytes before the elements."""
     words = {"descr": np.lib.format.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
     file = BytesIO()
@@ -113,6 +113,6 @@ def _header(written: Written) -> bytes:
     return file.getvalue()
 
 
-def _size(written: Written) -> int:
+def _size(written: OutputSpec) -> int:
     """Bytes of the file."""
     return len(_header(written)) + prod(written.shape) * written.dtype.itemsize

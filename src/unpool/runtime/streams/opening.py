@@ -9,7 +9,7 @@ from unpool.errors import MissingFileError, UnpoolError, UnsupportedError
 from unpool.runtime.streams.nifti import create_nifti, open_nifti, open_nifti_sink
 from unpool.runtime.streams.npy import create_npy, open_npy, open_npy_sink
 from unpool.runtime.streams.opened import BATCH, Wanted
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.source import Source
 from unpool.runtime.streams.tiff import create_tiff, open_tiff, open_tiff_sink
 from unpool.runtime.streams.zarr_arrays import create_zarr, open_zarr, open_zarr_sink
@@ -18,8 +18,8 @@ from unpool.runtime.streams.zarr_arrays import create_zarr, open_zarr, open_zarr
 class Format(NamedTuple):
     """What is written: a file of zeros is made once, and opened to write by every run that goes on with it."""
 
-    create: Callable[[Path, Written], None]
-    open: Callable[[Path, Written], Sink]
+    create: Callable[[Path, OutputSpec], None]
+    open: Callable[[Path, OutputSpec], Sink]
 
 
 READERS: Mapping[str, Callable[[Path, Wanted], Source]] = MappingProxyType(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unpool.files import resolve_link, write
-from unpool.runtime.streams.identity import folder_identity
+from unpool.runtime.streams.fingerprint import fingerprint_folder
 from unpool.runtime.streams.journal import Settings, parse_json, read_regular, require_settings, settings_digest
 
 VERSION = 2
@@ -66,6 +66,6 @@ def parse_record(content: bytes) -> tuple[Settings, dict[str, str]]:
 
 def _stamp(path: Path) -> str:
     if path.is_dir():
-        return folder_identity(path)
+        return fingerprint_folder(path)
     status = os.stat(path)
     return f"{status.st_size} {status.st_mtime_ns}"

@@ -9,7 +9,7 @@ import numpy as np
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.runtime.streams.arrangement import Array, Shape, Slices
 from unpool.runtime.streams.casting import numpy_type
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -147,7 +147,7 @@ class Result:
     """
 
     name: str
-    written: Written
+    written: OutputSpec
     scores: Scores = Scores()
     channel: int | None = None
 
@@ -180,11 +180,11 @@ def result_of(session: "InferenceSession", output: Whole, scores: Scores = Score
         if scores.softmax:
             scores.count(output.shape, channel, where)
             require_floats(kind, where)
-        written = Written(output.shape, kind, channel, output.piece, space)
+        written = OutputSpec(output.shape, kind, channel, output.piece, space)
         return Result(output.name, written, scores, channel if scores.softmax else None)
     count = scores.count(output.shape, channel, where)
     shape, piece = _without(output.shape, channel), _without(output.piece, channel)
-    return Result(output.name, Written(shape, class_type(count), None, piece, space, count), scores, channel)
+    return Result(output.name, OutputSpec(shape, class_type(count), None, piece, space, count), scores, channel)
 
 
 def require_floats(kind: np.dtype[Any], where: str) -> None:
@@ -199,10 +199,10 @@ def _without(values: Any, place: int | None) -> Any:
 
 def _dtype(session: "InferenceSession", name: str) -> np.dtype[Any]:
     """NumPy's type of an output."""
-    said = next(value.type for value in session.get_outputs() if value.name == name)
-    found = numpy_type(said)
+    type_name = next(value.type for value in session.get_outputs() if value.name == name)
+    found = numpy_type(type_name)
     if found is None or found.kind not in "biuf" or found.type.__module__ != "numpy":
         raise UnsupportedError(
-            f"output {name!r}: expected a type that files hold in windows, got {said}. Run it whole."
+            f"output {name!r}: expected a type that files hold in windows, got {type_name}. Run it whole."
         )
     return found

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from unpool.runtime.streams.arrangement import Arrangement, Array, Shape, Slices, bounded
+from unpool.runtime.streams.arrangement import Array, AxisMapping, Shape, Slices, bounded
 
 
 @dataclass(frozen=True)
-class Written:
+class OutputSpec:
     """What is to be written.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sink:
     """
 
     shape: Shape
-    arrangement: Arrangement
+    arrangement: AxisMapping
     store: Callable[[Slices, Array], None]
     load: Callable[[Slices], Array]
     sync: Callable[[Slices], None]

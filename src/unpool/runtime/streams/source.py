@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unpool.errors import FileError, ShapeError, UnpoolError
-from unpool.runtime.streams.arrangement import Arrangement, Array, Shape, Slices, bounded
+from unpool.runtime.streams.arrangement import Array, AxisMapping, Shape, Slices, bounded
 
 LONGEST_REASON = 200
 """Letters of another library's message that are kept."""
@@ -67,7 +67,7 @@ class Readable(Protocol):
     def __getitem__(self, slices: Slices) -> Array:
         """A window."""
 
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Equal for two of the same content, as far as that can be told."""
 
 
@@ -81,7 +81,7 @@ class Source:
         dtype: of the elements that are read.
         arrangement: of the file's axes.
         read: a window of the file.
-        identity: of its content.
+        fingerprint: of its content.
         white: the value that means white, where the file says so.
         space: the header that says where voxels are and in which units, where the file has one.
         note: what a caller should know, such as that the file was read whole.
@@ -90,9 +90,9 @@ class Source:
     path: Path
     stored_shape: Shape
     dtype: np.dtype[Any]
-    arrangement: Arrangement
+    arrangement: AxisMapping
     read: Callable[[Slices], Array]
-    identity: Callable[[], str]
+    fingerprint: Callable[[], str]
     white: float | None = None
     space: Any = None
     note: str = ""

@@ -16,18 +16,18 @@ import numpy as np
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.runtime.streams.arrangement import (
-    Arrangement,
     Array,
+    AxisMapping,
     Shape,
     Slices,
     channel_axis,
     shape_of,
     spatial_axes,
 )
-from unpool.runtime.streams.identity import file_identity
+from unpool.runtime.streams.fingerprint import fingerprint_file
 from unpool.runtime.streams.opened import BATCH, Wanted, pages_advice
 from unpool.runtime.streams.raw import Raw, require_header, reserve
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.source import Source, read_errors
 from unpool.runtime.streams.tiff_layout import Layout, layout_of
 from unpool.runtime.streams.tiff_pages import check_decoding, check_pages
@@ -66,7 +66,7 @@ def open_tiff(path: Path, wanted: Wanted) -> Source:
         arrangement = _arrangement(series.axes, array.shape, wanted, str(path))
         read = _by_windows(array) if page.is_tiled else _by_bands(array, series.axes.index("Y"))
         weakref.finalize(read, opened.pop_all().close)
-    return Source(path, array.shape, page.dtype, arrangement, read, lambda: file_identity(path), white=_white(page))
+    return Source(path, array.shape, page.dtype, arrangement, read, lambda: fingerprint_file(path), white=_white(page))
 
 
 def _series(file: Any, path: Path, level: int) -> Any:
@@ -101,7 +101,7 @@ def _require_decoder(page: Any, path: Path) -> None:
         ) from error
 
 
-def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> Arrangement:
+def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> AxisMapping:
     """Y, X are the last axes of space; S or C are channels; one axis of pages is depth, or channels where they fit."""
     spatial = spatial_axes(wanted.rank, wanted.layout)
     places = {"Y": spatial[-2], "X": spatial[-1]} if len(spatial) >= 2 else {}
@@ -119,7 +119,7 @@ def _arrangement(axes: str, stored: Shape, wanted: Wanted, where: str) -> Arrang
             f"{where}: expected an image of {len(spatial)} axes of space, got {'x'.join(map(str, stored))} pixels with "
             f"axes {axes}. {pages_advice(wanted.pages)}"
         )
-    return Arrangement(found, wanted.rank)
+    return AxisMapping(found, wanted.rank)
 
 
 def _by_windows(array: Any) -> Any:
@@ -151,12 +151,12 @@ def _white(page: Any) -> float | None:
     if page.dtype.kind != "u" or not isinstance(page.bitspersample, int) or page.bitspersample > MOST_BITS:
         return None
     full = 2**page.bitspersample - 1
-    said = page.tags.valueof(MAX_SAMPLE, default=full)
-    said = int(said[0] if isinstance(said, tuple) else said)
-    return said if SMALLEST_WHITE <= said < full and (said + 1).bit_count() == 1 else full
+    type_name = page.tags.valueof(MAX_SAMPLE, default=full)
+    type_name = int(type_name[0] if isinstance(type_name, tuple) else type_name)
+    return type_name if SMALLEST_WHITE <= type_name < full and (type_name + 1).bit_count() == 1 else full
 
 
-def create_tiff(path: Path, written: Written) -> None:
+def create_tiff(path: Path, written: OutputSpec) -> None:
     """A BigTIFF file of zeros in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel.
 
     Raises:
@@ -171,7 +171,7 @@ def create_tiff(path: Path, written: Written) -> None:
     reserve(path, layout.size)
 
 
-def tiff_layout(path: Path, written: Written) -> Layout:
+def tiff_layout(path: Path, written: OutputSpec) -> Layout:
     """The tags of a file that is written, and where its pages begin.
 
     Raises:
@@ -192,7 +192,7 @@ def tiff_layout(path: Path, written: Written) -> Layout:
     )
 
 
-def open_tiff_sink(path: Path, written: Written) -> Sink:
+def open_tiff_sink(path: Path, written: OutputSpec) -> Sink:
     """A TIFF file to write.
 
     Raises:
@@ -210,7 +210,7 @@ def open_tiff_sink(path: Path, written: Written) -> Sink:
 class _Tiles:
     """The tiles of a file that `create_tiff` made: those of a page in a row, a grid in row-major order."""
 
-    def __init__(self, path: Path, written: Written, pages: Sequence[int]) -> None:
+    def __init__(self, path: Path, written: OutputSpec, pages: Sequence[int]) -> None:
         self.shape = _sink_arrangement(written).stored_shape(written.shape)
         self._is_colour = _is_colour(written)
         last = 2 if not self._is_colour else 3
@@ -255,12 +255,12 @@ def _cut(span: slice, tile: int) -> tuple[slice, slice]:
     return slice(first - span.start, stop - span.start), slice(first - tile * SIDE, stop - tile * SIDE)
 
 
-def _is_colour(written: Written) -> bool:
+def _is_colour(written: OutputSpec) -> bool:
     is_colour = written.channel is not None and written.shape[written.channel] in (3, 4)
     return is_colour and written.dtype in (np.uint8, np.uint16)
 
 
-def _sink_arrangement(written: Written) -> Arrangement:
+def _sink_arrangement(written: OutputSpec) -> AxisMapping:
     """Channels first, where there are several, or last where they are colours; a page for each picture of a batch."""
     spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
     if len(spatial) not in (2, 3):
@@ -273,4 +273,4 @@ def _sink_arrangement(written: Written) -> Arrangement:
             f"TIFF: expected a batch of one, or of pictures in grey or colour, got {list(written.shape)}. Write .npy."
         )
     axes = (*batch, *spatial, *channels) if _is_colour(written) else (*batch, *channels, *spatial)
-    return Arrangement(axes, len(written.shape))
+    return AxisMapping(axes, len(written.shape))

@@ -22,11 +22,11 @@ from unpool.errors import FileError
 from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
 from unpool.runtime.streams.arrangement import Array, Slices
 from unpool.runtime.streams.earlier import JOURNAL, Earlier, folder_of, require_same
-from unpool.runtime.streams.identity import array_identity
+from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.journal import Journal, Settings, begin
 from unpool.runtime.streams.opening import ending_of, format_of
 from unpool.runtime.streams.record import record_of, write_record
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.zarr_arrays import is_zarr_array, other_member
 
 MARK = ".unpool"
@@ -51,7 +51,7 @@ class Unfinished:
     """
 
     def __init__(
-        self, targets: Mapping[str, Path], settings: Settings, written: Mapping[str, Written], count: int
+        self, targets: Mapping[str, Path], settings: Settings, written: Mapping[str, OutputSpec], count: int
     ) -> None:
         self._targets, self._folder, self._count = targets, folder_of(targets), count
         self._places = {name: resolve_link(target) for name, target in targets.items()}
@@ -121,7 +121,7 @@ class Unfinished:
                 with write_errors(self._targets[name]):
                     plain = np.ascontiguousarray(arrays[name])
                     self._sinks[name].write(window, plain)
-                    contents.append(array_identity(plain))
+                    contents.append(fingerprint_array(plain))
             with write_errors(self._first):
                 self._journal.add(part, " ".join(contents))
 
@@ -152,7 +152,7 @@ class Unfinished:
     def _content(self, windows: Mapping[str, Slices]) -> str | None:
         """A digest of what the files hold of a part; None where that cannot be read."""
         try:
-            return " ".join(array_identity(self._sinks[name].read(window)) for name, window in windows.items())
+            return " ".join(fingerprint_array(self._sinks[name].read(window)) for name, window in windows.items())
         except OSError as error:
             _log.info("%s: %s", self._folder, error)
             return None
@@ -173,7 +173,7 @@ class Unfinished:
     def _gone(self, name: str) -> str:
         return f"{self._data[name]}: the data of the interrupted run are gone. Delete {self._folder} to start over."
 
-    def _open(self, name: str, written: Written) -> Sink:
+    def _open(self, name: str, written: OutputSpec) -> Sink:
         """The data of an output, to be written and read again; only read where it appeared under its name already.
 
         Raises:
@@ -187,7 +187,7 @@ class Unfinished:
         except OSError as error:
             raise FileError(self._gone(name)) from error
 
-    def _start(self, settings: Settings, written: Mapping[str, Written]) -> None:
+    def _start(self, settings: Settings, written: Mapping[str, OutputSpec]) -> None:
         """Make the data and the journal; without its journal, a folder of ours holds nothing of worth."""
         _remove_ours(self._folder)
         self._folder.mkdir()

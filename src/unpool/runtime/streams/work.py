@@ -10,11 +10,11 @@ from unpool.errors import UnpoolError
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.arrangement import Array, Slices, whole
 from unpool.runtime.streams.casting import cast_source
+from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.flow import AHEAD
-from unpool.runtime.streams.identity import array_identity
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import Written
+from unpool.runtime.streams.sink import OutputSpec
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -38,7 +38,7 @@ class Work(Protocol):
         """All that the results depend on, as it is written into a journal."""
 
     @property
-    def written(self) -> Mapping[str, Written]:
+    def written(self) -> Mapping[str, OutputSpec]:
         """By output, what goes into its file."""
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ def read_uncut(sources: Mapping[str, Any], cut: Collection[str]) -> dict[str, An
 
 def identities(sources: Mapping[str, Any]) -> dict[str, str]:
     """Equal for sources of the same content, as far as that can be told."""
-    return {name: source.identity() if hasattr(source, "identity") else array_identity(source)
+    return {name: source.fingerprint() if hasattr(source, "fingerprint") else fingerprint_array(source)
             for name, source in sources.items()}  # fmt: skip
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from unpool.errors import FileError
 from unpool.extras import require
 from unpool.files import sync, sync_folder
-from unpool.runtime.streams.arrangement import Arrangement, Slices, of_array
-from unpool.runtime.streams.identity import folder_identity
+from unpool.runtime.streams.arrangement import AxisMapping, Slices, of_array
+from unpool.runtime.streams.fingerprint import fingerprint_folder
 from unpool.runtime.streams.journal import parse_json, read_regular
 from unpool.runtime.streams.opened import Wanted
-from unpool.runtime.streams.sink import Sink, Written
+from unpool.runtime.streams.sink import OutputSpec, Sink
 from unpool.runtime.streams.source import Source, read_errors
 
 LONGEST = 1024
@@ -55,17 +55,17 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
     def read(slices: Slices) -> Any:
         return np.asarray(array[slices])
 
-    return Source(path, array.shape, np.dtype(array.dtype), arrangement, read, lambda: folder_identity(path))
+    return Source(path, array.shape, np.dtype(array.dtype), arrangement, read, lambda: fingerprint_folder(path))
 
 
-def create_zarr(path: Path, written: Written) -> None:
+def create_zarr(path: Path, written: OutputSpec) -> None:
     """A Zarr array without chunks."""
     require(str(path), "formats", *PACKAGES)
     _create(str(path), written)
     sync_all(path.rglob("*.json"))
 
 
-def open_zarr_sink(path: Path, written: Written) -> Sink:
+def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
     """A Zarr array to write.
 
     Raises:
@@ -94,7 +94,7 @@ def open_zarr_sink(path: Path, written: Written) -> Sink:
             kept |= {path.joinpath("c", *map(str, place)) for place in _touched(slices, array.chunks)}
         _remove_others(path, kept)
 
-    arrangement = Arrangement(tuple(range(len(written.shape))), len(written.shape))
+    arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
     return Sink(written.shape, arrangement, store, load, synced, repair)
 
 
@@ -119,7 +119,7 @@ def other_member(array: Path) -> Path | None:
     return None
 
 
-def _create(store: Any, written: Written) -> Any:
+def _create(store: Any, written: OutputSpec) -> Any:
     import zarr
 
     return zarr.create_array(
@@ -127,7 +127,7 @@ def _create(store: Any, written: Written) -> Any:
     )
 
 
-def _require_metadata(path: Path, written: Written) -> None:
+def _require_metadata(path: Path, written: OutputSpec) -> None:
     """Refuse an array whose zarr.json differs from what this run writes."""
     from zarr.storage import MemoryStore
 
@@ -176,10 +176,10 @@ def _remove_others(folder: Path, kept: Collection[Path]) -> None:
             path.rmdir()
 
 
-def chunks(written: Written) -> tuple[int, ...]:
+def chunks(written: OutputSpec) -> tuple[int, ...]:
     """Chunks of which a tile has whole ones: along each axis the longest divisor of what a tile gives.
 
-    >>> chunks(Written((1, 2, 9000, 9000), np.dtype(np.float32), 1, (1, 2, 2048, 1500)))
+    >>> chunks(OutputSpec((1, 2, 9000, 9000), np.dtype(np.float32), 1, (1, 2, 2048, 1500)))
     (1, 2, 1024, 750)
     """
     found = [_divisor(size) for size in written.piece]

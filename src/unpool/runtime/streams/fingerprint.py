@@ -1,20 +1,15 @@
-"""Says whether a file, an array or a model is the one of an earlier run."""
+"""Fingerprints of files and arrays: equal for equal content, so that a run knows its inputs again."""
 
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unpool.runtime.graph.model_files import outside
 from unpool.runtime.streams.source import read_errors
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
 
 READ_WHOLE = 1 << 30
 """Bytes up to which all of a file is looked at; of a larger one, samples, its size and the time of its last change."""
@@ -26,7 +21,7 @@ _SAMPLES = 64
 _SLAB = 64 << 20
 
 
-def file_identity(path: Path) -> str:
+def fingerprint_file(path: Path) -> str:
     """Equal for two files of the same bytes; of files above 1 GiB, samples and the time of the last change count."""
     with read_errors(str(path), "a file"):
         size = path.stat().st_size
@@ -43,7 +38,7 @@ def file_identity(path: Path) -> str:
         return digest.hexdigest()
 
 
-def folder_identity(folder: Path) -> str:
+def fingerprint_folder(folder: Path) -> str:
     """Equal for the same files: their names, sizes and times of the last change, behind links to folders too."""
     digest = _digest()
     with read_errors(str(folder), "a folder of files"):
@@ -72,7 +67,7 @@ def _files(folder: Path) -> Iterator[Path]:
                 waiting.append((path, is_behind_link))
 
 
-def array_identity(array: Any) -> str:
+def fingerprint_array(array: Any) -> str:
     """Equal for arrays of the same shape, type and elements; of what gives windows, a slab at a time is read."""
     shape, kind = tuple(array.shape), np.dtype(array.dtype)
     digest = _digest(f"{kind.str} {shape}".encode())
@@ -84,28 +79,6 @@ def array_identity(array: Any) -> str:
         slab = array[(*(slice(None),) * axis, slice(first, first + step))]
         digest.update(np.ascontiguousarray(slab).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def session_identity(session: "InferenceSession") -> dict[str, str]:
-    """The model of a session, how it is read, and the versions that run it."""
-    config = session._config
-    paths = session_paths(session)
-    return {
-        "model": " ".join(map(file_identity, paths)) if paths else _model_identity(config.source),
-        "meaning": f"{config.meaning} providers={session.get_providers()}",
-        "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
-    }
-
-
-def session_paths(session: "InferenceSession") -> list[Path]:
-    """The files that the model of a session is in: its own, and those of its weights; none where it is in memory."""
-    source = session._config.source
-    return [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
-
-
-def _model_identity(source: Any) -> str:
-    content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
-    return _digest(content).hexdigest()
 
 
 def _digest(content: bytes = b"") -> blake2b:
