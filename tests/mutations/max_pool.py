@@ -214,8 +214,8 @@ VALUES = (
     Mutation(
         "3.14",
         "indices.py",
-        "return base * plane + _weighed(inside, spatial, weights)",
-        "return _weighed(inside, spatial, weights)",
+        "return base * plane + _weighted_sum(inside, spatial, weights)",
+        "return _weighted_sum(inside, spatial, weights)",
         "storage_order 1 forgets the plane",
     ),
     Mutation(

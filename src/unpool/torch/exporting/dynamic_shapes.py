@@ -1,8 +1,8 @@
-"""Sizes that an exported model leaves open: what the caller asks for, and what torch's exporter made of it.
+"""Dynamic dimensions of an exported model: those of the caller's dynamic_shapes, and those of torch's exporter.
 
-A Dim says that the model takes every size in a range. torch's exporter may narrow that without a word: where a network
-pools three times and the example has 48 rows, a Dim `height` comes out as 8 * height. So torch gets the hint
-Dim.DYNAMIC with the bounds of the Dim, which it never narrows, and the file gets the name of the Dim afterwards.
+With a Dim, the model takes every size in a range. torch's exporter may narrow that silently: if a network pools three
+times and the example has 48 rows, a Dim `height` becomes 8 * height. So torch gets the hint Dim.DYNAMIC with the bounds
+of the Dim, which it does not narrow, and the file gets the name of the Dim afterwards.
 """
 
 import inspect
@@ -21,40 +21,40 @@ from unpool.errors import UnpoolError, UnsupportedError, warn_caller
 from unpool.torch.compat import torch_internal, torch_internal_attribute
 
 Axes: TypeAlias = Mapping[int, Any]
-"""Axis of a tensor -> what dynamic_shapes says of it."""
+"""Axis of a tensor -> its entry in dynamic_shapes."""
 
 SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
 
-TRIED = 200
-"""How many sizes, from the smallest on, are tried against the conditions of a model."""
+MAX_TRIED = 200
+"""Number of sizes, from the smallest up, that are tried against the conditions of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicShapes:
-    """What the caller's dynamic_shapes says.
+    """The caller's dynamic_shapes.
 
     Attributes:
-        hints: the dynamic_shapes that torch's exporter gets.
-        axes: for each tensor among the arguments, in their order, what the caller says of its axes; None if unpool
-            cannot tell which entry belongs to which tensor.
+        hints: the dynamic_shapes for torch's exporter.
+        axes: the entries of each tensor among the arguments, in their order; None if unpool cannot assign entries to
+            tensors.
     """
 
     hints: Any
     axes: list[Axes] | None
 
 
-def read_dynamic_shapes(given: Mapping[str, Any]) -> DynamicShapes:
+def read_dynamic_shapes(call_args: Mapping[str, Any]) -> DynamicShapes:
     """Read the dynamic_shapes of a call of torch.onnx.export.
 
     Raises:
-        UnpoolError: one Dim stands for axes of several sizes, or the example is out of its range.
+        UnpoolError: a Dim has several sizes in the example, or the example is out of its range.
     """
-    model, shapes = given["model"], given.get("dynamic_shapes")
+    model, shapes = call_args["model"], call_args.get("dynamic_shapes")
     pytree = torch_internal("torch.utils._pytree")
     if not shapes or pytree is None or isinstance(model, ExportedProgram | torch.onnx.ExportableModule):
         return DynamicShapes(shapes, None)
-    args, kwargs = arguments_of(given)
+    args, kwargs = arguments_of(call_args)
     if hasattr(shapes, "dynamic_shapes"):  # torch.export.ShapesCollection and its like
         shapes = shapes.dynamic_shapes(model, args, kwargs)
     bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
@@ -66,9 +66,9 @@ def read_dynamic_shapes(given: Mapping[str, Any]) -> DynamicShapes:
     return DynamicShapes(shapes, [axes for _, axes in pairs])
 
 
-def arguments_of(given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(call_args: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The example: positional and keyword arguments of the model."""
-    args, kwargs = given.get("args", ()), given.get("kwargs")
+    args, kwargs = call_args.get("args", ()), call_args.get("kwargs")
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     if not kwargs and args and isinstance(args[-1], dict):
         return args[:-1], args[-1]
@@ -76,40 +76,41 @@ def arguments_of(given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def _hint(dim: Dim) -> Any:
-    """The hint that leaves every size in the range of a Dim open."""
+    """The hint for every size in the range of a Dim."""
     bounds = {"min": dim.min or None, "max": dim.max if isinstance(dim.max, int) else None}
     hint: Any = Dim.DYNAMIC
     return hint(**bounds) if any(bounds.values()) else hint
 
 
 def _is_derived(dim: Any) -> bool:
-    """Whether a Dim is computed from another one, as 2 * Dim("n"): then torch has to see both."""
+    """Whether a Dim is computed from another one, as 2 * Dim("n"): then torch needs both."""
     root = torch_internal_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
     return isinstance(dim, Dim) and root is not None
 
 
-def _pairs(pytree: Any, value: Any, said: Any) -> Iterator[tuple[torch.Tensor, Axes]]:
-    """Every tensor in a nest of arguments, with what dynamic_shapes says of its axes."""
+def _pairs(pytree: Any, value: Any, hints: Any) -> Iterator[tuple[torch.Tensor, Axes]]:
+    """Every tensor in nested arguments, with the entries of its axes."""
     if isinstance(value, torch.Tensor):
-        entries = said.items() if isinstance(said, Mapping) else enumerate(said or ())
+        entries = hints.items() if isinstance(hints, Mapping) else enumerate(hints or ())
         yield value, {axis % value.dim(): dim for axis, dim in entries if dim is not None}
-    elif isinstance(value, dict) and isinstance(said, Mapping):
+    elif isinstance(value, dict) and isinstance(hints, Mapping):
         for key in value:
-            yield from _pairs(pytree, value[key], said.get(key))
+            yield from _pairs(pytree, value[key], hints.get(key))
     else:
         parts = _parts(pytree, value)
-        for part, about in zip(parts, _parts(pytree, said) if said is not None else [None] * len(parts), strict=False):
-            yield from _pairs(pytree, part, about)
+        hints_of_parts = _parts(pytree, hints) if hints is not None else [None] * len(parts)
+        for part, part_hints in zip(parts, hints_of_parts, strict=False):
+            yield from _pairs(pytree, part, part_hints)
 
 
 def _parts(pytree: Any, value: Any) -> list[Any]:
-    """The members of a container of any kind that torch can flatten; none for a value that is no container."""
+    """The members of a container that torch can flatten; empty for other values."""
     parts = pytree.tree_leaves(value, is_leaf=lambda part: part is not value)
     return [] if len(parts) == 1 and parts[0] is value else parts
 
 
 def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
-    """Refuse an example in which a Dim has two sizes, or one out of its range."""
+    """Check that each Dim has one size in the example, in its range."""
     sizes: dict[str, int] = {}
     for tensor, axes in pairs:
         for axis, dim in axes.items():
@@ -128,35 +129,35 @@ def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
                 )
 
 
-def name_open_sizes(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
-    """Write the names of Dims into a program, and check that it takes every size that the Dims promise.
+def name_dynamic_dims(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
+    """Write the names of Dims into a program, and check that it takes every size in their ranges.
 
     Raises:
-        UnsupportedError: the model takes fewer sizes than a Dim promises, for example only multiples of 8.
+        UnsupportedError: the model takes fewer sizes than a Dim allows, for example only multiples of 8.
     """
     if program.exported_program is None:
         return
     names: dict[Any, str] = {}
-    promised = set()
-    for value, said in zip(inputs_of(program.exported_program), axes or (), strict=False):
-        expressions = open_sizes(value)
-        for axis, dim in said.items():
+    promised_symbols = set()
+    for value, hints in zip(inputs_of(program.exported_program), axes or (), strict=False):
+        expressions = dynamic_dims(value)
+        for axis, dim in hints.items():
             expression = expressions.get(axis)
             if not isinstance(dim, Dim | str) or expression is None or _is_derived(dim):
                 continue
             name = dim if isinstance(dim, str) else dim.__name__
             if isinstance(dim, Dim):
                 _check_symbol(name, expression, names)
-                promised.add(expression)
+                promised_symbols.add(expression)
             names[expression] = name
-    _check_conditions(program.exported_program, names, promised)
-    _rename(program, {str(symbol): name for symbol, name in names.items() if symbol in promised})
+    _check_conditions(program.exported_program, names, promised_symbols)
+    _rename(program, {str(symbol): name for symbol, name in names.items() if symbol in promised_symbols})
 
 
 def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
-    """Refuse a size that torch computes from another one, and one that has two names."""
+    """Check that a size is not computed from another one, and has one name."""
     if not expression.is_symbol:
-        raise UnsupportedError(_narrowed(name, f"{expression} only", 2))
+        raise UnsupportedError(_narrowing_message(name, f"{expression} only", 2))
     if names.get(expression, name) != name:
         raise UnsupportedError(
             f"export: dynamic_shapes has two names, {names[expression]} and {name}, for sizes that have to be equal in "
@@ -164,7 +165,7 @@ def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
         )
 
 
-def _narrowed(name: str, what: str, step: int) -> str:
+def _narrowing_message(name: str, what: str, step: int) -> str:
     return (
         f"export: dynamic_shapes lets {name} be any size, the model takes {what}. Pass output_size to every "
         f"unpooling, or write {step} * torch.export.Dim('part_of_{name}'), as {step}{name} in the text of an example."
@@ -172,37 +173,41 @@ def _narrowed(name: str, what: str, step: int) -> str:
 
 
 def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
-    """The tensors among a program's inputs: they have no data, and symbols for sizes that are open."""
+    """The tensors among a program's inputs, without data, with symbols for dynamic dimensions."""
     users = set(program.graph_signature.user_inputs)
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in users]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised: set[Any]) -> None:
-    """Find open sizes of which a model takes only some: refuse where a Dim promised all of them, else warn.
+def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised_symbols: set[Any]) -> None:
+    """Find dynamic dimensions of which a model takes only some sizes: an error for a Dim, else a warning.
 
-    A file does not hold such conditions, so nobody would notice before a run gives wrong results.
+    A file does not hold such conditions: a run with other sizes would give wrong results.
     """
     known: set[Any] = set().union(*map(conditions, inputs_of(program)))
     for symbol, bounds in program.range_constraints.items():
-        own = [one for one in known if one.free_symbols == {symbol}]
+        own_conditions = [one for one in known if one.free_symbols == {symbol}]
         start = max(1, int(bounds.lower))
-        stop = min(start + TRIED, int(bounds.upper)) if bounds.upper.is_Integer else start + TRIED
-        sizes = range(start, stop + 1) if own else ()
-        taken = [size for size in sizes if all(one.xreplace({symbol: Integer(size)}) == true for one in own)]
-        if len(taken) < 2 or taken[-1] - taken[0] + 1 == len(taken):
+        stop = min(start + MAX_TRIED, int(bounds.upper)) if bounds.upper.is_Integer else start + MAX_TRIED
+        sizes = range(start, stop + 1) if own_conditions else ()
+        accepted = [
+            size for size in sizes if all(each.xreplace({symbol: Integer(size)}) == true for each in own_conditions)
+        ]
+        if len(accepted) < 2 or accepted[-1] - accepted[0] + 1 == len(accepted):
             continue
-        step = gcd(*(size - taken[0] for size in taken))
-        narrowed = _narrowed(
-            names.get(symbol, str(symbol)), f"{', '.join(map(str, taken[:3]))} and so on in steps of {step} only", step
+        step = gcd(*(size - accepted[0] for size in accepted))
+        message = _narrowing_message(
+            names.get(symbol, str(symbol)),
+            f"{', '.join(map(str, accepted[:3]))} and so on in steps of {step} only",
+            step,
         )
-        if symbol in promised:
-            raise UnsupportedError(narrowed)
-        warn_caller(narrowed)
+        if symbol in promised_symbols:
+            raise UnsupportedError(message)
+        warn_caller(message)
 
 
 def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
-    """Replace torch's symbols by names in every shape of a program, also inside expressions."""
+    """Replace torch's symbols by names in every shape of a program, also in expressions."""
     if not names:
         return
     symbols = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
@@ -217,14 +222,14 @@ def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
             value.shape = ir.Shape(renamed)
 
 
-def open_sizes(value: Any) -> dict[int, Any]:
-    """Axis -> SymPy expression of every size that is open in a tensor of an exported program."""
+def dynamic_dims(value: Any) -> dict[int, Any]:
+    """Axis -> SymPy expression of every dynamic dimension of a tensor in an exported program."""
     expressions = {axis: torch_internal_attribute(node, f"{SYM_NODE}.expr") for axis, node in _symbolic_nodes(value)}
     return {axis: expression for axis, expression in expressions.items() if expression is not None}
 
 
 def conditions(value: Any) -> set[Any]:
-    """SymPy conditions that the open sizes of a program have to meet, read from one of its tensors."""
+    """SymPy conditions on the dynamic dimensions of a program, from one of its tensors."""
     environments = [torch_internal_attribute(node, f"{SYM_NODE}.shape_env") for _, node in _symbolic_nodes(value)]
     if not environments:
         return set()
@@ -236,7 +241,7 @@ def conditions(value: Any) -> set[Any]:
 
 
 def _symbolic_nodes(value: Any) -> list[tuple[int, Any]]:
-    """The axes of a tensor whose sizes are open, each with what torch knows of its size."""
+    """The dynamic axes of a tensor, each with torch's node of its size."""
     sizes = [(axis, size) for axis, size in enumerate(value.shape) if not isinstance(size, int)]
     nodes = [(axis, torch_internal_attribute(size, "torch.SymInt.node")) for axis, size in sizes]
     return [(axis, node) for axis, node in nodes if node is not None]

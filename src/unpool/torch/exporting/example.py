@@ -1,4 +1,4 @@
-"""Inputs for an export, written as a shape: numbers are sizes, and names are sizes that stay open."""
+"""Inputs for an export from texts such as 1x3xHxW: numbers are sizes, and names are dynamic dimensions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,14 @@ from torch.export import Dim
 
 from unpool.errors import UnpoolError
 
-SPATIAL = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
-"""By rank of a tensor (N, C, D1..Dk), what spatial axes are called where the caller only says that they are open."""
+SPATIAL_NAMES = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
+"""Rank of a tensor (N, C, D1..Dk) -> names of spatial axes that are dynamic without a name."""
 
-LENGTHS = {3: (256,), 4: (64, 96), 5: (32, 48, 64)}
-"""By rank, the spatial sizes of an example; of two axes not the same, for torch would take them for one size."""
+DEFAULT_SIZES = {3: (256,), 4: (64, 96), 5: (32, 48, 64)}
+"""Rank -> the spatial sizes of an example; all different, as torch would treat equal ones as one size."""
 
-LEAST = 2
-"""The smallest size of an axis that stays open: torch's exporter takes 1 for a size that is fixed."""
+MIN_DYNAMIC = 2
+"""The smallest size of a dynamic dimension in an example: torch's exporter treats 1 as a fixed size."""
 
 TYPES = ("float32", "float16", "bfloat16", "float64", "uint8", "int8", "int32", "int64", "bool")
 _SHAPE = re.compile(r"(?:(?P<name>\w[\w.]*)=)?(?P<sizes>\w+)(?::(?P<type>\w+))?", re.ASCII)
@@ -25,35 +25,38 @@ _SIZE = re.compile(r"(\d*)([A-Za-z_]*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of an input: its size in the example and, if it stays open, its name and what it is a multiple of."""
+class ExampleAxis:
+    """One axis of an input: its size in the example and, if it is dynamic, its name and its factor."""
 
     size: int
     name: str = ""
-    times: int = 1
+    factor: int = 1
 
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs of a module, and what of their sizes stays open, in the words of both exporters of torch.
+    """Inputs of a module and their dynamic dimensions, in the forms of both exporters of torch.
 
     Attributes:
         args: the tensors, in the order of the module's arguments.
-        names: what the file calls them.
+        names: in the file.
         axes: of every tensor.
     """
 
     args: tuple[torch.Tensor, ...]
     names: tuple[str, ...]
-    axes: tuple[tuple[Axis, ...], ...]
+    axes: tuple[tuple[ExampleAxis, ...], ...]
 
     @property
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...] | None:
-        """For torch's default exporter; None where all sizes are fixed."""
-        dims = {axis.name: Dim(axis.name) for own in self.axes for axis in own if axis.name}
+        """For torch's default exporter; None if all sizes are fixed."""
+        dims = {axis.name: Dim(axis.name) for each in self.axes for axis in each if axis.name}
         found = tuple(
-            {place: axis.times * dims[axis.name] if axis.times > 1 else dims[axis.name] for place, axis in _open(own)}
-            for own in self.axes
+            {
+                position: axis.factor * dims[axis.name] if axis.factor > 1 else dims[axis.name]
+                for position, axis in _dynamic_axes(each)
+            }
+            for each in self.axes
         )
         return found if dims else None
 
@@ -61,23 +64,26 @@ class Example:
     def dynamic_axes(self) -> dict[str, dict[int, str]]:
         """For the exporter with `dynamo=False`, by the name of the input."""
         pairs = zip(self.names, self.axes, strict=True)
-        return {name: {place: axis.name for place, axis in _open(own)} for name, own in pairs if _open(own)}
+        return {
+            name: {position: axis.name for position, axis in _dynamic_axes(each)}
+            for name, each in pairs
+            if _dynamic_axes(each)
+        }
 
 
 def example(*shapes: str, dynamic: bool = False, seed: int = 0) -> Example:
     """Inputs for `unpool.torch.export`, each written as `[NAME=]SIZExSIZEx..[:TYPE]`.
 
-    A number is a size. A name, such as H, is a size that stays open; 8H stays open for multiples of 8. Open sizes have
-    the same size wherever they have the same name.
+    A number is a size. A name, such as H, is a dynamic dimension; 8H takes multiples of 8. Equal names are equal sizes.
 
     Args:
         shapes: one per input, in the order of the module's arguments; float32 unless they say another type.
-        dynamic: whether batch and spatial sizes that are numbers stay open too, as batch, height, width and so on. A
-            size of 1 becomes 2 in the example, for torch takes 1 for a fixed size.
-        seed: of the random numbers that the inputs are made of.
+        dynamic: whether batch and spatial sizes that are numbers are dynamic too, as batch, height, width and so on. A
+            size of 1 becomes 2 in the example, as torch treats 1 as a fixed size.
+        seed: of the random numbers in the inputs.
 
     Raises:
-        UnpoolError: a text that is no such shape.
+        UnpoolError: a text has another form.
 
     Example:
         >>> image = example("image=1x3xHxW", dynamic=True)
@@ -88,27 +94,27 @@ def example(*shapes: str, dynamic: bool = False, seed: int = 0) -> Example:
         >>> example("1x3x8Hx8W").args[0].shape
         torch.Size([1, 3, 64, 96])
     """
-    texts = [_Text.read(text) for text in shapes]
-    names = [text.name or ("input" if len(texts) == 1 else f"input_{place}") for place, text in enumerate(texts)]
+    texts = [_ShapeText.read(text) for text in shapes]
+    names = [text.name or ("input" if len(texts) == 1 else f"input_{position}") for position, text in enumerate(texts)]
     if len(set(names)) < len(names):
         raise UnpoolError(f"example: expected inputs of different names, got {', '.join(names)}. Rename one.")
     bases: dict[str, int] = {}
     axes = tuple(tuple(_axes(text, bases, dynamic)) for text in texts)
     generator = torch.Generator().manual_seed(seed)
-    args = [_tensor([axis.size for axis in own], text.type, generator) for own, text in zip(axes, texts, strict=True)]
+    args = [_tensor([axis.size for axis in each], text.type, generator) for each, text in zip(axes, texts, strict=True)]
     return Example(tuple(args), tuple(names), axes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """What a text says: the name of the input, a number and a name for every axis, and the element type."""
+class _ShapeText:
+    """The parts of a text: the name of the input, a number and a name for every axis, and the element type."""
 
     name: str
     sizes: tuple[tuple[int, str], ...]
     type: str
 
     @classmethod
-    def read(cls, text: str) -> "_Text":
+    def read(cls, text: str) -> "_ShapeText":
         found = _SHAPE.fullmatch(text)
         words = [_SIZE.fullmatch(word) for word in found["sizes"].split("x")] if found else [None]
         type_ = (found and found["type"]) or TYPES[0]
@@ -120,24 +126,24 @@ class _Text:
         return cls(found["name"] or "", tuple((int(word[1] or 1), word[2]) for word in words if word), type_)
 
 
-def _axes(text: _Text, bases: dict[str, int], dynamic: bool) -> Iterator[Axis]:
-    """The axes of an input; `bases` has the example's number for every name so far."""
+def _axes(text: _ShapeText, bases: dict[str, int], dynamic: bool) -> Iterator[ExampleAxis]:
+    """The axes of an input; `bases` has the number of every name so far."""
     rank = len(text.sizes)
-    usual = (LEAST, 1, *LENGTHS.get(rank, (LEAST,) * rank))
-    usual_names = ("batch", "", *SPATIAL.get(rank, ("",) * rank))
-    for place, (number, name) in enumerate(text.sizes):
+    default_sizes = (MIN_DYNAMIC, 1, *DEFAULT_SIZES.get(rank, (MIN_DYNAMIC,) * rank))
+    default_names = ("batch", "", *SPATIAL_NAMES.get(rank, ("",) * rank))
+    for position, (number, name) in enumerate(text.sizes):
         if name:
-            base = bases.setdefault(name, max(LEAST, -(-usual[place] // number)))
-            yield Axis(base * number, name, number)
-        elif dynamic and usual_names[place]:
-            yield Axis(max(LEAST, number), usual_names[place])
+            base = bases.setdefault(name, max(MIN_DYNAMIC, -(-default_sizes[position] // number)))
+            yield ExampleAxis(base * number, name, number)
+        elif dynamic and default_names[position]:
+            yield ExampleAxis(max(MIN_DYNAMIC, number), default_names[position])
         else:
-            yield Axis(number)
+            yield ExampleAxis(number)
 
 
-def _open(axes: Sequence[Axis]) -> list[tuple[int, Axis]]:
-    """The axes that stay open, each with its place."""
-    return [(place, axis) for place, axis in enumerate(axes) if axis.name]
+def _dynamic_axes(axes: Sequence[ExampleAxis]) -> list[tuple[int, ExampleAxis]]:
+    """The dynamic axes, each with its position."""
+    return [(position, axis) for position, axis in enumerate(axes) if axis.name]
 
 
 def _tensor(sizes: Sequence[int], type_: str, generator: torch.Generator) -> torch.Tensor:

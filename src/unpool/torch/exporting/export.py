@@ -1,4 +1,4 @@
-"""`unpool.torch.export`: takes the call of torch.onnx.export, and writes MaxUnpool, in the opset that was asked for."""
+"""`unpool.torch.export`: torch.onnx.export with MaxPool and MaxUnpool, in the requested opset."""
 
 import inspect
 import io
@@ -17,7 +17,7 @@ from unpool.errors import UnsupportedError, warn_caller
 from unpool.operators.contract import OPERATORS
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.attributes import check_opset, check_type
-from unpool.torch.exporting.dynamic_shapes import name_open_sizes, read_dynamic_shapes
+from unpool.torch.exporting.dynamic_shapes import name_dynamic_dims, read_dynamic_shapes
 from unpool.torch.exporting.dynamo.opset_downgrade import downgrade_opset
 from unpool.torch.exporting.dynamo.translations import translation_table
 
@@ -25,12 +25,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SIGNATURE = inspect.signature(torch.onnx.export)
-EXPORTERS_OPSET = 18
-"""The opset that torch's default exporter writes; it reaches newer ones itself, older ones seldom."""
+EXPORTER_OPSET = 18
+"""The opset of torch's default exporter; it converts to newer ones itself, to older ones seldom."""
 
 
-def _with_signature_of(original: Callable[P, R]) -> Callable[[Callable[..., Any]], Callable[P, R]]:
-    """Give a function the signature of `original`, for help texts and type checkers."""
+def _copy_signature(original: Callable[P, R]) -> Callable[[Callable[..., Any]], Callable[P, R]]:
+    """A decorator that gives a function the signature of `original`, for help texts and type checkers."""
 
     def decorated(function: Callable[..., Any]) -> Callable[P, R]:
         function.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
@@ -39,35 +39,34 @@ def _with_signature_of(original: Callable[P, R]) -> Callable[[Callable[..., Any]
     return decorated
 
 
-@_with_signature_of(torch.onnx.export)
+@_copy_signature(torch.onnx.export)
 def export(*arguments: Any, **options: Any) -> Any:
     """Call torch.onnx.export so that every pool becomes one MaxPool, and every unpooling one MaxUnpool.
 
-    This works with both exporters of torch, from opset 9 on. The default one gets `translation_table`, whose entries
-    give way to those of the caller's `custom_translation_table`. With `dynamo=False` torch exports inside
+    This works with both exporters of torch, from opset 9 on. The default one gets `translation_table`; entries of the
+    caller's `custom_translation_table` replace those in it. With `dynamo=False` torch exports inside
     `legacy_translations`, one thread at a time.
 
-    The file has the opset that was asked for. torch's default exporter leaves many models at 18 where an older one is
-    wanted; unpool converts them, or refuses where an operator has no older form.
+    The file has the requested opset. torch's default exporter leaves many models at 18 if an older one is requested;
+    unpool converts them, or raises an error if an operator has no older form.
 
-    A size that `dynamic_shapes` leaves open with a Dim stays open for every size in the Dim's range. torch alone would
-    narrow it to multiples where a model takes no others; unpool refuses that, and warns of it for sizes that are left
-    open with a string or a hint.
+    A dynamic dimension with a Dim takes every size in the Dim's range. torch alone would narrow it to multiples if a
+    model takes no others; unpool raises an error then, or warns for dimensions that are dynamic by a string or a hint.
 
-    With `verify=True` unpool runs the file that was written in onnxruntime, and compares it with the module: on the
-    example, and where sizes are open at other sizes too, odd, even, larger, and the smallest that the module takes.
+    With `verify=True` unpool runs the written file in onnxruntime, and compares it with the module: on the example, and
+    with dynamic dimensions at other sizes too, odd, even, larger, and the smallest that the module takes.
 
     Args:
-        arguments: those of torch.onnx.export, all of them with its meaning and defaults.
+        arguments: those of torch.onnx.export, with its meaning and defaults.
         options: likewise.
 
     Returns:
-        what torch.onnx.export returns: an ONNXProgram, or None with `dynamo=False`.
+        the result of torch.onnx.export: an ONNXProgram, or None with `dynamo=False`.
 
     Raises:
-        UnsupportedError: the model cannot be had in this opset; the message says in which it can. Or it takes fewer
-            sizes than a Dim promises.
-        UnpoolError: with `verify=True`, the file does not give what the module gives.
+        UnsupportedError: the model cannot be written in this opset; the message has one that works. Or it takes fewer
+            sizes than a Dim allows.
+        UnpoolError: with `verify=True`, the file differs from the module.
 
     Example:
         >>> pool = torch.nn.MaxPool2d(2, return_indices=True).eval()
@@ -75,29 +74,29 @@ def export(*arguments: Any, **options: Any) -> Any:
         >>> [node.op_type for node in program.model_proto.graph.node]
         ['MaxPool', 'Mod']
     """
-    given = SIGNATURE.bind(*arguments, **options).arguments
-    opset = given.get("opset_version")
+    call_args = SIGNATURE.bind(*arguments, **options).arguments
+    opset = call_args.get("opset_version")
     check_opset("export", opset)
-    model, dynamo = given["model"], given.get("dynamo", True)
+    model, dynamo = call_args["model"], call_args.get("dynamo", True)
     if dynamo is True or isinstance(model, torch.export.ExportedProgram | torch.onnx.ExportableModule):
-        return _export_program(given, opset)
-    return _export_traced(given, opset)
+        return _export_program(call_args, opset)
+    return _export_traced(call_args, opset)
 
 
-def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
+def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
     """Export with torch's default exporter; write the file here, after converting the model to the opset."""
-    f = given.pop("f", None)
-    sizes = read_dynamic_shapes(given)
+    f = call_args.pop("f", None)
+    sizes = read_dynamic_shapes(call_args)
     changed = {
-        "custom_translation_table": translation_table(opset) | dict(given.get("custom_translation_table") or {}),
-        "opset_version": opset if opset is None else max(opset, EXPORTERS_OPSET),
+        "custom_translation_table": translation_table(opset) | dict(call_args.get("custom_translation_table") or {}),
+        "opset_version": opset if opset is None else max(opset, EXPORTER_OPSET),
         "dynamic_shapes": sizes.hints,
         "verify": False,
     }
-    with _only_warnings_for_the_caller():
-        program = torch.onnx.export(**given | changed)
+    with _hide_internal_warnings():
+        program = torch.onnx.export(**call_args | changed)
     assert program is not None
-    name_open_sizes(program, sizes.axes)
+    name_dynamic_dims(program, sizes.axes)
     for node in program.model.graph:
         x = node.inputs[0] if node.inputs else None
         if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:
@@ -105,29 +104,29 @@ def _export_program(given: dict[str, Any], opset: int | None) -> torch.onnx.ONNX
     if opset is not None:
         program.model = downgrade_opset(program.model, opset)
     if f is not None:
-        _save(program, f, given)
-    if given.get("verify"):
-        _verify(given, f, program)
+        _save(program, f, call_args)
+    if call_args.get("verify"):
+        _verify(call_args, f, program)
     return program
 
 
-def _verify(given: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:
-    """Compare the file with the module; where no file was asked for, one that would be written."""
+def _verify(call_args: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:
+    """Compare the file with the module; without a file, a temporary one."""
     from unpool.torch.exporting.verify import verify
 
-    if not given.get("export_params", True):
+    if not call_args.get("export_params", True):
         raise UnsupportedError("export: verify=True needs a file with weights. Leave out export_params=False.")
     if f is not None:
-        verify(given, f.getvalue() if isinstance(f, io.BytesIO) else f, program)
+        verify(call_args, f.getvalue() if isinstance(f, io.BytesIO) else f, program)
         return
     assert program is not None
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         program.save(path, external_data=True)
-        verify(given, path, program)
+        verify(call_args, path, program)
 
 
-def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, given: dict[str, Any]) -> None:
+def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, call_args: dict[str, Any]) -> None:
     """Write the file as torch.onnx.export does."""
     if isinstance(f, io.BytesIO):
         warn_caller("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning)
@@ -135,13 +134,13 @@ def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesI
         return
     program.save(
         f,
-        include_initializers=given.get("export_params", True),
-        keep_initializers_as_inputs=given.get("keep_initializers_as_inputs", False),
-        external_data=given.get("external_data", True),
+        include_initializers=call_args.get("export_params", True),
+        keep_initializers_as_inputs=call_args.get("keep_initializers_as_inputs", False),
+        external_data=call_args.get("external_data", True),
     )
 
 
-def _export_traced(given: dict[str, Any], opset: int | None) -> None:
+def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
     """Export with dynamo=False."""
     newest = torch_internal("torch.onnx._constants.ONNX_MAX_OPSET")
     if opset is not None and newest is not None and opset > newest:
@@ -151,17 +150,17 @@ def _export_traced(given: dict[str, Any], opset: int | None) -> None:
         )
     from unpool.torch.exporting.torchscript.registration import legacy_translations
 
-    with legacy_translations(), _only_warnings_for_the_caller():
-        torch.onnx.export(**given | {"verify": False})
-    if given.get("verify"):
-        _verify(given, given["f"], None)
+    with legacy_translations(), _hide_internal_warnings():
+        torch.onnx.export(**call_args | {"verify": False})
+    if call_args.get("verify"):
+        _verify(call_args, call_args["f"], None)
 
 
 @contextmanager
-def _only_warnings_for_the_caller() -> Iterator[None]:
-    """Hide warnings of torch that its own code causes, and that the caller can do nothing about.
+def _hide_internal_warnings() -> Iterator[None]:
+    """Hide warnings that torch's own code causes.
 
-    The last of them is about the size check of an unpooling: a trace holds the outcome that it had for the example.
+    The last of them is about the size check of an unpooling: a trace holds its outcome for the example.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)

@@ -39,7 +39,7 @@ def sizes_of(x: Any) -> list[int | None]:
 
 def set_sizes(value: Any, like: Any, sizes: Sequence[Any], dtype: torch.dtype | None = None) -> Any:
     """Set the type of a value to that of `like` with these sizes; sizes that are no ints are dynamic."""
-    kind = like.type().set_sizes([length if isinstance(length, int) else None for length in sizes])
+    kind = like.type().with_sizes([length if isinstance(length, int) else None for length in sizes])
     value.setType(kind if dtype is None else kind.with_dtype(dtype))
     return value
 
