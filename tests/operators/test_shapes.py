@@ -16,8 +16,8 @@ from unpool.operators import resolve
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import graph_of
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.symbolic import output_dims
 
 SEEDS = range(600)
@@ -193,9 +193,10 @@ def test_named_sizes_stay_where_nothing_changes():
     assert output_dims(alone, [(None, "c", "w"), ("n", 3, None)])[0] == ("n", 3, "w")
 
 
-def types_of(model, **meaning):
+def types_of(model, **semantics):
     return {
-        name: shapes.dims(one) for name, one in infer(lift_constants(graph_of(model)), Meaning(**meaning)).types.items()
+        name: shapes.dims(one)
+        for name, one in infer(lift_constants(graph_of(model)), Semantics(**semantics)).types.items()
     }
 
 
@@ -233,7 +234,7 @@ def test_output_shape_from_shape_nodes():
 def test_shapes_inside_bodies():
     """Our nodes in a branch are inferred from the values around it, and the branches' common sizes reach the graph."""
     model = models.conditional()
-    ours = infer(lift_constants(graph_of(model)), Meaning()).ours
+    ours = infer(lift_constants(graph_of(model)), Semantics()).resolved
     assert [one.inputs[0] for one in ours] == [(1, 2, 6, 6), (1, 2, 6, 6)]
     assert types_of(model)["y"] == (1, 2, None, None)
 

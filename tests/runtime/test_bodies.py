@@ -13,10 +13,10 @@ from onnx.reference import ReferenceEvaluator
 import unpool
 from tests.support import models
 from unpool.kernels.cpu.conv_transpose import winograd
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
 from unpool.runtime.plan import policy
-from unpool.runtime.plan.bodies import has_our_bodies
+from unpool.runtime.plan.bodies import has_unpool_subgraphs
 from unpool.runtime.plan.policy import Choice
 from unpool.runtime.session.executor import load_as_session
 from unpool.runtime.session.session import FallbackWarning
@@ -196,14 +196,14 @@ def forced(monkeypatch):
     """Lets unpool run every node with bodies, whatever is in there."""
 
     def choose(node):
-        return Choice("unpool" if has_our_bodies(node) else "onnxruntime", "forced")
+        return Choice("unpool" if has_unpool_subgraphs(node) else "onnxruntime", "forced")
 
     monkeypatch.setattr(policy, "_choose_foreign", choose)
 
 
 def assert_as_onnxruntime(model, feed):
     """The session gives what onnxruntime gives, to the bit, and its plan has nodes in bodies."""
-    session = load_as_session(model, Meaning())
+    session = load_as_session(model, Semantics())
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
     got = session.run(None, feed)
     assert any(one.inner_steps for one in session.plan) or not any(one.runner == "onnxruntime" for one in session.plan)
@@ -249,7 +249,7 @@ def test_a_body_may_be_applied_to_sequences():
     )
     feed = {"x": [X[0], X[1], X[0] * 2], "w": X[1]}
     assert_as_onnxruntime(model, feed)
-    assert load_as_session(model, Meaning()).run(None, {**feed, "x": []}) == [[], []]
+    assert load_as_session(model, Semantics()).run(None, {**feed, "x": []}) == [[], []]
 
 
 def test_a_condition_that_is_left_out():

@@ -19,7 +19,7 @@ from tests.support import models, networks
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.passes import merge_pools
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.session.executor import load_as_written
@@ -73,7 +73,7 @@ def whole(model):
 def assert_all_agree(model, network, x, *more):
     """The session, the session of the model as written, onnxruntime and torch give the same bits."""
     expected = network(x).detach().numpy()
-    raised, as_written = unpool.InferenceSession(model, exact=True), load_as_written(model, Meaning(exact=True))
+    raised, as_written = unpool.InferenceSession(model, exact=True), load_as_written(model, Semantics(exact=True))
     for session in (raised, as_written, whole(model), *more):
         (y,) = session.run(None, {"x": x.numpy()})
         np.testing.assert_array_equal(y, expected)
@@ -117,7 +117,7 @@ def test_a_segnet_is_raised_at_every_level(dynamic):
     counts = operators(session)
     assert (counts["MaxPool"], counts["MaxUnpool"], counts["ScatterND"]) == (3, 3, 0)
     feed = {"x": x.numpy()}
-    np.testing.assert_array_equal(session.run(None, feed)[0], load_as_written(model, Meaning()).run(None, feed)[0])
+    np.testing.assert_array_equal(session.run(None, feed)[0], load_as_written(model, Semantics()).run(None, feed)[0])
 
 
 def test_planes_of_another_size_keep_their_offsets():

@@ -17,7 +17,7 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.measure.timing import Timing
 from unpool.runtime.report import report as reporting
@@ -153,7 +153,7 @@ def test_conv_in_double_is_that_of_onnxruntime(words):
     )
     x = models.random(2, 4, 9, 8)
     (want,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    (got,) = evaluate(model, {"x": x}, Meaning())
+    (got,) = evaluate(model, {"x": x}, Semantics())
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 

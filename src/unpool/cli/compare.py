@@ -38,12 +38,12 @@ def compare_files(
 
     words = None if against is None else words_of(against)
     feed = one_feed(inputs, slots(open_session(paths[0], options))) if inputs else None
-    meaning: dict[str, Any] = {
+    semantics: dict[str, Any] = {
         "compat": str(options.compat),
         "index_space": str(options.index_space),
         "exact": options.exact,
     }
-    return compare(*paths, against=words, feed=feed, sizes=sizes_of(sizes), tolerance=tolerance, **meaning)
+    return compare(*paths, against=words, feed=feed, sizes=sizes_of(sizes), tolerance=tolerance, **semantics)
 
 
 def words_of(text: str) -> list[str]:

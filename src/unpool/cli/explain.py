@@ -30,15 +30,15 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def explained(operator: str, words: Sequence[str], meaning: dict[str, Any]) -> "Explanation":
-    """The record of the library's `explain`; `meaning` holds its keywords that are no attributes."""
+def explained(operator: str, words: Sequence[str], keywords: dict[str, Any]) -> "Explanation":
+    """The record of the library's `explain`; `keywords` holds its keywords that are no attributes."""
     from unpool.explanation.explain import explain
 
     settings = settings_of(words)
-    reserved = sorted(settings.keys() & meaning.keys())
+    reserved = sorted(settings.keys() & keywords.keys())
     if reserved:
         raise UsageError(f"unpool explain: {reserved[0]} is an option, got {reserved[0]}=... . Write --{reserved[0]}.")
-    return explain(operator, **meaning, **settings)
+    return explain(operator, **keywords, **settings)
 
 
 def to_json(done: "Explanation") -> dict[str, Any]:

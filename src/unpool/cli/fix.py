@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def fix_file(
-    path: Path, output: Path | None, is_dry: bool, force: bool, meaning: Mapping[str, Any]
+    path: Path, output: Path | None, is_dry: bool, force: bool, semantics: Mapping[str, Any]
 ) -> "tuple[Fixed, list[Path]]":
-    """Write the model put right, unless the run is dry; `meaning` holds the keywords of the library's `fix`.
+    """Write the model put right, unless the run is dry; `semantics` holds the keywords of the library's `fix`.
 
     Returns:
         what was done, and the data files that were written.
@@ -27,7 +27,7 @@ def fix_file(
     if output is None and not is_dry:
         raise UsageError("unpool fix: expected -o OUTPUT or --dry-run, got neither. Give one.")
     place = None if output is None else place_for(path, output, force or is_dry)
-    done = fix(load_for_command(path, LEAST), **meaning)
+    done = fix(load_for_command(path, LEAST), **semantics)
     return done, [] if place is None or is_dry else place.write(done.model)
 
 

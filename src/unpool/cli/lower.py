@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from unpool.runtime.lower.lowered import Lowered
 
 
-def lower_file(path: Path, target: str, place: "ModelFile", meaning: Mapping[str, Any]) -> "tuple[Lowered, list[Path]]":
-    """Write the model for a target; `meaning` holds the keywords of the library's `lower`.
+def lower_file(
+    path: Path, target: str, place: "ModelFile", semantics: Mapping[str, Any]
+) -> "tuple[Lowered, list[Path]]":
+    """Write the model for a target; `semantics` holds the keywords of the library's `lower`.
 
     Returns:
         what was done, and the data files that were written.
@@ -22,7 +24,7 @@ def lower_file(path: Path, target: str, place: "ModelFile", meaning: Mapping[str
     from unpool.runtime.graph.spilled_weights import LEAST
     from unpool.runtime.lower.lower import lower
 
-    done = lower(load_for_command(path, LEAST), target, **meaning)
+    done = lower(load_for_command(path, LEAST), target, **semantics)
     return done, place.write(done.model)
 
 

@@ -23,20 +23,20 @@ class Written:
     data: tuple[Path, ...]
 
 
-def upgrade_file(path: Path, opset: int, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
-    """Write the model in a newer opset; `meaning` holds the keywords of the library's `upgrade`."""
+def upgrade_file(path: Path, opset: int, place: "ModelFile", semantics: Mapping[str, Any]) -> "Written":
+    """Write the model in a newer opset; `semantics` holds the keywords of the library's `upgrade`."""
     from unpool.runtime.graph.load import load_for_command
     from unpool.runtime.rewrite.upgrade import upgrade
 
-    return _written(upgrade(load_for_command(path), opset, **meaning), place)
+    return _written(upgrade(load_for_command(path), opset, **semantics), place)
 
 
-def canonicalise_file(path: Path, place: "ModelFile", meaning: Mapping[str, Any]) -> "Written":
-    """Write the model with explicit pads; `meaning` holds the keywords of the library's `canonicalise`."""
+def canonicalise_file(path: Path, place: "ModelFile", semantics: Mapping[str, Any]) -> "Written":
+    """Write the model with explicit pads; `semantics` holds the keywords of the library's `canonicalise`."""
     from unpool.runtime.graph.load import load_for_command
     from unpool.runtime.rewrite.canonicalise import canonicalise
 
-    return _written(canonicalise(load_for_command(path), **meaning), place)
+    return _written(canonicalise(load_for_command(path), **semantics), place)
 
 
 def sizes_of(options: Sequence[str]) -> dict[str, int]:

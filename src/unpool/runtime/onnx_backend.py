@@ -23,7 +23,7 @@ from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_call
 from unpool.runtime.backends.ort_options import clone
 from unpool.runtime.errors import also
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.nodes import domain, is_ours
+from unpool.runtime.graph.nodes import domain, is_unpool_op
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.session import InferenceSession
 
@@ -229,7 +229,7 @@ def _outputs(
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
             for name, (dtype, shape) in zip(names, info, strict=True)
         ]
-    if is_ours(node) and node.input and node.input[0] in feed:
+    if is_unpool_op(node) and node.input and node.input[0] in feed:
         kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
         known = dict(zip(node.output, kinds, strict=False))
         return [_value(name, np.empty(0, known[name])) for name in names]

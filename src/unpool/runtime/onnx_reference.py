@@ -20,7 +20,7 @@ from onnx.reference.op_run import OpRun
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.operators.contract import DOMAINS, OPERATORS
-from unpool.runtime.graph.node_contract import Meaning, naming, spec_of
+from unpool.runtime.graph.semantics import Semantics, naming, spec_of
 from unpool.runtime.passes.inline import inline
 
 _LOG = logging.getLogger("unpool")
@@ -39,8 +39,8 @@ def new_ops(
         index_space: in which tensor MaxUnpool's indices count.
         threads: at most so many; None for all available cores.
     """
-    meaning = Meaning(compat, index_space, exact=True)
-    return [_operator(name, domain, opset, meaning, threads) for domain in DOMAINS for name in OPERATORS]
+    semantics = Semantics(compat, index_space, exact=True)
+    return [_operator(name, domain, opset, semantics, threads) for domain in DOMAINS for name in OPERATORS]
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -60,12 +60,12 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     return inline(model)
 
 
-def _operator(name: str, domain: str, opset: int, meaning: Meaning, threads: int | None) -> type[OpRun]:
+def _operator(name: str, domain: str, opset: int, semantics: Semantics, threads: int | None) -> type[OpRun]:
     """The ReferenceEvaluator finds a class by its name, which must be the bare operator type, and its domain."""
 
     def run_node(self: OpRun, *inputs: AnyArray | None, **_: Any) -> tuple[AnyArray, ...]:
         opsets = {**self.run_params["opsets"], "": opset}
-        spec = spec_of(self.onnx_node, opsets, meaning)
+        spec = spec_of(self.onnx_node, opsets, semantics)
         wanted = max(position for position, output in enumerate(self.onnx_node.output) if output)
         with naming(self.onnx_node):
             return functional.run(spec, inputs, outputs=wanted + 1, threads=threads)

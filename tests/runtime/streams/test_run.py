@@ -108,7 +108,7 @@ def test_another_run_does_not_resume(session, tmp_path):
     with pytest.raises(UnpoolError, match=r"the interrupted run used no --blend"):
         streams.blend(session, feed, target, TILE, resume=True)
     other = InferenceSession(session._config.source, compat="ort")
-    with pytest.raises(UnpoolError, match=r"the interrupted run had meaning"):
+    with pytest.raises(UnpoolError, match=r"the interrupted run had semantics"):
         streams.run(other, feed, target, TILE, resume=True)
     assert (part / "journal").read_bytes() == before
 

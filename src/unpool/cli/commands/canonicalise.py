@@ -23,6 +23,6 @@ def canonicalise(
         from unpool.cli import console
         from unpool.cli.upgrade import canonicalise_file, place_for, report, sizes_of, to_json
 
-        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = canonicalise_file(model, place_for(model, output, force), meaning)
+        semantics = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done = canonicalise_file(model, place_for(model, output, force), semantics)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)

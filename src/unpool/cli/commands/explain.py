@@ -45,6 +45,6 @@ def explain(
         from unpool.cli import console
         from unpool.cli.explain import explained, to_json
 
-        meaning = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
-        done = explained(operator, settings or (), meaning)
+        keywords = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
+        done = explained(operator, settings or (), keywords)
         console.say_report(str(done).splitlines(), to_json(done), as_json)

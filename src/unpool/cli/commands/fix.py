@@ -32,7 +32,7 @@ def fix(
         from unpool.cli.fix import fix_file, report, to_json
         from unpool.cli.upgrade import sizes_of
 
-        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done, data = fix_file(model, output, dry_run, force, meaning)
+        semantics = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done, data = fix_file(model, output, dry_run, force, semantics)
         document = to_json(done, model, output, data, dry_run)
         console.say_report(report(done, output, data, dry_run), document, as_json, quiet)

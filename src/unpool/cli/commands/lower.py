@@ -27,6 +27,6 @@ def lower(
         from unpool.cli.lower import lower_file, report, to_json
         from unpool.cli.upgrade import place_for, sizes_of
 
-        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done, data = lower_file(model, target.value, place_for(model, output, force), meaning)
+        semantics = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done, data = lower_file(model, target.value, place_for(model, output, force), semantics)
         console.say_report(report(done, output, data), to_json(done, model, output, data), as_json, quiet)

@@ -28,6 +28,6 @@ def upgrade(
         from unpool.cli import console
         from unpool.cli.upgrade import place_for, report, sizes_of, to_json, upgrade_file
 
-        meaning = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
-        done = upgrade_file(model, opset, place_for(model, output, force), meaning)
+        semantics = {"compat": compat.value, "index_space": index_space.value, "sizes": sizes_of(size or ())}
+        done = upgrade_file(model, opset, place_for(model, output, force), semantics)
         console.say_report(report(done, output), to_json(done, model, output), as_json, quiet)

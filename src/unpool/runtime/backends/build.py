@@ -28,16 +28,16 @@ from unpool.runtime.backends.reference_backend import ReferencePartition
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
 from unpool.runtime.graph import type_names
-from unpool.runtime.graph.node_contract import Meaning, spec_of
-from unpool.runtime.graph.nodes import is_ours, label, reads
+from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads
 from unpool.runtime.graph.record import Graph, dense
+from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types, dtype, sizes
 from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
 from unpool.runtime.graph.without_weights import without_weights
 from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
 from unpool.runtime.passes.improve import Changes, improve
-from unpool.runtime.plan.bodies import bodies_of, has_our_bodies
+from unpool.runtime.plan.bodies import bodies_of, has_unpool_subgraphs
 from unpool.runtime.plan.certain_sizes import certain
 from unpool.runtime.plan.partitions import at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
@@ -51,7 +51,7 @@ MAX_THREAD_POOLS = 64
 
 SLOW_SUBGRAPHS = "unpool does not run the bodies of this operator"
 
-FUSED_UNPOOL = Meaning("spec", "output")  # the indices of a ScatterND count in its output, however the model is read
+FUSED_UNPOOL = Semantics("spec", "output")  # the indices of a ScatterND count in its output, however the model is read
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LoadOptions:
     """Options with which the steps of a model are loaded.
 
     Attributes:
-        meaning: of the operators of ours.
+        semantics: of the operators of ours.
         threads: maximum number of threads; None for all cores.
         options: of onnxruntime's partitions.
         one_thread: of further partitions, which run in the caller's thread.
@@ -72,7 +72,7 @@ class LoadOptions:
         cuda: the GPU memory in which values stay; None where values are arrays of the host.
     """
 
-    meaning: Meaning
+    semantics: Semantics
     threads: int | None
     options: PartitionOptions
     one_thread: PartitionOptions
@@ -99,7 +99,7 @@ class LoadOptions:
         """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
-        if self.options.graph_optimization_level != highest or self.meaning.exact or has_fast_conv:
+        if self.options.graph_optimization_level != highest or self.semantics.exact or has_fast_conv:
             return ()
         return RANKS
 
@@ -164,19 +164,19 @@ class PlanBuilder:
         self._steps: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
         self._subgraph_plans: dict[int, dict[str, LoadedPlan]] = {}
-        self._before_choices = before_choices(graph) if any(map(has_our_bodies, graph.nodes)) else set()
+        self._before_choices = before_choices(graph) if any(map(has_unpool_subgraphs, graph.nodes)) else set()
 
     def _is_for_openvino(self, position: int) -> bool:
         """Whether OpenVINO is asked to compute a node of unpool's operators."""
         node = self._graph.nodes[position]
         if self._openvino is None or not self._options.openvino_conv_transpose or node.op_type != "ConvTranspose":
             return False
-        return is_ours(node) and self._openvino.takes(position, self._known_types)
+        return is_unpool_op(node) and self._openvino.takes(position, self._known_types)
 
     def _add_specs(self, positions: Iterable[int]) -> None:
         """Assign the nodes of unpool's operators among these to unpool."""
         nodes = {
-            position: self._graph.nodes[position] for position in positions if is_ours(self._graph.nodes[position])
+            position: self._graph.nodes[position] for position in positions if is_unpool_op(self._graph.nodes[position])
         }
         weights = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
         names, graph = {name for node in nodes.values() for name in node.input}, self._graph
@@ -190,7 +190,7 @@ class PlanBuilder:
     def _spec(self, node: onnx.NodeProto) -> Spec:
         """The spec of a node with its fused activation; with the fastest algorithm, if tuned and shapes are known."""
         graph, name = self._graph, node.output[0]
-        spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.raised else self._options.meaning)
+        spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.raised else self._options.semantics)
         if name in graph.activations:
             spec = replace(spec, activation=graph.activations[name])
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
@@ -201,7 +201,7 @@ class PlanBuilder:
         if len(shape) < len(dims):
             return spec
         with suppress(UnpoolError):  # raised again when the node runs
-            return tuner.tune(label(node), Trial(spec, shape, w, self._options.threads))
+            return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))
         return spec
 
     def build(self) -> LoadedPlan:
@@ -211,10 +211,10 @@ class PlanBuilder:
                 self._graph,
                 self._specs,
                 self._types,
-                exact=self._options.meaning.exact,
+                exact=self._options.semantics.exact,
                 refused=self._refused,
                 device=self._options.providers.device,
-                has_ours=self._options.cuda is not None,
+                has_unpool_ops=self._options.cuda is not None,
             )
             if all(self._load(step) for step in plan.steps):
                 return self._loaded_plan(plan)
@@ -228,7 +228,7 @@ class PlanBuilder:
         }
         slow = {position for step in plan.steps if step.runner == "reference" for position in step.nodes}
         nodes = self._graph.nodes
-        refused = {label(nodes[position]): self._refused.get(position, SLOW_SUBGRAPHS) for position in sorted(slow)}
+        refused = {node_name(nodes[position]): self._refused.get(position, SLOW_SUBGRAPHS) for position in sorted(slow)}
         for plans in subgraph_plans.values():
             for loaded in plans.values():
                 refused |= loaded.refused
@@ -254,14 +254,14 @@ class PlanBuilder:
     def _load(self, step: Step) -> bool:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
         if step not in self._steps:
-            if step.runner == "unpool" and is_ours(self._graph.nodes[step.nodes[0]]):
+            if step.runner == "unpool" and is_unpool_op(self._graph.nodes[step.nodes[0]]):
                 self._steps[step] = self._load_node(step)
             elif step.runner == "unpool":
                 self._steps[step] = self._load_control_flow(step)
             elif step.runner == "reference":
                 model = cut(self._graph, step, self._known_types, with_data)
                 options = self._options
-                self._steps[step] = ReferencePartition(model, self._where(step), options.meaning, options.threads)
+                self._steps[step] = ReferencePartition(model, self._where(step), options.semantics, options.threads)
             else:
                 self._load_partition(step)
         return step in self._steps
@@ -283,12 +283,12 @@ class PlanBuilder:
     def _load_control_flow(self, step: Step) -> ControlStep:
         """The step of a node whose subgraphs are planned and loaded like the graph around it."""
         (position,) = step.nodes
-        graph, node, meaning = self._graph, self._graph.nodes[position], self._options.meaning
+        graph, node, semantics = self._graph, self._graph.nodes[position], self._options.semantics
         is_chosen_from = not self._before_choices.isdisjoint(node.output)
         subgraphs: dict[str, LoadedSubgraph] = {}
         self._subgraph_plans[position] = {}
-        for body in bodies_of(graph, node, self._known_types, meaning, is_chosen_from=is_chosen_from):
-            inner, types = improve(body.graph, body.types, meaning, self._options.changes)
+        for body in bodies_of(graph, node, self._known_types, semantics, is_chosen_from=is_chosen_from):
+            inner, types = improve(body.graph, body.types, semantics, self._options.changes)
             plan = PlanBuilder(inner, types, replace(self._options, cuda=None), self._shared).build()
             self._subgraph_plans[position][body.name] = plan
             subgraphs[body.name] = LoadedSubgraph(body, inner, plan)
@@ -301,7 +301,7 @@ class PlanBuilder:
             name: self._shared.array(graph.constants[name], is_weight=False) for name in names & graph.constants.keys()
         }
         constants |= {name: dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
-        return step_class(node, graph.opsets[""], meaning.compat)(node, step, subgraphs, constants)
+        return step_class(node, graph.opsets[""], semantics.compat)(node, step, subgraphs, constants)
 
     def _load_partition(self, step: Step) -> None:
         unknown = {name for name in step.inputs if name not in self._known_types}
@@ -312,7 +312,7 @@ class PlanBuilder:
         has_threads = self._shared.thread_pools < MAX_THREAD_POOLS
         if self._load_in_openvino(step, has_threads=has_threads):
             return
-        only_openvino = [n for n in step.nodes if is_ours(self._graph.nodes[n]) and n not in self._specs]
+        only_openvino = [n for n in step.nodes if is_unpool_op(self._graph.nodes[n]) and n not in self._specs]
         if only_openvino:
             self._add_specs(only_openvino)
             return
@@ -392,7 +392,7 @@ class PlanBuilder:
             raise ModelError(f"{self._where(step)}: expected a valid graph, got: {error}. Export it again.") from cause
 
     def _where(self, step: Step) -> str:
-        names = [label(self._graph.nodes[position]) for position in step.nodes]
+        names = [node_name(self._graph.nodes[position]) for position in step.nodes]
         return f"node {names[0]!r}" if len(names) == 1 else f"the partition from {names[0]!r} to {names[-1]!r}"
 
 

@@ -23,7 +23,7 @@ from unpool.runtime.backends.schedule import Schedules
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep, check_cancelled
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import failed
-from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES, Body, single_shape
@@ -161,7 +161,7 @@ class ControlStep(ABC):
         return distinct[0]
 
     def _where(self) -> str:
-        return f"{self._node.op_type} node {label(self._node)!r}"
+        return f"{self._node.op_type} node {node_name(self._node)!r}"
 
 
 class IfStep(ControlStep):

@@ -13,7 +13,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.step import Partition
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import one_line
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
 from unpool.runtime.requirements import onnxruntime
 
@@ -21,12 +21,12 @@ from unpool.runtime.requirements import onnxruntime
 class ReferencePartition(Partition):
     """A loaded partition, which runs in one thread at a time: the evaluator promises no more."""
 
-    def __init__(self, model: onnx.ModelProto, where: str, meaning: Meaning, threads: int | None) -> None:
+    def __init__(self, model: onnx.ModelProto, where: str, semantics: Semantics, threads: int | None) -> None:
         super().__init__(where)
         self._lock = threading.Lock()
         self._inputs = [value.name for value in model.graph.input]
         opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
-        operators = new_ops(opset, compat=meaning.compat, index_space=meaning.index_space, threads=threads)
+        operators = new_ops(opset, compat=semantics.compat, index_space=semantics.index_space, threads=threads)
         try:
             self._evaluator = ReferenceEvaluator(model, new_ops=operators)
         except UnpoolError:

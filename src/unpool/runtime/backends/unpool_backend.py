@@ -15,7 +15,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.step import check_cancelled
 from unpool.runtime.errors import as_onnxruntime
-from unpool.runtime.graph.node_contract import named
+from unpool.runtime.graph.semantics import named
 from unpool.runtime.requirements import onnxruntime
 
 ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}

@@ -12,11 +12,11 @@ from unpool.runtime.compare.matching import Values, compared_values
 from unpool.runtime.compare.stepwise import Stepwise
 from unpool.runtime.compare.torch_nodes import run_node
 from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.node_contract import Meaning, spec_of
-from unpool.runtime.graph.nodes import is_ours, label
+from unpool.runtime.graph.nodes import is_unpool_op, node_name
+from unpool.runtime.graph.semantics import Semantics, spec_of
 
 
-def by_torch(model: Stepwise, seen: Values, expected: Values, meaning: Meaning, tolerance: Tolerance) -> Peer:
+def by_torch(model: Stepwise, seen: Values, expected: Values, semantics: Semantics, tolerance: Tolerance) -> Peer:
     """What torch makes of the MaxPool, MaxUnpool and ConvTranspose nodes of a model; those in bodies are left out.
 
     Raises:
@@ -26,13 +26,13 @@ def by_torch(model: Stepwise, seen: Values, expected: Values, meaning: Meaning, 
     made: dict[str, Any] = {}
     refusals = []
     known = {**seen, **expected}
-    for node in filter(is_ours, model.graph.nodes):
+    for node in filter(is_unpool_op, model.graph.nodes):
         try:
-            spec = spec_of(node, model.graph.opsets, meaning)
+            spec = spec_of(node, model.graph.opsets, semantics)
             outputs = run_node(spec, [_value(known, name) for name in node.input])
             made |= dict(zip(node.output, outputs, strict=False))
         except Exception as error:  # whatever torch raises means that it does not run the node
-            refusals.append(Refusal(label(node), model.operator(node), brief(error)))
+            refusals.append(Refusal(node_name(node), model.operator(node), brief(error)))
     found = compared_values(model, seen, expected, made, tolerance)
     return Peer(f"torch {version('torch')}, node by node", tuple(_alone(found)), refusals=tuple(refusals))
 

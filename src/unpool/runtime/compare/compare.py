@@ -28,9 +28,9 @@ from unpool.runtime.compare.stepwise import Stepwise, stepwise
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import place, reading
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import has_bodies, label
+from unpool.runtime.graph.nodes import has_bodies, node_name
 from unpool.runtime.graph.record import dense
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
@@ -78,25 +78,25 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
         UnpoolError: unpool itself cannot read or run the model; an unknown or missing runtime; a wrong tolerance.
     """
     words = _words(against, other)
-    meaning = Meaning(compat, index_space, exact)
-    peers = [runtime_of(word, meaning) for word in words if word != TORCH]
+    semantics = Semantics(compat, index_space, exact)
+    peers = [runtime_of(word, semantics) for word in words if word != TORCH]
     with reading(model):
-        first = second = stepwise(model, meaning)
+        first = second = stepwise(model, semantics)
     if other is not None:
         with reading(other):
-            second = stepwise(other, meaning)
+            second = stepwise(other, semantics)
     with reading(model):
-        fed, expected = _first_run(first, meaning, feed, {**_sizes_of(second, first), **(sizes or {})})
+        fed, expected = _first_run(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
     seen = {**_constants(first), **fed}
     given = _feed_of(second, fed)
     pairs = None if other is None else correspondence(first, second, zip(fed, given, strict=True))
     judge = _Judge(first, seen, expected, tolerance, pairs)
     found = {one.word: judge.peer(one.name, run(one, second, given)) for one in peers}
     if TORCH in words:
-        found[TORCH] = by_torch(first, seen, expected.values, meaning, tolerance)
+        found[TORCH] = by_torch(first, seen, expected.values, semantics, tolerance)
     names = tuple(place(one) for one in (model, other) if one is not None)
     return Comparison(
-        names, ours(meaning).name, tuple(map(_text, fed.items())), tuple(found[word] for word in words), _notes(first)
+        names, ours(semantics).name, tuple(map(_text, fed.items())), tuple(found[word] for word in words), _notes(first)
     )
 
 
@@ -119,13 +119,13 @@ def _words(against: Sequence[str] | None, other: ModelSource | None) -> tuple[st
     return words
 
 
-def _first_run(model: Stepwise, meaning: Meaning, feed: Feed | None, sizes: Mapping[str, int]) -> tuple[Feed, Run]:
+def _first_run(model: Stepwise, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]) -> tuple[Feed, Run]:
     """What is fed, and what unpool makes of it."""
-    loaded = load_as_session(model.model, meaning)
+    loaded = load_as_session(model.model, semantics)
     fed, made = next(runs(loaded, sizes)) if feed is None else (feed, loaded.run(None, feed))
     outputs = dict(zip((value.name for value in model.model.graph.output), made, strict=True))
     names = model.values()
-    values = load_as_session(model.exposed(), meaning).run(None, fed) if names else []
+    values = load_as_session(model.exposed(), semantics).run(None, fed) if names else []
     return fed, Run(outputs, dict(zip(names, values, strict=True)))
 
 
@@ -216,7 +216,7 @@ def _kind(value: Any) -> Any:
 
 
 def _notes(model: Stepwise) -> tuple[str, ...]:
-    names = [label(node) for node in model.graph.nodes if has_bodies(node)]
+    names = [node_name(node) for node in model.graph.nodes if has_bodies(node)]
     return (f"as one node each, whatever is inside: {', '.join(names)}",) if names else ()
 
 

@@ -16,7 +16,7 @@ class ComparedValue:
     """One value in two runtimes.
 
     Attributes:
-        node: label of the node that makes it; "" for an output of the model as a whole.
+        node: name of the node that makes it; "" for an output of the model as a whole.
         operator: of the node, with its version.
         value: its name.
         difference: how far both are apart.

@@ -10,7 +10,7 @@ from unpool.runtime.compare.choices import Choices, choices, is_choice
 from unpool.runtime.compare.compared import ComparedValue
 from unpool.runtime.compare.difference import Difference, Tolerance, difference
 from unpool.runtime.compare.stepwise import Stepwise
-from unpool.runtime.graph.nodes import domain, label, reads
+from unpool.runtime.graph.nodes import domain, node_name, reads
 
 Values = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def compared_values(
                 found = difference(expected[name], got[name], tolerance)
                 chosen = _choices(node, position, known, got[name], found, tolerance)
                 begins = found.departs and not is_led
-                yield ComparedValue(label(node), model.operator(node), name, found, begins, chosen)
+                yield ComparedValue(node_name(node), model.operator(node), name, found, begins, chosen)
                 if found.departs:
                     departing.add(name)
 

@@ -15,8 +15,8 @@ from unpool.extras import missing_extra
 from unpool.runtime.compare.compared import Refusal
 from unpool.runtime.compare.stepwise import Stepwise
 from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.runtimes import Call, Feed, Runtime, runtimes
 from unpool.runtime.session.executor import load_as_session
 
@@ -46,25 +46,25 @@ class Run:
     refusals: tuple[Refusal, ...] = ()
 
 
-def runtime_of(word: str, meaning: Meaning) -> Runtime:
+def runtime_of(word: str, semantics: Semantics) -> Runtime:
     """The runtime that a word names, but torch, which runs no models.
 
     Raises:
         MissingExtraError: it is not installed.
     """
     if word == UNPOOL:
-        return ours(meaning)
+        return ours(semantics)
     known = {one.word: one for one in runtimes()}
     if word not in known:
         raise missing_extra("compare", word, [word])
     return known[word]
 
 
-def ours(meaning: Meaning) -> Runtime:
+def ours(semantics: Semantics) -> Runtime:
     """Unpool's own session as one of the runtimes."""
 
     def prepare(model: onnx.ModelProto, feed: Feed) -> Call:
-        loaded = load_as_session(model, meaning)
+        loaded = load_as_session(model, semantics)
         return lambda: loaded.run(None, feed)
 
     return Runtime(UNPOOL, f"unpool {version('unpool')}", prepare)
@@ -79,7 +79,7 @@ def run(runtime: Runtime, model: Stepwise, feed: Feed) -> Run:
     before, position, said = _as_far_as_it_goes(runtime, model, feed, late)
     node = model.graph.nodes[position]
     where = "" if outputs is None else "with its values as outputs: "
-    return Run(outputs, before, (Refusal(label(node), model.operator(node), where + said),))
+    return Run(outputs, before, (Refusal(node_name(node), model.operator(node), where + said),))
 
 
 def _as_far_as_it_goes(

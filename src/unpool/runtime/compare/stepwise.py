@@ -10,9 +10,9 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import place
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import domain, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.rewrite.open_model import open_model
@@ -64,14 +64,14 @@ class Stepwise:
         return helper.make_value_info(name, self.types[name])
 
 
-def stepwise(source: ModelSource, meaning: Meaning) -> Stepwise:
+def stepwise(source: ModelSource, semantics: Semantics) -> Stepwise:
     """Read a model to look at its values.
 
     Raises:
         UnsupportedError: it is larger than 2 GiB.
         UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
     """
-    editable = open_model(load_for_command(source), meaning)
+    editable = open_model(load_for_command(source), semantics)
     if is_too_large(editable.model):
         raise UnsupportedError(
             f"{place(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got more. "

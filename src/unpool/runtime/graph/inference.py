@@ -21,9 +21,9 @@ from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.constants import lift_constants
-from unpool.runtime.graph.node_contract import Meaning, spec_of
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_ours, label, reads, with_inner, writes
+from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name, reads, with_inner, writes
 from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph, has_type
+from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.symbolic import Dims, output_dims
 from unpool.runtime.graph.without_weights import LARGE, as_input, is_large
@@ -52,16 +52,16 @@ class Inference:
 
     Attributes:
         types: the type of every value of the graph itself, without the values whose type is unknown.
-        ours: our nodes, inside bodies too, in the order of `nodes.with_inner`.
+        resolved: nodes of unpool's operators, inside subgraphs too, in the order of `nodes.with_inner`.
         inner: for each body the types of all values that it sees, in the order in which the bodies end.
     """
 
     types: Types
-    ours: tuple[ResolvedNode, ...]
+    resolved: tuple[ResolvedNode, ...]
     inner: tuple[Mapping[str, onnx.TypeProto], ...]
 
 
-def infer(graph: Graph, meaning: Meaning) -> Inference:
+def infer(graph: Graph, semantics: Semantics) -> Inference:
     """What is known of every value and of the inputs of our nodes.
 
     Raises:
@@ -69,11 +69,11 @@ def infer(graph: Graph, meaning: Meaning) -> Inference:
         UnpoolError: a node of ours breaks its contract.
     """
     graph = lift_constants(graph)  # onnx reads what a Constant holds, wherever the node that needs it is
-    walk = _Walk(graph, meaning)
+    walk = _Walk(graph, semantics)
     for plain, crossing in _levels(graph):
         walk.visit_plain(plain)
         for position in crossing:
-            if is_ours(graph.nodes[position]):
+            if is_unpool_op(graph.nodes[position]):
                 walk.visit_ours(position)
             else:
                 walk.visit_holder(position)
@@ -89,7 +89,7 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
     levels: dict[int, tuple[list[int], list[int]]] = {}
     for position, node in enumerate(graph.nodes):
         level = max((made_at.get(name, 0) for name in reads(node)), default=0)
-        crosses = any(map(is_ours, with_inner([node])))
+        crosses = any(map(is_unpool_op, with_inner([node])))
         levels.setdefault(level, ([], []))[crosses].append(position)
         made_at |= dict.fromkeys(writes(node), level + crosses)
     return [levels[level] for level in sorted(levels)]
@@ -98,10 +98,10 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
 class _Walk:
     """Infers a graph level by level: onnx what is between our nodes, and we each node of ours, once."""
 
-    def __init__(self, graph: Graph, meaning: Meaning) -> None:
+    def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
-        self._nodes = [node for node in with_inner(graph.nodes) if is_ours(node)]
-        self._specs = [spec_of(node, graph.opsets, meaning) for node in self._nodes]
+        self._nodes = [node for node in with_inner(graph.nodes) if is_unpool_op(node)]
+        self._specs = [spec_of(node, graph.opsets, semantics) for node in self._nodes]
         self._first = list(accumulate((_count_ours(node) for node in graph.nodes), initial=0))
         self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
         stated = {**graph.declared, **{value.name: value.type for value in graph.outputs if has_type(value)}}
@@ -153,8 +153,8 @@ class _Walk:
                 break
             if turns * size > MOST_INNER:
                 raise UnsupportedError(
-                    f"{stand_in.op_type} node {label(stand_in)!r}: expected bodies in which few nodes of unpool follow "
-                    f"each other, got {size} nodes, gone through {turns} times. Move them out of the body."
+                    f"{stand_in.op_type} node {node_name(stand_in)!r}: expected bodies in which few nodes of unpool "
+                    f"follow each other, got {size} nodes, gone through {turns} times. Move them out of the body."
                 )
             known = visit.made
         self._types |= own
@@ -282,7 +282,7 @@ def stated_types(graph: Graph) -> Types:
 
 
 def _count_ours(node: onnx.NodeProto) -> int:
-    return sum(map(is_ours, with_inner([node])))
+    return sum(map(is_unpool_op, with_inner([node])))
 
 
 def _plain_types(values: Iterable[onnx.ValueInfoProto]) -> Types:
@@ -308,7 +308,7 @@ def _plain(type_: onnx.TypeProto) -> onnx.TypeProto:
 
 def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator[onnx.NodeProto]:
     """The nodes that onnx sees in place of one node."""
-    if is_ours(node):
+    if is_unpool_op(node):
         number = next_number()
         for position, output in enumerate(node.output):
             if output:

@@ -11,7 +11,7 @@ import onnx
 
 from unpool.errors import ModelError
 from unpool.runtime.errors import also
-from unpool.runtime.graph.nodes import bodies, has_bodies, label, reads
+from unpool.runtime.graph.nodes import bodies, has_bodies, node_name, reads
 
 LONGEST_CYCLE = 8
 """Nodes of a cycle that a message names."""
@@ -107,6 +107,6 @@ def _cycle_text(nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]], rest
     while path[-1] not in path[:-1]:
         path.append(min(needs[path[-1]] & rest))
     cycle = path[path.index(path[-1]) :][::-1]
-    names = [repr(label(nodes[position])) for position in cycle]
+    names = [repr(node_name(nodes[position])) for position in cycle]
     shown = names if len(names) <= LONGEST_CYCLE else [*names[: LONGEST_CYCLE - 1], "..."]
     return f"model: expected an acyclic graph, got nodes that need each other: {', '.join(shown)}. Export it again."

@@ -16,15 +16,15 @@ def domain(node: onnx.NodeProto) -> str:
     return "" if node.domain in MAIN_DOMAINS else node.domain
 
 
-def is_ours(node: onnx.NodeProto) -> bool:
+def is_unpool_op(node: onnx.NodeProto) -> bool:
     """Whether the node is a MaxPool, MaxUnpool or ConvTranspose of one of our domains."""
     return node.op_type in OPERATORS and domain(node) in DOMAINS
 
 
-def label(node: onnx.NodeProto) -> str:
+def node_name(node: onnx.NodeProto) -> str:
     """The name that messages and the plan give to the node: its own, or else one made of its operator and its output.
 
-    >>> label(onnx.helper.make_node("Relu", ["x"], ["y"]))
+    >>> node_name(onnx.helper.make_node("Relu", ["x"], ["y"]))
     'Relu->y'
     """
     return node.name or f"{node.op_type}->{next((name for name in node.output if name), '')}"

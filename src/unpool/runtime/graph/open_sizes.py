@@ -10,7 +10,7 @@ import onnx
 
 from unpool.geometry import Window, pooled_quotient
 from unpool.runtime.graph.constants import constant_array
-from unpool.runtime.graph.nodes import attributes, domain, is_ours
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.size import Size, Sizes, grown, number, quotient
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _shrunk(flow: "SizeFlow", node: onnx.NodeProto) -> Sizes | None:
     if large is None or sizes is None or len(large) != len(sizes) + 2:
         return None
     rank, pads, word = len(sizes), given.get("pads"), given.get("auto_pad", b"NOTSET")
-    if word not in (b"", b"NOTSET") or (given.get("ceil_mode") and not is_ours(node)):
+    if word not in (b"", b"NOTSET") or (given.get("ceil_mode") and not is_unpool_op(node)):
         return None
     pads = pads or [0] * (2 * rank)
     windows = map(Window, sizes, given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.size import Size, numbers
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lint.finding import Finding
@@ -31,9 +31,9 @@ def column_indices(_: SizeFlow, one: Unpooling) -> Iterator[Finding]:
         yield _finding(
             one,
             "3.14",
-            f"its indices come from {label(pool)}, a MaxPool with storage_order 1; MaxUnpool reads order 0",
+            f"its indices come from {node_name(pool)}, a MaxPool with storage_order 1; MaxUnpool reads order 0",
             "unpool and onnxruntime, which obey storage_order; OpenVINO and onnx's ReferenceEvaluator count otherwise",
-            f"Set storage_order to 0 on {label(pool)}",
+            f"Set storage_order to 0 on {node_name(pool)}",
         )
 
 
@@ -69,7 +69,7 @@ def _advice(flow: SizeFlow, one: Unpooling, inferred: tuple[int, ...]) -> str:
 
 
 def _finding(one: Unpooling, rule: str, problem: str, affected: str, repair: str) -> Finding:
-    return Finding(label(one.node), one.node.op_type, rule, problem, affected, repair)
+    return Finding(node_name(one.node), one.node.op_type, rule, problem, affected, repair)
 
 
 INDEX_RULES: tuple[Callable[[SizeFlow, Unpooling], Iterator[Finding]], ...] = (

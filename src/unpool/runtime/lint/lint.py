@@ -19,9 +19,9 @@ from unpool.errors import UnpoolError
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.scopes import scopes
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import require_known
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lint.finding import Finding, Findings
@@ -45,17 +45,17 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Find
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
     """
     with reading(source):
-        editable, meaning = _open(_with_sizes(load_for_command(source), sizes or {}))
-        return Findings(_findings(editable, meaning))
+        editable, semantics = _open(_with_sizes(load_for_command(source), sizes or {}))
+        return Findings(_findings(editable, semantics))
 
 
-def _open(model: onnx.ModelProto) -> tuple[EditableModel, Meaning]:
+def _open(model: onnx.ModelProto) -> tuple[EditableModel, Semantics]:
     """The model, read as the standard says or, if that refuses it, as ONNX Runtime does."""
     try:
-        return open_model(model, Meaning()), Meaning()
+        return open_model(model, Semantics()), Semantics()
     except UnpoolError as error:
         try:
-            return open_model(model, Meaning("ort")), Meaning("ort")
+            return open_model(model, Semantics("ort")), Semantics("ort")
         except UnpoolError:
             raise error from None
 
@@ -73,7 +73,7 @@ def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     return copy
 
 
-def _findings(editable: EditableModel, meaning: Meaning) -> Iterator[Finding]:
+def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding]:
     graph, types = editable.graph, editable.inference.types
     flow = SizeFlow(graph, types)
     for one in unpoolings(flow):
@@ -83,10 +83,10 @@ def _findings(editable: EditableModel, meaning: Meaning) -> Iterator[Finding]:
         for one in unpoolings(inner):
             if one.node.output[0] in scope.own:
                 yield from map(_moved_out, _index_findings(inner, one))
-    for resolved in editable.inference.ours:
+    for resolved in editable.inference.resolved:
         yield from padding_findings(editable, resolved)
-    operators = {label(node): node.op_type for node in graph.nodes}
-    for edit in raise_all(graph, types, lambda one: infer(one, meaning).types).edits:
+    operators = {node_name(node): node.op_type for node in graph.nodes}
+    for edit in raise_all(graph, types, lambda one: infer(one, semantics).types).edits:
         change = edit.change
         affected = "every runtime: more nodes and memory than needed"
         affected += "; tools that look for MaxUnpool find none" if edit.raised else ""

@@ -14,7 +14,7 @@ from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_ru
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.lint.finding import Finding
 from unpool.runtime.rewrite.forms import WindowedNode
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
@@ -38,7 +38,7 @@ def padding_findings(editable: EditableModel, resolved: ResolvedNode) -> Iterato
         return
     for rule in POOL_RULES if isinstance(resolved.spec, MaxPoolSpec) else GROW_RULES:
         for told in rule(one):
-            yield Finding(label(resolved.node), resolved.node.op_type, *told)
+            yield Finding(node_name(resolved.node), resolved.node.op_type, *told)
 
 
 def pads_beside_auto_pad(one: WindowedNode) -> Iterator[Told]:

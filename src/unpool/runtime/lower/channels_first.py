@@ -11,7 +11,7 @@ import onnx
 from unpool.operators.activation import Activation
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.lower.writer import Writer
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
@@ -52,7 +52,7 @@ def _edit(resolved: ResolvedNode, names: FreshNames, dtypes: Mapping[str, object
         made = _ACTIVATIONS[spec.activation.name](writer, spec.activation, made, dtypes[node.input[0]])
     writer.node("Transpose", [made], perm=last, output=node.output[0])
     after = f"{node.op_type} between Transposes" + (f", then {spec.activation.name}" if spec.activation else "")
-    change = Change(label(node), f"{spec.row.label} of {node.domain}", after)
+    change = Change(node_name(node), f"{spec.row.label} of {node.domain}", after)
     return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)
 
 

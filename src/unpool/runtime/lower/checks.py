@@ -14,8 +14,8 @@ import onnx
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.lowered import Check
 from unpool.runtime.lower.probes import Probe
 from unpool.runtime.lower.runtimes import Runtime, runtimes
@@ -42,18 +42,18 @@ Expected: TypeAlias = Sequence[tuple[Feed, list[Any]]]
 """Random inputs of the first model, each with its outputs."""
 
 
-def expected_results(first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> Expected:
+def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> Expected:
     """What the model gives that is lowered.
 
     Args:
         first: the model before.
-        meaning: how it is read.
+        semantics: how it is read.
         sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
 
     Raises:
         UnsupportedError: it runs on none of the inputs that were tried.
     """
-    exact = Meaning(meaning.compat, meaning.index_space, exact=True)
+    exact = Semantics(semantics.compat, semantics.index_space, exact=True)
     return list(runs(load_as_session(first, exact), sizes))
 
 

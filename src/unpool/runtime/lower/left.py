@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, label, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, node_name, with_inner
 from unpool.runtime.lower.target import Target
 from unpool.runtime.rewrite.repair_indices import NotRepaired
 
@@ -14,9 +14,9 @@ def left_over(model: onnx.ModelProto, target: Target) -> Iterator[NotRepaired]:
     refused: dict[str, list[str]] = {}
     for node in with_inner(model.graph.node):
         if domain(node) != "" or node.op_type not in target.operators:
-            refused.setdefault(node.op_type, []).append(label(node))
+            refused.setdefault(node.op_type, []).append(node_name(node))
         else:
-            yield from (NotRepaired(label(node), why) for why in _oddities(node, target))
+            yield from (NotRepaired(node_name(node), why) for why in _oddities(node, target))
     for operator, nodes in refused.items():
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
         what = f"; {target.otherwise}" if target.otherwise else ""

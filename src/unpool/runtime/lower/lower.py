@@ -26,9 +26,9 @@ from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import domain, inner_nodes, is_ours, label, reads
+from unpool.runtime.graph.nodes import domain, inner_nodes, is_unpool_op, node_name, reads
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.spilled_weights import with_spilled_weights
@@ -86,9 +86,9 @@ def lower(
             cannot be checked, or is another in one of the runtimes.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    wanted, meaning = target_of(target), Meaning(compat, index_space)
+    wanted, semantics = target_of(target), Semantics(compat, index_space)
     with reading(source), with_spilled_weights(source) as (first, restore):
-        draft = _Draft(first, meaning, sizes or {})
+        draft = _Draft(first, semantics, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
         draft.raise_nodes()
@@ -96,7 +96,7 @@ def lower(
         draft.drop_indices()
         draft.pad_pools(wanted)
         check_model(draft.model)
-        expected = expected_results(first, meaning, sizes or {})
+        expected = expected_results(first, semantics, sizes or {})
         opset = next(one.version for one in draft.model.opset_import if one.domain == "")
         probes = [probe(part, opset, draft.model.ir_version) for part in parts]
         checks = checked(draft.model, [one for one in probes if one is not None], expected)
@@ -108,22 +108,22 @@ def lower(
 class _Draft:
     """The model as it is after the steps so far."""
 
-    def __init__(self, first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
-        self._meaning = meaning
+    def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
+        self._semantics = semantics
         self.changes: list[Change] = []
         self.model = first
         opsets = {one.domain: one.version for one in first.opset_import}
         if opsets.get("", opsets.get("ai.onnx", OLDEST)) < OLDEST:
-            newer = upgrade(first, OLDEST, compat=meaning.compat, index_space=meaning.index_space, sizes=sizes)
+            newer = upgrade(first, OLDEST, compat=semantics.compat, index_space=semantics.index_space, sizes=sizes)
             self.model, self.changes = newer.model, list(newer.changes)
         self._refuse_inner()
 
     def put_explicit_pads(self) -> None:
         """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
         opened = self._open()
-        forms = [_form_or_none(opened, place) for place in range(len(opened.inference.ours))]
+        forms = [_form_or_none(opened, place) for place in range(len(opened.inference.resolved))]
         put_forms(self.model, forms)
-        pairs = zip(opened.inference.ours, forms, strict=True)
+        pairs = zip(opened.inference.resolved, forms, strict=True)
         found = [change(one, one.spec.row, form) for one, form in pairs if form is not None]
         self.changes += [one for one in found if one is not None]
 
@@ -131,7 +131,7 @@ class _Draft:
         """Write nodes of the channels-last domain as ONNX's own."""
         opened = self._open()
         dtypes = {name: shapes.dtype(type_) for name, type_ in opened.inference.types.items()}
-        edits = list(channels_first_edits(opened.inference.ours, names_beside(opened.graph), dtypes))
+        edits = list(channels_first_edits(opened.inference.resolved, names_beside(opened.graph), dtypes))
         if not edits:
             return
         into_model(self.model, edits)
@@ -153,7 +153,7 @@ class _Draft:
         """Replace every MaxUnpool."""
         opened = self._open()
         flow = SizeFlow(opened.graph, opened.inference.types)
-        space = "output" if self._meaning == Meaning("ort") else self._meaning.index_space
+        space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
         found = list(lowered_unpoolings(flow, names_beside(opened.graph), target.doubled, space))
         into_model(self.model, [edit for edit, _ in found])
         self.changes += [edit.change for edit, _ in found]
@@ -165,7 +165,12 @@ class _Draft:
         needed.update(name for node in self.model.graph.node for name in reads(node))
         dropped = set()
         for node in self.model.graph.node:
-            if is_ours(node) and node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1] not in needed:
+            if (
+                is_unpool_op(node)
+                and node.op_type == "MaxPool"
+                and len(node.output) > 1
+                and node.output[1] not in needed
+            ):
                 dropped.add(node.output.pop(1))
         known = [value for value in self.model.graph.value_info if value.name not in dropped]
         del self.model.graph.value_info[:]
@@ -180,20 +185,20 @@ class _Draft:
         self.changes += [edit.change for edit in edits]
 
     def _open(self) -> EditableModel:
-        opened = open_model(self.model, self._meaning)
+        opened = open_model(self.model, self._semantics)
         self.model = opened.model
         return opened
 
     def _infer(self, graph: Graph) -> Types:
-        return infer(graph, self._meaning).types
+        return infer(graph, self._semantics).types
 
     def _refuse_inner(self) -> None:
         for holder in self.model.graph.node:
             for node in inner_nodes(holder):
-                if is_ours(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
+                if is_unpool_op(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
                     raise UnsupportedError(
-                        f"{node.op_type} node {label(node)!r}: expected it outside of the bodies of If, Loop and Scan, "
-                        f"got it in {holder.op_type} node {label(holder)!r}. Move it out."
+                        f"{node.op_type} node {node_name(node)!r}: expected it outside of the bodies of If, Loop and "
+                        f"Scan, got it in {holder.op_type} node {node_name(holder)!r}. Move it out."
                     )
 
 
@@ -203,7 +208,7 @@ def _form_or_none(opened: EditableModel, place: int) -> Form | None:
     A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops. Where they
     would be as long as the kernel, `pad_pools` writes them.
     """
-    resolved = opened.inference.ours[place]
+    resolved = opened.inference.resolved[place]
     try:
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
             return explicit(windowed_node(opened, resolved), resolved.spec.row)

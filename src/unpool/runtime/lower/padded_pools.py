@@ -17,7 +17,7 @@ from unpool.operators import resolve, tensors
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames
-from unpool.runtime.graph.nodes import attributes, is_ours, label
+from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.lower.writer import Writer
@@ -36,11 +36,16 @@ def padded_pools(graph: Graph, types: Types, names: FreshNames, *, of_integers: 
         of_integers: whether pools of integers are written so too.
     """
     for node in graph.nodes:
-        if is_ours(node) and node.op_type == "MaxPool" and attributes(node).get("ceil_mode") and len(node.output) == 1:
+        if (
+            is_unpool_op(node)
+            and node.op_type == "MaxPool"
+            and attributes(node).get("ceil_mode")
+            and len(node.output) == 1
+        ):
             spec = resolve.spec("MaxPool", attributes(node), opset=graph.opsets[""])
             dtype = shapes.dtype(types.get(node.input[0]))
             assert isinstance(spec, MaxPoolSpec)
-            storage = None if dtype is None else dtypes.storage_type(dtype, label(node))
+            storage = None if dtype is None else dtypes.storage_type(dtype, node_name(node))
             if spec.padding == "NOTSET" and storage is not None and (storage.is_float or of_integers):
                 yield _edit(node, spec, storage, Writer(names, node.output[0]))
 
@@ -60,5 +65,5 @@ def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, 
     writer.nodes.append(copy)
     old, new = attributes(node), attributes(copy)
     after = f"{described(spec.row, new, old)} behind Pad by {tensors.text(ends)}"
-    change = Change(label(node), described(spec.row, old, new), after)
+    change = Change(node_name(node), described(spec.row, old, new), after)
     return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -14,7 +14,7 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import Window
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.size import numbers
 from unpool.runtime.lower.lowered import Part
 from unpool.runtime.lower.pooling import Pooling
@@ -36,7 +36,7 @@ class Probe:
     """One part alone.
 
     Attributes:
-        node: label of the MaxUnpool.
+        node: name of the MaxUnpool.
         model: the nodes in its place.
         cases: inputs, each with the output.
         dtype: element type of the values.
@@ -64,7 +64,7 @@ def probe(part: Part, opset: int, ir_version: int) -> Probe | None:
     nodes = [node for node in part.edit.nodes if node.output[0] not in cases[0][0]]
     graph = helper.make_graph(nodes, "part", inputs, [output], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
-    return Probe(label(part.unpooling.node), model, cases, part.dtype)
+    return Probe(node_name(part.unpooling.node), model, cases, part.dtype)
 
 
 def _declared(name: str, array: AnyArray) -> onnx.ValueInfoProto:

@@ -17,7 +17,7 @@ from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames
-from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.size import numbers
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lower.chosen import chosen_taps
@@ -68,8 +68,8 @@ def lowered_unpoolings(
             taps = chosen_taps(writer, pooling)
             placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
             dtype = pooling.dtype
-            after = f"positions found again by comparing with the result of {label(_pool_of(one))}"
-        change = Change(label(one.node), one.spec.row.label, after)
+            after = f"positions found again by comparing with the result of {node_name(_pool_of(one))}"
+        change = Change(node_name(one.node), one.spec.row.label, after)
         edit = Edit(one.node.output[0], tuple(writer.nodes), writer.constants, change)
         yield edit, Part(one, pooling, edit, dtype)
 
@@ -138,7 +138,8 @@ def _scatter(flow: SizeFlow, one: Unpooling, writer: Writer, index_space: str) -
     dtype = _dtype(flow, node.input[0])
     if dtype is None:
         raise UnsupportedError(
-            f"{spec.row.operator} node {label(node)!r}: needs an X of known type, got an unknown one. Infer its shapes."
+            f"{spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown one. Infer its "
+            "shapes."
         )
     if len(node.input) > 2 and node.input[2]:
         _require_certain_space(one, index_space)
@@ -155,13 +156,14 @@ def _require_certain_space(one: Unpooling, index_space: str) -> None:
         return
     if index_space == "inferred":
         raise UnsupportedError(
-            f"{one.spec.row.label} node {label(one.node)!r}: output_shape is not known to be the default output size, "
+            f"{one.spec.row.label} node {node_name(one.node)!r}: output_shape is not known to be the default output "
+            "size, "
             "in which its indices count with --index-space inferred, and a scatter has one shape. Say --index-space "
             "output (index_space='output') if they count in output_shape, or leave output_shape out of the model."
         )
     raise UnsupportedError(
-        f"{one.spec.row.label} node {label(one.node)!r}: cannot tell which shape the indices refer to: output_shape or "
-        "the default output size. For models from torch it is output_shape: add --index-space output "
+        f"{one.spec.row.label} node {node_name(one.node)!r}: cannot tell which shape the indices refer to: "
+        "output_shape or the default output size. For models from torch it is output_shape: add --index-space output "
         "(index_space='output')."
     )
 

@@ -23,7 +23,7 @@ from unpool.execute import available_cores
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.measure.timing import Effort, Timing, measure
@@ -209,7 +209,7 @@ def _named(path: str) -> str | bytes:
     if is_too_large(model) or any(folder_of(tensor) is not None for tensor in model.graph.initializer):
         return path
     for node in model.graph.node:
-        node.name = label(node)
+        node.name = node_name(node)
     content: bytes = model.SerializeToString()
     return content
 

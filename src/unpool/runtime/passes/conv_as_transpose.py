@@ -30,7 +30,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import names_beside
-from unpool.runtime.graph.nodes import attributes, domain, label, reads, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, with_inner
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import array_of
@@ -83,8 +83,8 @@ def as_conv_transpose(
         window = _turned_window(array_of(tensor), given.get("group", 1))
         constants[weights] = numpy_helper.from_array(window, weights)
         inputs = [node.input[0], weights, *node.input[2:]]
-        nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, label(node), **given)
-        raised[node.output[0]] = f"turned from Conv {label(node)!r}: faster so"
+        nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
+        raised[node.output[0]] = f"turned from Conv {node_name(node)!r}: faster so"
     return replace(graph, nodes=tuple(nodes), constants=constants, raised=raised)
 
 

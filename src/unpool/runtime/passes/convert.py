@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, version_converter
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import bodies, is_ours, label, reads, with_inner
+from unpool.runtime.graph.nodes import bodies, is_unpool_op, node_name, reads, with_inner
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.without_weights import as_input, is_large, without_weights
 from unpool.runtime.passes.hidden_nodes import hide, restore
@@ -20,7 +20,7 @@ FIRST_IR_WITH_DEFAULTS = 4
 
 
 def convert(
-    model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_ours
+    model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_unpool_op
 ) -> onnx.ModelProto:
     """A copy of the model with its other nodes in an opset of ONNX; our nodes keep their attributes.
 
@@ -101,7 +101,7 @@ def _blamed(skeleton: onnx.ModelProto, opset: int, types: Types, error: Exceptio
             try:
                 version_converter.convert_version(_alone(skeleton, node, types), opset)
             except Exception as own:
-                return _refusal(f"node {label(node)!r} ({node.op_type})", opset, own)
+                return _refusal(f"node {node_name(node)!r} ({node.op_type})", opset, own)
     return _refusal("model", opset, error)
 
 

@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.runtime.graph.fresh_names import names_beside
-from unpool.runtime.graph.nodes import attributes, label
+from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.weight_files import array_of
 
@@ -89,7 +89,7 @@ class _Walk:
         conv.output[0] = node.output[0]
         self.nodes[position] = conv
         self._maker[conv.output[0]] = position
-        self.folded[conv.output[0]] = (*self.folded.pop(old_output, ()), label(node))
+        self.folded[conv.output[0]] = (*self.folded.pop(old_output, ()), node_name(node))
         if old_output in self.raised:
             self.raised[conv.output[0]] = self.raised.pop(old_output)
 

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from unpool.operators.activation import PARAMETERS, Activation
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fold import FIRST_OPSET
@@ -40,7 +40,7 @@ def fuse(graph: Graph, types: Types) -> Graph:
         activation = _activation(node, graph) if source in makers else None
         if activation is not None:
             nodes[makers[source]] = _with_output(nodes[makers[source]], name)
-            folded[name] = (*folded.pop(source, ()), label(node))
+            folded[name] = (*folded.pop(source, ()), node_name(node))
             found[name] = activation
             if source in raised:
                 raised[name] = raised.pop(source)

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import onnx
 
-from unpool.runtime.graph import node_contract
 from unpool.runtime.graph.constants import lift_constants, prune
 from unpool.runtime.graph.inference import infer, stated_types
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph, graph_of
+from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.conv_as_transpose import as_conv_transpose, before_choices
@@ -37,17 +36,17 @@ class Changes:
     fuses: bool
 
 
-def to_graph(model: onnx.ModelProto, meaning: Meaning) -> Graph:
+def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
     """The graph of a model in opset 7 or later, with functions inlined and Constant nodes as constants.
 
     Args:
         model: with shortened domains.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
     """
-    return lift_constants(graph_of(lift_opset(inline(model), meaning)))
+    return lift_constants(graph_of(lift_opset(inline(model), semantics)))
 
 
-def prepare(model: onnx.ModelProto, meaning: Meaning, changes: Changes) -> tuple[Graph, Types]:
+def prepare(model: onnx.ModelProto, semantics: Semantics, changes: Changes) -> tuple[Graph, Types]:
     """The graph of a model after all passes, and the types of its values.
 
     Raises:
@@ -55,28 +54,28 @@ def prepare(model: onnx.ModelProto, meaning: Meaning, changes: Changes) -> tuple
         UnpoolError: as `improve`.
     """
     model = shorten(model)
-    node_contract.check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, meaning)
+    check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, semantics)
     check_model(model)
-    graph = to_graph(model, meaning)
-    node_contract.check_nodes(graph.nodes, graph.opsets, meaning)
-    return improve(graph, infer(graph, meaning).types, meaning, changes)
+    graph = to_graph(model, semantics)
+    check_nodes(graph.nodes, graph.opsets, semantics)
+    return improve(graph, infer(graph, semantics).types, semantics, changes)
 
 
-def improve(graph: Graph, types: Types, meaning: Meaning, changes: Changes) -> tuple[Graph, Types]:
+def improve(graph: Graph, types: Types, semantics: Semantics, changes: Changes) -> tuple[Graph, Types]:
     """The graph after all passes, pruned, and what is known of its values.
 
     Args:
         graph: constants lifted.
         types: what is known of the values.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
         changes: those that are wanted.
 
     Raises:
         UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
     """
     if changes.raises:
-        graph, types, _ = raise_all(graph, types, lambda one: infer(one, meaning).types)
-    node_contract.check_types(graph, types, meaning)
+        graph, types, _ = raise_all(graph, types, lambda one: infer(one, semantics).types)
+    check_types(graph, types, semantics)
     if changes.turns:
         spared = set() if changes.before_indices else before_choices(graph)
         graph = as_conv_transpose(graph, types, spared, changes.turns)

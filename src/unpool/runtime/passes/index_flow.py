@@ -17,7 +17,7 @@ from unpool.geometry import pooling_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, is_ours
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.size import Size, number, product
 from unpool.runtime.graph.size_flow import SizeFlow, slice_bounds
 from unpool.runtime.graph.weight_files import array_of
@@ -68,7 +68,7 @@ def trace(flow: SizeFlow, name: str) -> Indices | None:
     node = flow.makers.get(name)
     if node is None:
         return None
-    if is_ours(node) and node.op_type == "MaxPool" and name in node.output[1:]:
+    if is_unpool_op(node) and node.op_type == "MaxPool" and name in node.output[1:]:
         return _pooled(flow, node)
     rule = _RULES.get(node.op_type) if domain(node) == "" else None
     with flow.deeper() as is_near:

@@ -16,7 +16,7 @@ from onnx import helper
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.fresh_names import FreshNames
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
@@ -44,7 +44,7 @@ def _edit(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Edit:
     step = number(source.step)
     after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
     return Edit(
-        node.output[0], tuple(nodes), constants, Change(label(node), "MaxPool of window 1, Slice and Sub", after)
+        node.output[0], tuple(nodes), constants, Change(node_name(node), "MaxPool of window 1, Slice and Sub", after)
     )
 
 

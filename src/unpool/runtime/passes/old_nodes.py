@@ -8,7 +8,7 @@ from onnx import TensorProto, defs, helper
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames, names_beside_proto
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_ours, label
+from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
 
 TARGET = 7
 COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
@@ -22,7 +22,7 @@ def is_prepared(node: onnx.NodeProto) -> bool:
 
     Either it is ours, or `prepare` has changed it, or the converter has no adapter for it and `align` changes it later.
     """
-    return is_ours(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
+    return is_unpool_op(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
 
 
 def is_aligned(node: onnx.NodeProto) -> bool:
@@ -91,7 +91,7 @@ def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> 
     first, second = (shapes.dims(types.get(name)) for name in node.input)
     if first is None or second is None:
         raise UnsupportedError(
-            f"{node.op_type} node {label(node)!r}: expected operands of known rank, which its axis needs, got "
+            f"{node.op_type} node {node_name(node)!r}: expected operands of known rank, which its axis needs, got "
             f"{node.input[0 if first is None else 1]!r} of unknown rank. Convert the model to opset {TARGET} or newer."
         )
     if (node.op_type == "PRelu" and len(second) != 1) or second == (1,) * len(second):
@@ -102,7 +102,7 @@ def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> 
 def _require_inference(node: onnx.NodeProto) -> None:
     if node.op_type in TRAINING and attributes(node).get("is_test", 0) == 0:
         raise UnsupportedError(
-            f"{node.op_type} node {label(node)!r}: expected is_test = 1, got 0, its default: it trains. "
+            f"{node.op_type} node {node_name(node)!r}: expected is_test = 1, got 0, its default: it trains. "
             "Export the model for inference."
         )
 

@@ -9,9 +9,9 @@ import logging
 import onnx
 
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_inner
 from unpool.runtime.graph.record import graph_of
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.without_weights import with_weights_of, without_weights
 from unpool.runtime.passes import old_nodes
 from unpool.runtime.passes.convert import convert
@@ -21,23 +21,23 @@ LAST_WITH_AXIS = 6  # the last opset in which an attribute says where the axes o
 _LOG = logging.getLogger("unpool")
 
 
-def lift_opset(model: onnx.ModelProto, meaning: Meaning) -> onnx.ModelProto:
+def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
     """The model in opset 7 if it is in an older one and has nodes that are not ours; else the model itself.
 
     Args:
         model: valid, without functions, ONNX's domain under its short name.
-        meaning: of our nodes, for the shapes of what they make.
+        semantics: of our nodes, for the shapes of what they make.
 
     Raises:
         UnsupportedError: a node that cannot be lifted, and the message names it.
     """
     opset = next((one.version for one in model.opset_import if one.domain == ""), old_nodes.TARGET)
-    if opset >= old_nodes.TARGET or all(map(is_ours, with_inner(model.graph.node))):
+    if opset >= old_nodes.TARGET or all(map(is_unpool_op, with_inner(model.graph.node))):
         return model
     _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, old_nodes.TARGET)
     skeleton = without_weights(model)
     old_nodes.prepare(skeleton.graph, opset)
     skeleton = convert(skeleton, LAST_WITH_AXIS, {}, old_nodes.is_prepared)
-    old_nodes.align(skeleton.graph, infer(graph_of(skeleton), meaning).types)
-    skeleton = convert(skeleton, old_nodes.TARGET, infer(graph_of(skeleton), meaning).types, old_nodes.is_aligned)
+    old_nodes.align(skeleton.graph, infer(graph_of(skeleton), semantics).types)
+    skeleton = convert(skeleton, old_nodes.TARGET, infer(graph_of(skeleton), semantics).types, old_nodes.is_aligned)
     return with_weights_of(skeleton, model)

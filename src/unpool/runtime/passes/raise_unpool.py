@@ -20,7 +20,7 @@ from unpool.geometry import UnpoolWindow, window_between
 from unpool.operators import contract
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.fresh_names import FreshNames
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.size import Size, Sizes, number, numbers, product
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.weight_files import array_of
@@ -197,8 +197,8 @@ class _Writer:
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
         shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
-        change = Change(label(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
-        reason = f"raised from ScatterND {label(scatter.node)!r}"
+        change = Change(node_name(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
+        reason = f"raised from ScatterND {node_name(scatter.node)!r}"
         return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 
     def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:

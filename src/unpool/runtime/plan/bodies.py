@@ -18,9 +18,9 @@ from unpool.errors import ModelError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import attributes, bodies, captured, domain, label
+from unpool.runtime.graph.nodes import attributes, bodies, captured, domain, node_name
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.conv_as_transpose import before_choices
 from unpool.runtime.plan.certain_sizes import certain
@@ -61,13 +61,13 @@ class Body:
         return tuple(value.name for value in self.declared)
 
 
-def has_our_bodies(node: onnx.NodeProto) -> bool:
+def has_unpool_subgraphs(node: onnx.NodeProto) -> bool:
     """Whether unpool can run the bodies of a node."""
     return domain(node) == "" and node.op_type in KINDS
 
 
 def bodies_of(
-    around: Graph, node: onnx.NodeProto, types: Types, meaning: Meaning, *, is_chosen_from: bool
+    around: Graph, node: onnx.NodeProto, types: Types, semantics: Semantics, *, is_chosen_from: bool
 ) -> Iterator[Body]:
     """The bodies of a node, before any pass.
 
@@ -75,7 +75,7 @@ def bodies_of(
         around: the graph that the node is in.
         node: one of KINDS.
         types: what is certain of the values around, constants included.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
         is_chosen_from: whether the Indices of some MaxPool behind the node depend on it.
 
     Raises:
@@ -85,10 +85,10 @@ def bodies_of(
         fed, carried = _fed(node, body, types, around.opsets[""])
         if len(fed) != len(body.input):
             raise ModelError(
-                f"{node.op_type} node {label(node)!r}: expected {len(fed)} inputs of its {name}, "
+                f"{node.op_type} node {node_name(node)!r}: expected {len(fed)} inputs of its {name}, "
                 f"got {len(body.input)}. Export the model again."
             )
-        graph, known = _settled(around, body, types, meaning, (fed, carried))
+        graph, known = _settled(around, body, types, semantics, (fed, carried))
         graph = replace(graph, chosen=_chosen(graph, body, carried, is_chosen_from=is_chosen_from))
         yield Body(name, graph, known, tuple(body.input), tuple(value.name for value in graph.inputs[len(fed) :]))
 
@@ -147,13 +147,13 @@ def _without_axes(type_: Maybe, axes: Sequence[int]) -> Maybe:
 
 
 def _settled(
-    around: Graph, body: onnx.GraphProto, types: Types, meaning: Meaning, ends: tuple[tuple[Maybe, ...], Carried]
+    around: Graph, body: onnx.GraphProto, types: Types, semantics: Semantics, ends: tuple[tuple[Maybe, ...], Carried]
 ) -> tuple[Graph, Types]:
     """The graph of a body whose carried values have sizes that stay the same, and what is known of its values."""
     fed, carried = list(ends[0]), ends[1]
     for turns_left in reversed(range(MOST_ROUNDS)):
         graph = _graph(around, body, types, fed)
-        known = infer(graph, meaning).types
+        known = infer(graph, semantics).types
         sure = certain(graph, known)
         before = list(fed)
         for source, target in carried:

@@ -7,7 +7,7 @@ size wrong, onnxruntime would refuse a value that is right. So sizes are stated 
 import onnx
 
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, is_ours, reads, writes
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, reads, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 
@@ -46,7 +46,7 @@ def certain(graph: Graph, types: Types) -> Types:
 def _is_plain(node: onnx.NodeProto) -> bool:
     """Whether onnx's inference, or ours for our nodes, is right about it."""
     pads = attributes(node).get("auto_pad", b"NOTSET")
-    return is_ours(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
+    return is_unpool_op(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
 
 
 def _only_sizes(type_: onnx.TypeProto) -> onnx.TypeProto:

@@ -12,7 +12,7 @@ import onnx
 
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.constants import constant_array
-from unpool.runtime.graph.nodes import attributes, domain, label, reads, since_version, writes
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, since_version, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import array_of
@@ -51,13 +51,13 @@ def require_node(node: onnx.NodeProto, graph: Graph, types: Types, counted: froz
 def _require_operator(node: onnx.NodeProto, graph: Graph, counted: frozenset[str]) -> None:
     if domain(node) or node.op_type not in OPERATORS:
         name = ".".join(filter(None, (domain(node), node.op_type)))
-        raise UnfitError(f"{label(node)!r} is {name}, which is not known to give the same there")
+        raise UnfitError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
     if node.op_type == "Gather" and node.input[0] not in counted:
-        raise UnfitError(f"{label(node)!r} may differ there: indices are not checked")
+        raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
     difference = rule(node, graph) if rule is not None else ""
     if difference:
-        raise UnfitError(f"{label(node)!r} may differ there: {difference}")
+        raise UnfitError(f"{node_name(node)!r} may differ there: {difference}")
 
 
 def _require_types(node: onnx.NodeProto, types: Types, counted: frozenset[str]) -> None:

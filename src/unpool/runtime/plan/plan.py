@@ -16,10 +16,10 @@ import onnx
 
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
-from unpool.runtime.graph.nodes import bodies, domain, is_ours, label, reads, since_version, with_inner, writes
+from unpool.runtime.graph.nodes import bodies, domain, is_unpool_op, node_name, reads, since_version, with_inner, writes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.plan.bodies import has_our_bodies
+from unpool.runtime.plan.bodies import has_unpool_subgraphs
 from unpool.runtime.plan.lines import HOST, TITLES, Record, each, folded
 from unpool.runtime.plan.policy import Choice, RunnerName, choose
 from unpool.runtime.table import table
@@ -81,7 +81,7 @@ def make_plan(
     exact: bool,
     refused: Mapping[int, str],
     device: str = HOST,
-    has_ours: bool = False,
+    has_unpool_ops: bool = False,
 ) -> Plan:
     """The plan of a graph.
 
@@ -92,15 +92,15 @@ def make_plan(
         exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
         refused: by the position of each node that onnxruntime refuses, the reason that it gives.
         device: of the partitions of onnxruntime; control flow and other nodes stay on the CPU.
-        has_ours: whether our operators run there too.
+        has_unpool_ops: whether our operators run there too.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    is_hosted = not has_ours
+    is_hosted = not has_unpool_ops
     choices, readers = _choices(graph, specs, types, why_exact, refused, is_hosted=is_hosted), _readers(graph)
     steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
-    steps = [replace(step, device=device) if _leaves(step, graph, has_ours) else step for step in steps]
+    steps = [replace(step, device=device) if _leaves(step, graph, has_unpool_ops) else step for step in steps]
     records = [
         replace(record, device=step.device)
         for number, step in enumerate(steps)
@@ -151,10 +151,10 @@ def _inside(holder: Record, body: str, record: Record) -> Record:
     return replace(record, reason=reason, step=holder.step, level=holder.level, inner_steps=steps)
 
 
-def _leaves(step: Step, graph: Graph, has_ours: bool) -> bool:
+def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
     """Whether a step runs where the partitions of onnxruntime run."""
-    is_node = step.runner == "unpool" and is_ours(graph.nodes[step.nodes[0]])
-    return step.runner == "onnxruntime" or (has_ours and is_node)
+    is_node = step.runner == "unpool" and is_unpool_op(graph.nodes[step.nodes[0]])
+    return step.runner == "onnxruntime" or (has_unpool_ops and is_node)
 
 
 def _choices(
@@ -165,7 +165,7 @@ def _choices(
     for position, node in enumerate(graph.nodes):
         spec = specs.get(position)
         if position in refused:
-            is_known = spec is not None or has_our_bodies(node)
+            is_known = spec is not None or has_unpool_subgraphs(node)
             choice = Choice("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
         else:
             is_behind_ours = not ours.isdisjoint(node.input[:1])
@@ -240,13 +240,13 @@ def _records(graph: Graph, position: int, choice: Choice, step: int, level: int)
     yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
     for name, body in bodies(node) if choice.runner == "reference" else ():
         for inner in with_inner(body.node):
-            if is_ours(inner):
-                yield _record(graph, inner, "unpool", f"inside {node.op_type} {label(node)!r}, {name}", step, level)
+            if is_unpool_op(inner):
+                yield _record(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
 
 
 def _record(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> Record:
     where = domain(node)
     version = since_version(node, graph.opsets[where])
-    if is_ours(node):
+    if is_unpool_op(node):
         version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
-    return Record(label(node), node.op_type, where, version, runner, reason, step, level)
+    return Record(node_name(node), node.op_type, where, version, runner, reason, step, level)

@@ -20,9 +20,9 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import inner_nodes, is_ours, label
+from unpool.runtime.graph.nodes import inner_nodes, is_unpool_op, node_name
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.plan.bodies import has_our_bodies
+from unpool.runtime.plan.bodies import has_unpool_subgraphs
 
 RunnerName: TypeAlias = Literal["unpool", "onnxruntime", "openvino", "reference"]
 KnownSizes: TypeAlias = tuple[int | None, ...]
@@ -87,11 +87,11 @@ def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
 
 
 def _choose_foreign(node: onnx.NodeProto) -> Choice:
-    if is_ours(node):
+    if is_unpool_op(node):
         return Choice("onnxruntime", "OpenVINO's is faster here, as timed")
-    inside = [label(inner) for inner in inner_nodes(node) if is_ours(inner)]
+    inside = [node_name(inner) for inner in inner_nodes(node) if is_unpool_op(inner)]
     if inside:
-        runner: RunnerName = "unpool" if has_our_bodies(node) else "reference"
+        runner: RunnerName = "unpool" if has_unpool_subgraphs(node) else "reference"
         return Choice(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
     return Choice("onnxruntime", "not an operator of unpool")
 

@@ -57,7 +57,7 @@ class Judge:
     """Holds steps against other evaluations."""
 
     def __init__(self, prepared: PreparedGraph, types: Types, threads: int | None) -> None:
-        self._graph, _, self._meaning = prepared
+        self._graph, _, self._semantics = prepared
         self._types = types
         self._threads = threads or available_cores()
 
@@ -66,8 +66,8 @@ class Judge:
         step = ran.entry.step
         partition = alone(self._graph, step, self._types)
         is_raised = any(name in self._graph.raised for name in step.outputs)
-        meaning = FUSED_UNPOOL if is_raised else self._meaning
-        exact = _held(ran, lambda: evaluate(partition, ran.inputs, meaning))
+        semantics = FUSED_UNPOOL if is_raised else self._semantics
+        exact = _held(ran, lambda: evaluate(partition, ran.inputs, semantics))
         theirs = (
             None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(partition, ran.inputs))
         )

@@ -12,7 +12,7 @@ from onnx.reference.op_run import OpRun
 
 from unpool.dtypes import AnyArray
 from unpool.geometry import OddSide, Window, same_pool_begin, same_pooled_size
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -26,7 +26,7 @@ def in_double(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _widened(value) if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
-def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], meaning: Meaning) -> list[Any]:
+def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], semantics: Semantics) -> list[Any]:
     """The outputs of a model whose floats are all float64.
 
     MaxPool, MaxUnpool and ConvTranspose run as unpool's in float64, a Conv as one product of matrices per tap.
@@ -34,10 +34,10 @@ def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], meaning: Meaning) 
     Args:
         model: without functions, with all tensors inside; it is not changed.
         feed: its inputs.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
     """
     opset = next((one.version for one in model.opset_import if one.domain == ""), 0)
-    ours = new_ops(opset, compat=meaning.compat, index_space=meaning.index_space)
+    ours = new_ops(opset, compat=semantics.compat, index_space=semantics.index_space)
     evaluator = ReferenceEvaluator(_model_in_double(model), new_ops=[*ours, Conv])
     with np.errstate(all="ignore"):
         return list(evaluator.run(None, in_double(feed)))

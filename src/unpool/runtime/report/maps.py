@@ -12,8 +12,8 @@ from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.build import FUSED_UNPOOL
-from unpool.runtime.graph.node_contract import Meaning, spec_of
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.report.pictures import Area, close_up, whole
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.inspect import PreparedGraph
@@ -87,7 +87,7 @@ def map_pair(ran: StepTrace, prepared: PreparedGraph, constants: Mapping[str, An
     small = y if is_pool else x
     channel = int(np.argmax(np.nan_to_num(small[0].astype(np.float64)).reshape(small.shape[1], -1).std(axis=1)))
     chosen = (
-        _chosen(node, x, channel, prepared.meaning.compat) if is_pool else _written(node, values, prepared, channel)
+        _chosen(node, x, channel, prepared.semantics.compat) if is_pool else _written(node, values, prepared, channel)
     )
     large = x if is_pool else y
     depth = tuple(size // 2 for size in large.shape[2:-2])
@@ -103,7 +103,7 @@ def map_pair(ran: StepTrace, prepared: PreparedGraph, constants: Mapping[str, An
         "small": _feature_map(sides["small"], _shrunk(area, sides["large"].plane, sides["small"].plane), None),
     }
     before, after = ("large", "small") if is_pool else ("small", "large")
-    return MapPair(label(node), node.op_type, channel, depth, shown[before], shown[after])
+    return MapPair(node_name(node), node.op_type, channel, depth, shown[before], shown[after])
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _written(
 
 
 def _spec(node: onnx.NodeProto, prepared: PreparedGraph) -> Spec:
-    meaning: Meaning = FUSED_UNPOOL if node.output[0] in prepared.graph.raised else prepared.meaning
-    return spec_of(node, prepared.graph.opsets, meaning)
+    semantics: Semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.raised else prepared.semantics
+    return spec_of(node, prepared.graph.opsets, semantics)
 
 
 def _plane(block: AnyArray, depth: tuple[int, ...]) -> AnyArray:

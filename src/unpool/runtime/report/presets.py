@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.report.drawing import Settings
 from unpool.runtime.report.names import title
 
@@ -27,7 +27,7 @@ def presets_of(node: onnx.NodeProto, opset: int, values: Mapping[str, Any]) -> I
         settings = _settings(node, opset, axis, x, y, values)
         if settings not in known:
             known.add(settings)
-            yield f"{title(node.op_type, label(node))}, axis {axis}", settings
+            yield f"{title(node.op_type, node_name(node))}, axis {axis}", settings
 
 
 def _settings(

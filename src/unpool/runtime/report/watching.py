@@ -7,7 +7,7 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import is_ours, reads
+from unpool.runtime.graph.nodes import is_unpool_op, reads
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.report.accuracy import Judge, StepAccuracy
 from unpool.runtime.report.drawing import Settings
@@ -64,7 +64,7 @@ class Seen:
             if self._judge is not None:
                 self.accuracy.append(self._judge.accuracy(ran))
             node = self._prepared.graph.nodes[ran.entry.step.nodes[0]]
-            if ran.entry.step.runner == "unpool" and is_ours(node):
+            if ran.entry.step.runner == "unpool" and is_unpool_op(node):
                 values = {**self._constants(node), **ran.inputs, **ran.outputs}
                 pair = map_pair(ran, self._prepared, values)
                 self.maps += [] if pair is None else [pair]

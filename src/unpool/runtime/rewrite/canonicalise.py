@@ -19,7 +19,7 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.node_contract import Meaning, naming
+from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.rewrite.forms import Form, explicit, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.replace import Rewritten, change, put_forms
@@ -45,15 +45,15 @@ def canonicalise(
             output is longer than the new form can make it; or the model cannot be verified.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    meaning = Meaning(compat, index_space)
+    semantics = Semantics(compat, index_space)
     with reading(source):
-        editable = open_model(source, meaning)
-        forms = [explicit_form(editable, resolved) for resolved in editable.inference.ours]
+        editable = open_model(source, semantics)
+        forms = [explicit_form(editable, resolved) for resolved in editable.inference.resolved]
         put_forms(editable.model, forms)
-        verify(load(source), editable.model, meaning, sizes or {})
+        verify(load(source), editable.model, semantics, sizes or {})
         changes = [
             change(resolved, resolved.spec.row, form)
-            for resolved, form in zip(editable.inference.ours, forms, strict=True)
+            for resolved, form in zip(editable.inference.resolved, forms, strict=True)
             if form is not None
         ]
         return Rewritten(editable.model, tuple(one for one in changes if one is not None))

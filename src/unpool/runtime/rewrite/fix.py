@@ -27,8 +27,8 @@ from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.fresh_names import names_beside
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.spilled_weights import with_spilled_weights
@@ -86,7 +86,7 @@ def fix(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     with reading(source), with_spilled_weights(source) as (model, restore):
-        work = _Work(model, Meaning(compat, index_space), sizes or {})
+        work = _Work(model, Semantics(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
         work.fit_windows()
@@ -97,9 +97,9 @@ def fix(
 class _Work:
     """The model as it is after the repairs so far, with what is known of it."""
 
-    def __init__(self, first: onnx.ModelProto, meaning: Meaning, sizes: Mapping[str, int]) -> None:
-        editable = open_model(first, meaning)
-        self._first, self._meaning, self._sizes = first, meaning, sizes
+    def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
+        editable = open_model(first, semantics)
+        self._first, self._semantics, self._sizes = first, semantics, sizes
         self._model, self._graph, self._types = editable.model, editable.graph, editable.inference.types
         self._changes: list[Change] = []
         self._left: list[NotRepaired] = []
@@ -115,7 +115,7 @@ class _Work:
             self._graph = prune(into_graph(self._graph, edits))
             self._types = self._infer(self._graph)
             outputs = [edit.output for edit in edits]
-            verify_offsets(self._before, self._model, outputs, self._types, self._meaning, self._sizes)
+            verify_offsets(self._before, self._model, outputs, self._types, self._semantics, self._sizes)
             self._keeps_results = False
 
     def raise_nodes(self) -> None:
@@ -123,7 +123,7 @@ class _Work:
         self._graph, self._types, rounds = raise_all(self._graph, self._types, self._infer)
         if rounds:
             self._put(*rounds)
-            self._feeds = verify(self._before, self._model, self._meaning, self._sizes, load_as_written)
+            self._feeds = verify(self._before, self._model, self._semantics, self._sizes, load_as_written)
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
@@ -131,7 +131,7 @@ class _Work:
         self._left += left
         if edits:
             self._put(edits)
-            self._feeds = verify(self._before, self._model, Meaning(self._meaning.compat, "output"), self._sizes)
+            self._feeds = verify(self._before, self._model, Semantics(self._semantics.compat, "output"), self._sizes)
 
     def done(self) -> Fixed:
         """The repaired model, once onnx's checker and onnxruntime have accepted it."""
@@ -153,7 +153,7 @@ class _Work:
         if self._feeds:
             yield from self._feeds
         else:
-            yield from (feed for feed, _ in runs(load_as_written(self._first, Meaning(exact=True)), self._sizes))
+            yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
 
     def _put(self, *rounds: Sequence[Edit]) -> None:
         """Put edits into the model, and keep a copy of the model before them."""
@@ -164,4 +164,4 @@ class _Work:
             self._changes += [edit.change for edit in edits]
 
     def _infer(self, graph: Graph) -> Types:
-        return infer(graph, self._meaning).types
+        return infer(graph, self._semantics).types

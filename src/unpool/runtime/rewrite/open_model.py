@@ -13,9 +13,9 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.constants import lift_constants
 from unpool.runtime.graph.inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, bodies, domain, with_inner
 from unpool.runtime.graph.record import Graph, graph_of
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.symbolic import Dims
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.graph.weight_files import array_of
@@ -41,7 +41,7 @@ class EditableModel:
     inference: Inference
 
 
-def open_model(source: ModelSource, meaning: Meaning) -> EditableModel:
+def open_model(source: ModelSource, semantics: Semantics) -> EditableModel:
     """Read a model to rewrite it; the caller's ModelProto is not changed.
 
     Raises:
@@ -50,8 +50,8 @@ def open_model(source: ModelSource, meaning: Meaning) -> EditableModel:
     model = onnx.ModelProto()
     model.CopyFrom(inline(shorten(load(source))))
     check_model(model)
-    lifted = lift_opset(model, meaning)
-    return EditableModel(model, lift_constants(graph_of(model)), infer(lift_constants(graph_of(lifted)), meaning))
+    lifted = lift_opset(model, semantics)
+    return EditableModel(model, lift_constants(graph_of(model)), infer(lift_constants(graph_of(lifted)), semantics))
 
 
 def windowed_node(editable: EditableModel, resolved: ResolvedNode) -> WindowedNode:

@@ -16,7 +16,7 @@ from unpool.geometry import window_between
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
 from unpool.runtime.graph.fresh_names import FreshNames
-from unpool.runtime.graph.nodes import attributes, domain, is_ours, label
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.graph.size import Size, Sizes, grown, number, numbers, product
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
@@ -95,7 +95,7 @@ class NotRepaired:
 def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
     """The MaxUnpool nodes of a graph, those inside bodies left out."""
     for node in flow.graph.nodes:
-        if is_ours(node) and node.op_type == "MaxUnpool":
+        if is_unpool_op(node) and node.op_type == "MaxUnpool":
             where = domain(node)
             spec = resolve.spec("MaxUnpool", attributes(node), domain=where, opset=flow.graph.opsets[where])
             assert isinstance(spec, MaxUnpoolSpec)
@@ -127,7 +127,7 @@ def offset_edits(flow: SizeFlow, names: FreshNames) -> tuple[tuple[Edit, ...], t
             continue
         why = offset_obstacle(flow, one)
         if why:
-            left.append(NotRepaired(label(one.node), why))
+            left.append(NotRepaired(node_name(one.node), why))
         else:
             edits.append(_with_offsets(names, one))
     return tuple(edits), tuple(left)
@@ -146,7 +146,7 @@ def window_edits(flow: SizeFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, .
             why = (
                 f"output_shape {list(asked)} is not the inferred {list(one.inferred)}, and it is not certain which of "
             )
-            left.append(NotRepaired(label(one.node), why + "the two its indices count in"))
+            left.append(NotRepaired(node_name(one.node), why + "the two its indices count in"))
     return tuple(edits), tuple(left)
 
 
@@ -176,7 +176,9 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
     row = one.spec.row.label
     if source.is_whole and source.step is not None and source.step == product(one.large):
         copy.input[1] = whole
-        change = Change(label(node), f"{row} of indices inside planes", f"{row} of the indices of {label(source.pool)}")
+        change = Change(
+            node_name(node), f"{row} of indices inside planes", f"{row} of the indices of {node_name(source.pool)}"
+        )
         return Edit(node.output[0], (copy,), {}, change)
     plane, nodes, constants = plane_size(names, source)
     step, more, others = _step(names, one)
@@ -188,7 +190,9 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
         helper.make_node("Add", [node.input[1], offset], [moved]),
     ]
     copy.input[1] = moved
-    change = Change(label(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane")
+    change = Change(
+        node_name(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane"
+    )
     return Edit(node.output[0], (*nodes, copy), constants | others, change)
 
 
@@ -213,7 +217,7 @@ def _with_window(flow: SizeFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit
     del copy.attribute[:]
     copy.attribute.extend([*kept, *(helper.make_attribute(name, values) for name, values in given.items())])
     before, after = (_described(one.spec, attributes(node)) for node in (one.node, copy))
-    return Edit(one.node.output[0], (copy,), {}, Change(label(one.node), before, after))
+    return Edit(one.node.output[0], (copy,), {}, Change(node_name(one.node), before, after))
 
 
 def _described(spec: MaxUnpoolSpec, given: dict[str, object]) -> str:

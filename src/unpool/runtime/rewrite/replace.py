@@ -14,7 +14,7 @@ from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
 from unpool.runtime.graph.fresh_names import FreshNames, names_beside_proto
 from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_ours, label
+from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
 from unpool.runtime.passes.change import Change
 from unpool.runtime.rewrite.forms import Form
 
@@ -48,7 +48,7 @@ def _put(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names
     for node in graph.node:
         for _, body in bodies(node):
             _put(body, forms, opset, names)
-        form = next(forms) if is_ours(node) else None
+        form = next(forms) if is_unpool_op(node) else None
         nodes.extend([node] if form is None else _written(node, form, opset, names))
     del graph.node[:]
     graph.node.extend(nodes)
@@ -69,7 +69,9 @@ def _written(node: onnx.NodeProto, form: Form, opset: int, names: FreshNames) ->
 def _pad(node: onnx.NodeProto, form: Form, opset: int, output: str, names: FreshNames) -> Iterator[onnx.NodeProto]:
     """Zeros behind the spatial axes of the node's first input."""
     if opset < 1:
-        raise UnsupportedError(f"node {label(node)!r}: needs a Pad before it, got a model without ONNX's operators.")
+        raise UnsupportedError(
+            f"node {node_name(node)!r}: needs a Pad before it, got a model without ONNX's operators."
+        )
     outer = (0, *form.behind, 0) if domain(node) else (0, 0, *form.behind)
     pads = [0] * len(outer) + list(outer)
     if opset < FIRST_PAD_INPUT:
@@ -90,7 +92,7 @@ def change(resolved: ResolvedNode, row: Row, form: Form) -> Change | None:
     after = described(row, form.attributes, given)
     if form.behind:
         after += f" behind Pad by {tensors.text(form.behind)}"
-    return None if before == after else Change(label(resolved.node), before, after)
+    return None if before == after else Change(node_name(resolved.node), before, after)
 
 
 def described(row: Row, given: Attributes, other: Attributes) -> str:

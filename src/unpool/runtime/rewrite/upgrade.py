@@ -25,8 +25,8 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.node_contract import Meaning, naming
-from unpool.runtime.graph.nodes import attributes, domain, is_ours, label, since_version, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_inner
+from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.convert import convert, update_ir_version
@@ -64,21 +64,23 @@ def upgrade(
             model cannot be verified; a node is named.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    meaning = Meaning(compat, index_space)
+    semantics = Semantics(compat, index_space)
     with reading(source):
-        editable = open_model(source, meaning)
+        editable = open_model(source, semantics)
         _check_opset(editable.graph.opsets, opset)
-        rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in editable.inference.ours]
-        forms = [_form(editable, resolved, row) for resolved, row in zip(editable.inference.ours, rows, strict=True)]
-        model = _converted(editable, opset, meaning)
+        rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in editable.inference.resolved]
+        forms = [
+            _form(editable, resolved, row) for resolved, row in zip(editable.inference.resolved, rows, strict=True)
+        ]
+        model = _converted(editable, opset, semantics)
         for one in model.opset_import:
             if one.domain in contract.DOMAINS:
                 one.version = opset
         put_forms(model, forms)
         update_ir_version(model)
         check_model(model)
-        verify(load(source), model, meaning, sizes or {})
-        ours = map(change, editable.inference.ours, rows, forms)
+        verify(load(source), model, semantics, sizes or {})
+        ours = map(change, editable.inference.resolved, rows, forms)
         return Rewritten(model, (*filter(None, ours), *_other_changes(editable, opset)))
 
 
@@ -99,13 +101,13 @@ def _form(editable: EditableModel, resolved: ResolvedNode, row: Row) -> Form:
         return in_row(windowed_node(editable, resolved), row)
 
 
-def _converted(editable: EditableModel, opset: int, meaning: Meaning) -> onnx.ModelProto:
+def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onnx.ModelProto:
     """The model with all other nodes converted to the opset; our nodes keep their attributes for now."""
     if editable.graph.opsets.get("", opset) == opset:
         return editable.model
-    model = convert(lift_opset(editable.model, meaning), opset, editable.inference.types)
-    kept = [label(node) for node in with_inner(model.graph.node) if is_ours(node)]
-    expected = [label(one.node) for one in editable.inference.ours]
+    model = convert(lift_opset(editable.model, semantics), opset, editable.inference.types)
+    kept = [node_name(node) for node in with_inner(model.graph.node) if is_unpool_op(node)]
+    expected = [node_name(one.node) for one in editable.inference.resolved]
     if kept != expected:
         raise UnsupportedError(
             f"model: expected onnx's version converter to keep the order of {', '.join(expected)}, "
@@ -117,7 +119,7 @@ def _converted(editable: EditableModel, opset: int, meaning: Meaning) -> onnx.Mo
 def _other_changes(editable: EditableModel, opset: int) -> Iterator[Change]:
     before = editable.graph.opsets.get("", opset)
     for node in with_inner(editable.graph.nodes):
-        if not is_ours(node) and domain(node) == "":
+        if not is_unpool_op(node) and domain(node) == "":
             old, new = since_version(node, before), since_version(node, opset)
             if old != new:
-                yield Change(label(node), f"{node.op_type}-{old}", f"{node.op_type}-{new}")
+                yield Change(node_name(node), f"{node.op_type}-{old}", f"{node.op_type}-{new}")

@@ -10,8 +10,8 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_inner
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.executor import Executor, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
@@ -20,13 +20,13 @@ RUNS = 2
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Feed: TypeAlias = Mapping[str, AnyArray]
-Load: TypeAlias = Callable[[onnx.ModelProto, Meaning], Executor]
+Load: TypeAlias = Callable[[onnx.ModelProto, Semantics], Executor]
 
 
 def verify(
     before: onnx.ModelProto,
     after: onnx.ModelProto,
-    meaning: Meaning,
+    semantics: Semantics,
     sizes: Mapping[str, int],
     load_first: Load = load_as_session,
 ) -> list[Feed]:
@@ -35,7 +35,7 @@ def verify(
     Args:
         before: the first model.
         after: the rewritten model, which is read as the standard says.
-        meaning: how the first model is read.
+        semantics: how the first model is read.
         sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
         load_first: loads the first model.
 
@@ -45,10 +45,10 @@ def verify(
     Raises:
         UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
     """
-    space = "output" if meaning.compat == "ort" and meaning.index_space == "auto" else meaning.index_space
-    first = load_first(before, replace(meaning, exact=True))
-    second = load_as_session(after, Meaning("spec", space, exact=True))
-    is_exact = all(is_ours(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
+    space = "output" if semantics.compat == "ort" and semantics.index_space == "auto" else semantics.index_space
+    first = load_first(before, replace(semantics, exact=True))
+    second = load_as_session(after, Semantics("spec", space, exact=True))
+    is_exact = all(is_unpool_op(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
     feeds = []
     for feed, expected in runs(first, sizes):
         feeds.append(feed)

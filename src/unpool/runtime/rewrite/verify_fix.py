@@ -17,8 +17,8 @@ from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.fed_weights import with_fed_weights
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import attributes, domain, label
+from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.requirements import onnxruntime
@@ -33,7 +33,7 @@ def verify_offsets(
     after: onnx.ModelProto,
     outputs: Sequence[str],
     types: Types,
-    meaning: Meaning,
+    semantics: Semantics,
     sizes: Mapping[str, int],
 ) -> None:
     """Run MaxUnpool nodes whose indices got offsets, and compare them with the conversion of the old indices.
@@ -43,7 +43,7 @@ def verify_offsets(
         after: with offsets added to them.
         outputs: the outputs of these MaxUnpool nodes.
         types: the known types of the values of `after`.
-        meaning: how both models are read.
+        semantics: how both models are read.
         sizes: for names of sizes that the models leave open; for other open sizes several are tried.
 
     Raises:
@@ -51,15 +51,15 @@ def verify_offsets(
     """
     for output in outputs:
         old, new = (_maker(model, output) for model in (before, after))
-        first = _probe(before, old.input[1:2], types, meaning)
-        second = _probe(after, [new.input[0], output], types, meaning)
+        first = _probe(before, old.input[1:2], types, semantics)
+        second = _probe(after, [new.input[0], output], types, semantics)
         for feed, (planar,) in runs(first, sizes):
             try:
                 x, got = second.run([new.input[0], output], feed)
                 expected = _meant(after, new, x, planar, got.shape)
             except UnpoolError as error:
                 raise UnsupportedError(
-                    f"{new.op_type} node {label(new)!r}: expected indices inside their planes, got: {error} "
+                    f"{new.op_type} node {node_name(new)!r}: expected indices inside their planes, got: {error} "
                     "Keep the first model."
                 ) from error
             compare(output, expected, got, is_exact=True)
@@ -128,7 +128,7 @@ def _maker(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
     return node
 
 
-def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning: Meaning) -> Executor:
+def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, semantics: Semantics) -> Executor:
     """The model, loaded so that its outputs are these values; a value of unknown type is taken for indices."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
@@ -136,7 +136,7 @@ def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, meaning
     for name in dict.fromkeys(outputs):
         element = shapes.element(types.get(name)) or onnx.TensorProto.INT64
         probe.graph.output.append(helper.make_tensor_value_info(name, element, None))
-    return load_as_session(probe, replace(meaning, exact=True))
+    return load_as_session(probe, replace(semantics, exact=True))
 
 
 def _whole(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:

@@ -19,9 +19,9 @@ from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.constants import evaluated
 from unpool.runtime.graph.inference import Inference, infer
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, writes
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.graph.without_weights import LARGE
@@ -81,11 +81,11 @@ class SizedGraph:
 
     Attributes:
         graph: after all passes.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
     """
 
     graph: Graph
-    meaning: Meaning
+    semantics: Semantics
 
     def workload(self, feed: Shapes) -> Workload | None:
         """The size of a run on inputs of these shapes; None where no run is possible."""
@@ -102,7 +102,7 @@ class SizedGraph:
         Raises:
             UnpoolError: no run is possible.
         """
-        flow, inference = _followed(graph, self.meaning)
+        flow, inference = _followed(graph, self.semantics)
         made = [_shape(flow, name) for node in graph.nodes for name in writes(node)]
         read = [_shape(flow, value.name) for value in graph.inputs]
         counts = [math.prod(one) for one in made if one is not None]
@@ -161,7 +161,7 @@ class Trials:
 
     def __init__(self, loaded: Executor, sizes: Mapping[str, int]) -> None:
         assert loaded.graph is not None
-        self._sized = SizedGraph(loaded.graph, loaded.meaning)
+        self._sized = SizedGraph(loaded.graph, loaded.semantics)
         self._inputs, self._sizes = loaded.signature.inputs, sizes
         self.refusal = ""
 
@@ -200,13 +200,13 @@ class Trials:
         return fits
 
 
-def _followed(graph: Graph, meaning: Meaning) -> tuple[SizeFlow, Inference]:
+def _followed(graph: Graph, semantics: Semantics) -> tuple[SizeFlow, Inference]:
     """What is known of a graph whose inputs have shapes, where the shapes that it computes are known too.
 
     Where a node chooses elements by their values, it is taken to choose all of them.
     """
     for _ in range(MOST_ROUNDS):
-        inference = infer(graph, meaning)
+        inference = infer(graph, semantics)
         flow = SizeFlow(graph, inference.types)
         values = _computed_values(flow)
         choices = {value.name: value for node in graph.nodes for value in _largest_choice(flow, node)}

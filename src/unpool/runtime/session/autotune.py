@@ -66,7 +66,7 @@ def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
     """
     configs = {USUAL: config}
     is_chosen = config.openvino_conv_transpose is not None
-    if not config.tuning or is_chosen or config.options is not None or config.meaning.exact:
+    if not config.tuning or is_chosen or config.options is not None or config.semantics.exact:
         return configs
     if config.providers is None:
         configs[BEFORE_INDICES] = replace(config, openvino_conv_transpose=False, convert_conv_before_indices=True)
@@ -174,7 +174,7 @@ def _differing_share(output: Any, expected: Any) -> float:
 def _key(config: SessionConfig) -> str | None:
     """The key of the stored result; None where the model has no bytes to make a digest of."""
     digest = _digest(config.source)
-    arguments = (config.meaning, config.threads, config.providers, sorted(config.disabled_optimizers))
+    arguments = (config.semantics, config.threads, config.providers, sorted(config.disabled_optimizers))
     versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
     return None if digest is None else repr((digest, arguments, *versions))
 

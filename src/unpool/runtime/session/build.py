@@ -76,7 +76,7 @@ def _build(config: SessionConfig) -> BuiltSession:
         profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
         executor = Executor(model, load_options)
         if options.optimized_model_filepath:
-            save_optimized(model, options, config.meaning, providers)
+            save_optimized(model, options, config.semantics, providers)
     executor.signature.owner = executor
     if profile is not None:
         profile.add_loading()

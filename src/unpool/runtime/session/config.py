@@ -12,7 +12,7 @@ from unpool.execute.autotune import SECONDS
 from unpool.runtime.backends.ort_options import ATTRIBUTES, CPU_ONLY, Providers, config_entry
 from unpool.runtime.graph.external import FOLDERS
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import content_of
 from unpool.runtime.requirements import onnxruntime
 
@@ -42,7 +42,7 @@ class SessionConfig:
         source: the model: a path, bytes or a ModelProto.
         options: None where the caller gave none.
         providers: None where the caller named none.
-        meaning: of the operators of ours.
+        semantics: of the operators of ours.
         threads: maximum number of threads; None for all cores.
         reads_config: whether options in the model count; None where the environment decides.
         disabled_optimizers: names of onnxruntime's.
@@ -55,7 +55,7 @@ class SessionConfig:
     source: ModelSource
     options: onnxruntime.SessionOptions | None
     providers: Providers | None
-    meaning: Meaning
+    semantics: Semantics
     threads: int | None
     reads_config: bool | None
     disabled_optimizers: frozenset[str]
@@ -78,7 +78,7 @@ class SessionConfig:
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         level = highest if self.options is None else self.options.graph_optimization_level
         has_fast_conv = self.all_providers.cuda is not None or self.all_providers.openvino is not None
-        return bool(level == highest) and not self.meaning.exact and not has_fast_conv
+        return bool(level == highest) and not self.semantics.exact and not has_fast_conv
 
     def to_state(self, options: onnxruntime.SessionOptions) -> dict[str, Any]:
         """The arguments as values that can be pickled.

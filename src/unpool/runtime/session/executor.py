@@ -18,9 +18,9 @@ from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
 from unpool.runtime.backends.schedule import ScheduledStep, Schedules
 from unpool.runtime.backends.step import check_cancelled, require_run_options
 from unpool.runtime.graph.boundary import failed
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import label
+from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.record import Graph, without_data
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.improve import prepare
 from unpool.runtime.plan.lines import HOST
@@ -61,16 +61,16 @@ class Executor:
     Attributes:
         metadata: of the model.
         graph: the graph after all passes, without large weights; None unless it is kept.
-        meaning: how the three operators are read.
+        semantics: how the three operators are read.
         folded: for a step, name and operator of every node that was folded into it.
         cuda: the GPU memory in which values stay; None where they are arrays of the host.
     """
 
     def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
         self.metadata = ModelMetadata.of_model(model)
-        graph, types = prepare(model, options.meaning, options.changes)
+        graph, types = prepare(model, options.semantics, options.changes)
         self.graph = without_data(graph) if keeps_graph else None
-        self.meaning = options.meaning
+        self.semantics = options.semantics
         self.cuda = options.cuda
         loaded_plan = build_plan(graph, types, options)
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
@@ -228,18 +228,18 @@ class Executor:
         return value if self.cuda is None else self.cuda.to_host(value)
 
 
-def load_as_session(model: onnx.ModelProto, meaning: Meaning) -> Executor:
+def load_as_session(model: onnx.ModelProto, semantics: Semantics) -> Executor:
     """The model, loaded as an `InferenceSession` with default options loads it, with its graph."""
-    return Executor(model, _default_options(meaning), keeps_graph=True)
+    return Executor(model, _default_options(semantics), keeps_graph=True)
 
 
-def load_as_written(model: onnx.ModelProto, meaning: Meaning) -> Executor:
+def load_as_written(model: onnx.ModelProto, semantics: Semantics) -> Executor:
     """The same, but a decomposed unpooling runs node by node as it is written."""
-    return Executor(model, replace(_default_options(meaning), raises=False), keeps_graph=True)
+    return Executor(model, replace(_default_options(semantics), raises=False), keeps_graph=True)
 
 
-def _default_options(meaning: Meaning) -> LoadOptions:
-    return LoadOptions(meaning, None, partition_options(None, None), partition_options(None, 1), CPU_ONLY)
+def _default_options(semantics: Semantics) -> LoadOptions:
+    return LoadOptions(semantics, None, partition_options(None, None), partition_options(None, 1), CPU_ONLY)
 
 
 def _unshared(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
@@ -294,7 +294,7 @@ def _operators(plan: Plan) -> dict[Step, str]:
 
 def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tuple[tuple[str, str], ...]]:
     """Name and operator of the nodes that were folded into a step, by step."""
-    operators = {label(node): node.op_type for node in model.graph.node}
+    operators = {node_name(node): node.op_type for node in model.graph.node}
     folded = {}
     for step in plan.steps:
         outputs = [graph.nodes[position].output[0] for position in step.nodes]

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from unpool.runtime.graph.boundary import reading
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.improve import prepare
 from unpool.runtime.session.executor import Executor
@@ -17,7 +17,7 @@ class PreparedGraph(NamedTuple):
 
     graph: Graph
     types: Types
-    meaning: Meaning
+    semantics: Semantics
 
 
 def prepared_graph(session: InferenceSession) -> PreparedGraph:
@@ -29,7 +29,7 @@ def prepared_graph(session: InferenceSession) -> PreparedGraph:
     config = session._config
     with reading(config.source):
         model, _, options = load_model(config)
-        return PreparedGraph(*prepare(model, options.meaning, options.changes), options.meaning)
+        return PreparedGraph(*prepare(model, options.semantics, options.changes), options.semantics)
 
 
 def executor_of(session: InferenceSession) -> Executor:

@@ -98,7 +98,7 @@ def load_model(config: SessionConfig) -> LoadedSource:
     providers = config.all_providers
     cuda = None if has_caller_providers else cuda_memory(providers)
     load_options = LoadOptions(
-        config.meaning,
+        config.semantics,
         threads,
         many_threads,
         one_thread,

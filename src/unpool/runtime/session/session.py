@@ -19,7 +19,7 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
 from unpool.runtime.errors import LOADING, RUNNING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_contract import Meaning
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.build import build_session
@@ -108,7 +108,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             path_or_bytes,
             sess_options,
             _providers(providers, provider_options, falls_back=self._enable_fallback),
-            Meaning(compat, index_space, exact),
+            Semantics(compat, index_space, exact),
             thread_budget(None, threads),
             None if read_config_from_model is None else int(read_config_from_model) == 1,
             frozenset(disabled_optimizers or ()),

@@ -130,7 +130,7 @@ def session_settings(session: "InferenceSession") -> dict[str, str]:
     paths = session_paths(session)
     return {
         "model": " ".join(map(fingerprint_file, paths)) if paths else _fingerprint_model(config.source),
-        "meaning": f"{config.meaning} providers={session.get_providers()}",
+        "semantics": f"{config.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
     }
 

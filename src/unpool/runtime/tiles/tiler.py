@@ -56,7 +56,7 @@ class Tiler:
         unknown = set(self.outputs).difference(names)
         if unknown:
             raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
-        graph, self._types, self._meaning = prepared_graph(session)
+        graph, self._types, self._semantics = prepared_graph(session)
         self._nodes = graph.nodes
         chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = without_data(prune(replace(graph, outputs=chosen)))
@@ -149,7 +149,7 @@ class Tiler:
         return found.itemsize if found is not None else WIDEST
 
     def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
-        return trace(self._graph, self._types, self._meaning, shapes, tiled)
+        return trace(self._graph, self._types, self._semantics, shapes, tiled)
 
     def _axes(self, whole: Trace, tiled: Mapping[str, Axes]) -> tuple[AxisGeometry, ...]:
         outputs = tuple(name for name in self.outputs if name in whole.fields)

@@ -5,29 +5,29 @@ from fractions import Fraction
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.node_contract import Meaning
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.tiles.rules.table import apply
 from unpool.runtime.tiles.walk import Axes, Shape, Trace, Walk, refusal
 
 
 def trace(
-    graph: Graph, types: Types, meaning: Meaning, inputs: Mapping[str, Shape], tiled: Mapping[str, Axes]
+    graph: Graph, types: Types, semantics: Semantics, inputs: Mapping[str, Shape], tiled: Mapping[str, Axes]
 ) -> Trace:
     """How every value depends on the tiled inputs.
 
     Args:
         graph: with constants lifted.
         types: what is known of its values.
-        meaning: of the operators of ours.
+        semantics: of the operators of ours.
         inputs: the shape of every input that is fed.
         tiled: for the inputs that are cut, which spatial axis of the image each of their axes is.
 
     Raises:
         UnsupportedError: a node does not treat every position of the image alike; the message names it.
     """
-    walk = Walk(graph, types, meaning, inputs, tiled)
+    walk = Walk(graph, types, semantics, inputs, tiled)
     for node in graph.nodes:
         try:
             apply(walk, node)

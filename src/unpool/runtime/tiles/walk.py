@@ -17,9 +17,9 @@ from onnx.reference import ReferenceEvaluator
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import domain, inner_nodes, label, reads
+from unpool.runtime.graph.nodes import domain, inner_nodes, node_name, reads
 from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import LARGE, is_large
 from unpool.runtime.tiles.links import Edge, Link
@@ -82,12 +82,12 @@ class Walk:
         self,
         graph: Graph,
         types: shapes.Types,
-        meaning: Meaning,
+        semantics: Semantics,
         inputs: Mapping[str, Shape],
         tiled: Mapping[str, Axes],
     ) -> None:
         count = 1 + max(axis for axes in tiled.values() for axis in axes if axis is not None)
-        self.opsets, self.meaning = graph.opsets, meaning
+        self.opsets, self.semantics = graph.opsets, semantics
         self.fields = {name: Field(inputs[name], axes) for name, axes in tiled.items()}
         self.pools: dict[str, Any] = {}
         self._types, self._inputs = types, inputs
@@ -179,12 +179,12 @@ class Walk:
         """Note the numbers that a node computes with, which must be the same for every tile."""
         for name in reads(node):
             if name in self._sized and name not in self._asked:
-                self._numbers[label(node), name] = self._known[name].tobytes()
+                self._numbers[node_name(node), name] = self._known[name].tobytes()
         self._asked.clear()
 
     def keep(self, node: onnx.NodeProto, places: Sequence[int]) -> None:
         """Note where a node begins along axes that are not the image's, which must be the same for every tile."""
-        self._numbers[label(node), node.output[0]] = np.array(places, np.int64).tobytes()
+        self._numbers[node_name(node), node.output[0]] = np.array(places, np.int64).tobytes()
 
     def is_sized(self, node: onnx.NodeProto) -> bool:
         """Whether a node reads numbers that are made of sizes of the image."""
@@ -208,7 +208,7 @@ class Walk:
         """
         if not name:
             return
-        self.fields[name], self._nodes[name] = field, f"{node.op_type} node {label(node)!r}"
+        self.fields[name], self._nodes[name] = field, f"{node.op_type} node {node_name(node)!r}"
         for source, links in sources.items():
             for axis in self.fields[source].sizes():
                 link = links.get(axis, SAME)
@@ -247,8 +247,8 @@ class Walk:
 def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
     """The error for a node that cannot be tiled exactly; `why` says what it does."""
     return UnsupportedError(
-        f"tiles: {node.op_type} node {label(node)!r}: expected a node that treats every position of the image alike, "
-        f"got one that {why}. Run the image whole, or average overlapping tiles (unpool.tiles.blend, --blend)."
+        f"tiles: {node.op_type} node {node_name(node)!r}: expected a node that treats every position of the image "
+        f"alike, got one that {why}. Run the image whole, or average overlapping tiles (unpool.tiles.blend, --blend)."
     )
 
 

@@ -30,9 +30,9 @@ from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.model_files import LARGE, move
-from unpool.runtime.graph.node_contract import Meaning
-from unpool.runtime.graph.nodes import is_ours, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_inner
 from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import is_too_large, serialize
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
@@ -86,7 +86,7 @@ def _is_ort_source(source: ModelSource, options: onnxruntime.SessionOptions) -> 
 
 
 def save_optimized(
-    model: onnx.ModelProto, options: onnxruntime.SessionOptions, meaning: Meaning, providers: Providers
+    model: onnx.ModelProto, options: onnxruntime.SessionOptions, semantics: Semantics, providers: Providers
 ) -> None:
     """Write the optimized model to the file that the options name.
 
@@ -97,10 +97,10 @@ def save_optimized(
     target = Path(options.optimized_model_filepath)
     resolve_target(target)
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    if not any(map(is_ours, with_inner(nodes))):
+    if not any(map(is_unpool_op, with_inner(nodes))):
         _save_by_onnxruntime(model, options, providers)
         return
-    optimized = _as_model(prune(fold(to_graph(shorten(model), meaning))), model)
+    optimized = _as_model(prune(fold(to_graph(shorten(model), semantics))), model)
     basic_options = clone_private(options)
     basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     basic_options.graph_optimization_level = min(options.graph_optimization_level, basic, key=int)

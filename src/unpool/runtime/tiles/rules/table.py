@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_ours
+from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_unpool_op
 from unpool.runtime.tiles.rules import indices, layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import Walk, refusal
 
@@ -155,7 +155,7 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
         _measure(walk, node)
     elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
         indices.counted_anew(walk, node)
-    elif node.op_type in RULES and (domain(node) == "" or is_ours(node)):
+    elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
         _check_attributes(node)
         RULES[node.op_type](walk, node)
         walk.use(node)
@@ -167,7 +167,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
     """Refuse attributes that no rule describes; those of operators of ours are checked with their versions."""
     known = ATTRIBUTES.get(node.op_type, ())
     unknown = [one.name for one in node.attribute if one.name not in known]
-    if unknown and not is_ours(node):
+    if unknown and not is_unpool_op(node):
         raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
 
 

@@ -21,8 +21,8 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import FeatureShape
-from unpool.runtime.graph.node_contract import naming, spec_of
 from unpool.runtime.graph.nodes import attributes
+from unpool.runtime.graph.semantics import naming, spec_of
 from unpool.runtime.tiles.links import Link
 from unpool.runtime.tiles.rules.indices import PoolIndices
 from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
@@ -53,7 +53,7 @@ def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
     Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b
     is counted in the image: coordinate by coordinate, plus b.
     """
-    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.field(node)
+    spec, field = spec_of(node, walk.opsets, walk.semantics), walk.field(node)
     assert isinstance(spec, MaxPoolSpec)
     spatial = _spatial(node, spec.row, field)
     call = max_pool.call(spec, field.shape)
@@ -72,7 +72,7 @@ def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
 
     The index lies in the window of p, so an element of y depends on the p whose windows reach it.
     """
-    spec, (x, indices) = spec_of(node, walk.opsets, walk.meaning), node.input[:2]
+    spec, (x, indices) = spec_of(node, walk.opsets, walk.semantics), node.input[:2]
     assert isinstance(spec, MaxUnpoolSpec)
     found: PoolIndices | None = walk.pools.get(indices)
     if found is None or found.is_plane or x not in walk.fields:
@@ -107,7 +107,7 @@ def _is_inside(pooled: Axis, grown: Axis) -> bool:
 
 def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
     """ConvTranspose: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
-    spec, field = spec_of(node, walk.opsets, walk.meaning), walk.fields.get(node.input[0])
+    spec, field = spec_of(node, walk.opsets, walk.semantics), walk.fields.get(node.input[0])
     assert isinstance(spec, ConvTransposeSpec)
     shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None
     if field is None or shape is None or any(name in walk.fields for name in node.input[1:]):

@@ -14,7 +14,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, is_ours, label, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_inner
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 
@@ -23,7 +23,7 @@ VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class Semantics:
     """How the three operators are read: the session's `compat`, `index_space` and `exact`."""
 
     compat: str = "spec"
@@ -52,10 +52,10 @@ def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
     operator, colon, rest = str(error).partition(": ")
     if not operator.startswith(node.op_type):
         operator, colon, rest = node.op_type, ": ", str(error)
-    return type(error)(f"{operator} node {label(node)!r}{colon}{rest}")
+    return type(error)(f"{operator} node {node_name(node)!r}{colon}{rest}")
 
 
-def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], meaning: Meaning) -> None:
+def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], semantics: Semantics) -> None:
     """Check our nodes, inside bodies too, and refuse any other operator of the channels-last domain.
 
     Raises:
@@ -64,16 +64,16 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], mean
         UnpoolError: an attribute breaks the contract.
     """
     for node in with_inner(nodes):
-        if is_ours(node):
-            spec_of(node, opsets, meaning)
+        if is_unpool_op(node):
+            spec_of(node, opsets, semantics)
         elif node.domain == NHWC:
             raise UnsupportedError(
-                f"node {label(node)!r}: domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}. "
+                f"node {node_name(node)!r}: domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}. "
                 "Save the model before ONNX Runtime changes its layout."
             )
 
 
-def check_types(graph: Graph, types: Types, meaning: Meaning) -> None:
+def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
     """Check the types of the nodes of ours as far as they are known.
 
     Raises:
@@ -81,13 +81,13 @@ def check_types(graph: Graph, types: Types, meaning: Meaning) -> None:
         UnpoolError: the inputs have different types.
     """
     for node in with_inner(graph.nodes):
-        if is_ours(node):
-            row = spec_of(node, graph.opsets, meaning).row
+        if is_unpool_op(node):
+            row = spec_of(node, graph.opsets, semantics).row
             with naming(node):
                 _check_types(node, row, types)
 
 
-def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -> Spec:
+def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:
     """The spec of one of our nodes.
 
     Raises:
@@ -106,10 +106,10 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], meaning: Meaning) -
             attributes(node),
             domain=where,
             opset=opsets[where],
-            compat=meaning.compat,
-            index_space=meaning.index_space,
+            compat=semantics.compat,
+            index_space=semantics.index_space,
         )
-        return replace(spec, is_exact=meaning.exact) if isinstance(spec, ConvTransposeSpec) else spec
+        return replace(spec, is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
 
 
 def _check_arity(node: onnx.NodeProto, row: Row) -> None:
