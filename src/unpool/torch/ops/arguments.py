@@ -1,6 +1,6 @@
-"""Reads arguments as PyTorch does, checks them against its limits, and computes the sizes of results.
+"""PyTorch's arguments: their forms, their limits, and the sizes of results.
 
-While torch.compile or torch.export trace, sizes are symbols. Nothing here turns them into numbers.
+During tracing by torch.compile or torch.export, sizes are symbols, and stay symbols here.
 """
 
 import math
@@ -17,18 +17,18 @@ Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial axes, or one per axis."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_CHECKED_RANK = 3
-"""The spatial axes with which torch looks at the windows of max_unpool; with fewer it takes a stride of 0."""
+_VALIDATED_RANK = 3
+"""Number of spatial axes with which torch checks the windows of max_unpool; with fewer it takes a stride of 0."""
 
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class ArgumentError(UnpoolError, RuntimeError):
-    """A wrong argument of an operator on tensors; it is a RuntimeError too, as PyTorch raises it."""
+    """A wrong argument of an operator on tensors; also a RuntimeError, as in PyTorch."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument of another type; it is a TypeError too, as PyTorch raises it."""
+    """An argument of another type; also a TypeError, as in PyTorch."""
 
 
 class TensorIndicesError(IndicesError, ArgumentError):
@@ -52,7 +52,7 @@ def per_axis(where: str, name: str, value: Ints, rank: int) -> tuple[int, ...]:
 
 
 def _ints(value: Any) -> tuple[Any, ...]:
-    """The value as a tuple, whose elements are looked at elsewhere."""
+    """The value as a tuple of unchecked elements."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         return (value,)
     try:
@@ -62,7 +62,7 @@ def _ints(value: Any) -> tuple[Any, ...]:
 
 
 def _int(where: str, name: str, value: object, one: Any, rank: int) -> Any:
-    """One element of a value as an int; a size that is traced stays as it is."""
+    """One element of a value as an int; a traced size is unchanged."""
     if isinstance(one, torch.SymInt):
         return one
     try:
@@ -83,7 +83,7 @@ def window_sizes(
 
 
 def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.dtype]) -> None:
-    """Refuse a tensor of another type, or on another device."""
+    """Check the type and the device of a tensor."""
     if x.dtype not in types:
         raise ArgumentError(f"{where}: {name} expects one of {_names(types)}; got {_names([x.dtype])}. Convert it.")
     if x.device.type not in ("cpu", "cuda", "meta"):
@@ -92,7 +92,7 @@ def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.d
         )
 
 
-def batched(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]:
+def add_batch_axis(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]:
     """A view of the input with a batch axis, and whether it had none.
 
     Raises:
@@ -105,8 +105,8 @@ def batched(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]
     return (x.unsqueeze(0), True) if x.dim() == rank + 1 else (x, False)
 
 
-def check_filled(where: str, shape: Sequence[int]) -> None:
-    """Refuse a shape in which another axis than the batch has no elements."""
+def check_nonempty(where: str, shape: Sequence[int]) -> None:
+    """Check that every axis but the batch has elements."""
     if any(size == 0 for size in shape[1:]):
         raise ArgumentError(
             f"{where}: Expected one element or more on every axis of input but the batch, got shape {list(shape)}. "
@@ -150,36 +150,36 @@ def unpooled_sizes(
     padding: Sequence[int],
     output_size: Sequence[int] | None,
 ) -> list[int]:
-    """Spatial sizes after unpooling: `output_size` where given, with or without N and C in front.
+    """Spatial sizes after unpooling: `output_size` if given, with or without N and C.
 
     Raises:
         ArgumentError: `output_size` has another length, or is a stride or more away from the size that follows from
             the window; or that size is negative; or a window of a volume has no elements or no stride.
     """
     rank = len(small)
-    for window in windows if rank == _CHECKED_RANK else ():
+    for window in windows if rank == _VALIDATED_RANK else ():
         _check_window(where, window)
     inferred = [
         upsampled_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
     ]
-    asked = inferred if output_size is None else list(output_size)
-    asked = asked[2:] if len(asked) == rank + 2 else asked
-    if len(asked) != rank:
+    sizes = inferred if output_size is None else list(output_size)
+    sizes = sizes[2:] if len(sizes) == rank + 2 else sizes
+    if len(sizes) != rank:
         raise ArgumentError(
             f"{where}: output_size needs {rank} or {rank + 2} sizes, got {list(output_size or ())}. "
             "Give one per spatial axis."
         )
-    for axis, (size, likely, window) in enumerate(zip(asked, inferred, windows, strict=True)):
-        is_near = output_size is None or likely - window.stride < size < likely + window.stride
-        if size < 0 or not is_near:
+    for axis, (size, expected, window) in enumerate(zip(sizes, inferred, windows, strict=True)):
+        is_allowed = output_size is None or expected - window.stride < size < expected + window.stride
+        if size < 0 or not is_allowed:
             raise ArgumentError(
                 f"{where}: output_size needs a size of 0 or more and less than stride {window.stride} away from "
-                f"{likely} on spatial axis {axis}, got {size}. Pass the input size of the pool."
+                f"{expected} on spatial axis {axis}, got {size}. Pass the input size of the pool."
             )
-    return asked
+    return sizes
 
 
-def grown_sizes(
+def conv_transpose_sizes(
     where: str, small: Sequence[int], windows: Sequence[Window], padding: Sequence[int], extra: Sequence[int]
 ) -> list[int]:
     """Spatial sizes after a transposed convolution; `extra` is output_padding.
@@ -208,10 +208,10 @@ def grown_sizes(
 
 
 def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int]) -> None:
-    """Refuse indices that do not lie in a plane of the given sizes.
+    """Check that indices lie in a plane of the given sizes.
 
     Raises:
-        TensorIndicesError: one does not.
+        TensorIndicesError: an index does not.
     """
     plane = math.prod(spatial)
     if indices.numel() == 0:
@@ -227,8 +227,8 @@ def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int
 
 
 def _check_window(where: str, window: Window) -> None:
-    named = {"kernel_size": window.size, "stride": window.stride, "dilation": window.dilation}
-    for name, value in named.items():
+    settings = {"kernel_size": window.size, "stride": window.stride, "dilation": window.dilation}
+    for name, value in settings.items():
         if value < 1:
             raise ArgumentError(f"{where}: {name} must be greater than zero, got {value}. Pass 1 or more.")
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from unpool.torch.ops.arguments import Ints, batched, per_axis
+from unpool.torch.ops.arguments import Ints, add_batch_axis, per_axis
 from unpool.torch.ops.eager_fallback import CONV_TRANSPOSE, DISJOINT_CONV_TRANSPOSE, is_small
 from unpool.torch.ops.library import can_bypass_dispatcher
 from unpool.torch.ops.library.conv_gradients import has_disjoint_windows
@@ -107,7 +107,7 @@ def _conv_transpose(
             return torch_function(where)(x, weight, bias, stride, padding, output_padding, groups, dilation)  # type: ignore[no-any-return]
         except RuntimeError:
             pass  # the call below raises unpool's error
-    batch, is_unbatched = batched(where, in_autocast_type(x), rank)
+    batch, is_unbatched = add_batch_axis(where, in_autocast_type(x), rank)
     y = (conv_transpose.call_kernel if bypasses else torch.ops.unpool.conv_transpose)(
         batch,
         in_autocast_type(weight),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unpool.geometry import Window
-from unpool.torch.ops.arguments import Ints, check_filled, per_axis, pooled_sizes, window_sizes
+from unpool.torch.ops.arguments import Ints, check_nonempty, per_axis, pooled_sizes, window_sizes
 
 _TYPES = (torch.float32, torch.float64)
 
@@ -81,6 +81,6 @@ def has_full_windows(
         return False
     windows = *window_sizes(where, size, stride, rank), per_axis(where, "dilation", dilation, rank)
     pads = per_axis(where, "padding", padding, rank)
-    check_filled(where, shape[-rank - 2 :])
+    check_nonempty(where, shape[-rank - 2 :])
     pooled_sizes(where, shape[-rank:], [Window(*each) for each in zip(*windows, strict=True)], pads, ceil_mode)
     return not any(pads) and not ceil_mode

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from unpool.torch.ops.arguments import Ints, batched, per_axis, window_sizes
+from unpool.torch.ops.arguments import Ints, add_batch_axis, per_axis, window_sizes
 from unpool.torch.ops.eager_fallback import MAX_POOL, has_full_windows, hashable, is_small
 from unpool.torch.ops.library import can_bypass_dispatcher
 from unpool.torch.ops.library.max_pool import max_pool, max_pool_with_indices
@@ -104,7 +104,7 @@ def _max_pool(
         if has_full_windows(where, x.shape, *settings):
             return torch_function(where)(x, *settings, return_indices)
     x = in_full_precision(x) if rank == 3 and not return_indices else x
-    batch, is_unbatched = batched(where, x, rank)
+    batch, is_unbatched = add_batch_axis(where, x, rank)
     if is_unbatched and rank == 3:
         batch = _volume(x)
     settings = (

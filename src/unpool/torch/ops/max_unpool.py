@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.geometry import Window
-from unpool.torch.ops.arguments import Ints, batched, per_axis, unpooled_sizes, window_sizes
+from unpool.torch.ops.arguments import Ints, add_batch_axis, per_axis, unpooled_sizes, window_sizes
 from unpool.torch.ops.eager_fallback import MAX_UNPOOL, is_small
 from unpool.torch.ops.library import can_bypass_dispatcher
 from unpool.torch.ops.library.max_unpool import max_unpool
@@ -107,7 +107,7 @@ def _max_unpool(
             return torch_function(where)(x, indices, kernel_size, stride, padding, output_size)  # type: ignore[no-any-return]
         except (RuntimeError, ValueError):
             pass  # the call below raises unpool's error
-    batch, is_unbatched = batched(where, in_full_precision(x), rank)
+    batch, is_unbatched = add_batch_axis(where, in_full_precision(x), rank)
     windows = window_sizes(where, kernel_size, stride, rank)
     pads = per_axis(where, "padding", padding, rank)
     sizes = None if output_size is None else tuple(output_size)

@@ -1,4 +1,4 @@
-"""What PyTorch may be doing around a call of ours: export to ONNX, autocast, derivatives in forward mode."""
+"""Modes of PyTorch around a call: export to ONNX, autocast, derivatives in forward mode."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,25 +18,25 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     for family in ("max_pool", "max_unpool", "conv_transpose")
     for rank in (1, 2, 3)
 }
-"""Torch's functions by name, taken at import: a script may put ours in their place in torch.nn.functional later."""
+"""Torch's functions by name, from the time of import: a script may later replace them in torch.nn.functional."""
 
 
 def torch_function(where: str) -> Callable[..., Any]:
-    """The function of torch that is called in place of ours for small tensors, and while a model is exported to ONNX.
+    """The function of torch for small tensors, and during an export to ONNX.
 
-    Exporters know the operators of torch only. `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
+    Exporters support the operators of torch only. `unpool.torch.export` writes one MaxPool or MaxUnpool for each.
     """
     return _FUNCTIONS[where]
 
 
 def in_autocast_type(x: Tensor) -> Tensor:
-    """An operand of a convolution; where autocast is on, converted to the type in which it computes convolutions."""
+    """An operand of a convolution; under autocast, in its type for convolutions."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if _is_cast(x, kind) else x
 
 
 def in_full_precision(x: Tensor) -> Tensor:
-    """A tensor; where autocast is on, converted to float32, as for torch's operators that need full precision."""
+    """A tensor; under autocast, in float32, as for torch's operators in full precision."""
     return x.float() if _is_cast(x, x.device.type) else x
 
 
@@ -46,7 +46,7 @@ def _is_cast(x: Tensor, kind: str) -> bool:
 
 
 def check_tangents(where: str, *tensors: Tensor | None) -> None:
-    """Refuse tangents where operators have no derivatives in forward mode: they would silently come out as 0.
+    """Check that there are no tangents if operators have no derivatives in forward mode: they would silently be 0.
 
     Raises:
         UnsupportedError: operators have no such derivatives, and a tensor carries a tangent.

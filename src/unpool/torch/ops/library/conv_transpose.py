@@ -10,7 +10,7 @@ from torch import Tensor
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
-from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, grown_sizes
+from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_tensor, conv_transpose_sizes
 from unpool.torch.ops.library import tensors
 from unpool.torch.ops.library.conv_gradients import gradients
 from unpool.torch.ops.library.register import group_rule, operator
@@ -34,7 +34,11 @@ def _shape(
     where = f"conv_transpose{len(stride)}d"
     _check_operands(where, x, weight, bias, groups)
     windows = [Window(*each) for each in zip(weight.shape[2:], stride, dilation, strict=True)]
-    return [x.shape[0], weight.shape[1] * groups, *grown_sizes(where, x.shape[2:], windows, padding, output_padding)]
+    return [
+        x.shape[0],
+        weight.shape[1] * groups,
+        *conv_transpose_sizes(where, x.shape[2:], windows, padding, output_padding),
+    ]
 
 
 def _check_operands(where: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:

@@ -15,7 +15,7 @@ from unpool.arrays import is_on_gpu
 from unpool.geometry import Window
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
-from unpool.torch.ops.arguments import FLOATS, INTEGERS, check_filled, check_tensor, pooled_sizes
+from unpool.torch.ops.arguments import FLOATS, INTEGERS, check_nonempty, check_tensor, pooled_sizes
 from unpool.torch.ops.library import tensors
 from unpool.torch.ops.library.register import operator
 
@@ -46,7 +46,7 @@ def _sizes(
     """The shape of the result, after all checks of the arguments."""
     where = f"max_pool{len(kernel_size)}d"
     check_tensor(where, "input", x, FLOATS + INTEGERS)
-    check_filled(where, x.shape)
+    check_nonempty(where, x.shape)
     windows = [Window(*each) for each in zip(kernel_size, stride, dilation, strict=True)]
     return [*x.shape[:2], *pooled_sizes(where, x.shape[2:], windows, padding, ceil_mode)]
 

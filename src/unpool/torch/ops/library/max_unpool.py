@@ -13,7 +13,7 @@ from torch import Tensor
 from unpool import per_plane
 from unpool.arrays import is_on_gpu
 from unpool.errors import IndicesError
-from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_filled, check_plane_indices, check_tensor
+from unpool.torch.ops.arguments import FLOATS, ArgumentError, check_nonempty, check_plane_indices, check_tensor
 from unpool.torch.ops.library import tensors
 from unpool.torch.ops.library.register import operator
 
@@ -31,7 +31,7 @@ def _shape(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> list[int]:
     where = f"max_unpool{len(output_size)}d"
     check_tensor(where, "input", x, FLOATS)
     check_tensor(where, "indices", indices, (torch.int64,))
-    check_filled(where, x.shape)
+    check_nonempty(where, x.shape)
     if indices.shape != x.shape:
         raise ArgumentError(
             f"{where}: Expected shape of indices to be same as that of the input tensor ({list(x.shape)}), "
