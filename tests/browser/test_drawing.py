@@ -13,6 +13,8 @@ from unpool.geometry import pooling_walk, upsampling_walk
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool
 from unpool.runtime.report.drawing import EXAMPLES, Settings, fragment, in_script, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(browser, tmp_path_factory):

@@ -7,6 +7,8 @@ from tests.support import models
 from unpool.runtime.report.report import Wanted, report
 from unpool.runtime.session.random_inputs import random_feed
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = (390, 1280)
 
 CONTRAST = """

@@ -16,6 +16,8 @@ from skimage.data import coins
 from tests.cli.test_cli import copy_model, fails, here, invoke
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["here"]
 
 RNG = np.random.default_rng(5)

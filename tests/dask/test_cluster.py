@@ -17,6 +17,8 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.files import WriteError, lock
 
+pytestmark = pytest.mark.slow
+
 MODEL = """net (float[1, 1, height, width] x) => (float[1, 2, h, w] y, int64[1, 1, a, b] places, int64[4] sizes) {
     pooled, places = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
     grown = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (pooled, places)

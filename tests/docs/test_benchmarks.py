@@ -34,6 +34,8 @@ from benchmarks.tables import goal_table, markdown
 from tests.support import models
 from unpool.runtime.measure.timing import Effort, Timing
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TINY = Effort(warmup=0, repetitions=2, seconds=0, limit=0)
 MACHINE = Machine("A CPU", 2, read=4e9, written=2e9, flops=1e9)

@@ -27,6 +27,8 @@ from conformance.run import Judged, Report, ask, judge
 from conformance.runtimes import BY_NAME, NoMapping, Shapes, pytorch
 from conformance.worker import Answer, Worker, WorkerError
 
+pytestmark = pytest.mark.slow
+
 NOISE = (r"at \S+: ",)
 REFUSAL = ValueError
 ONES = np.ones((1, 1, 3), np.float32)

@@ -18,6 +18,8 @@ from benchmarks.pages import BEGIN, END
 from benchmarks.rows import GpuDeviceRow, GpuRow, merged, read, write
 from tests.support.gpu import DEVICE, routed
 
+pytestmark = pytest.mark.slow
+
 POOL, UNPOOL, GROW = shapes.MAX_POOL[0], shapes.MAX_UNPOOL[0], shapes.CONV_TRANSPOSE[0]
 
 

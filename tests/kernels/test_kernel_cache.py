@@ -15,6 +15,8 @@ import pytest
 
 import unpool
 
+pytestmark = pytest.mark.slow
+
 PROBE = Path(__file__).parents[1] / "support" / "cache_probe.py"
 HELPERS = ("vector/arithmetic.py", "vector/maximum.py", "fold_axes.py")
 DROP_FROM_BOUNDING_SET, DAC_OVERRIDE = 24, 1  # of Linux' prctl: what lets root write where no permission says so

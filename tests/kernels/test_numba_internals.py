@@ -10,6 +10,8 @@ import pytest
 import unpool
 from unpool.kernels.cpu.machine.numba_internals import without_gc
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(unpool.__file__).parent / "kernels"
 PUBLIC = (":", "extending:", "core:cgutils", "core:types")
 """How imports from Numba begin, as `imported` names them, that all kernels may use."""

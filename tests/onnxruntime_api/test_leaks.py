@@ -9,6 +9,8 @@ import pytest
 
 import unpool
 
+pytestmark = pytest.mark.slow
+
 STATUS = Path("/proc/self/statm")
 if not STATUS.is_file():
     pytest.skip("the system has no /proc that tells what a process takes", allow_module_level=True)

@@ -12,6 +12,8 @@ from tests.support.runners import bits
 from unpool import calls, execute, memory
 from unpool.kernels.cpu.machine import threads as splitter
 
+pytestmark = pytest.mark.slow
+
 CALLERS = 12
 F = np.float32
 

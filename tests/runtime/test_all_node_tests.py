@@ -10,6 +10,8 @@ import pytest
 
 from tests.support import node_suite
 
+pytestmark = pytest.mark.slow
+
 SECONDS_FOR_IMPORTS = 120
 SECONDS_PER_CASE = 30
 MOST_DEATHS = 20

@@ -7,6 +7,8 @@ import pytest
 from tests.fuzz.actions import ACTIONS, attempt
 from tests.fuzz.watch import watch
 
+pytestmark = pytest.mark.slow
+
 FOUND = Path(__file__).parents[1] / "fuzz" / "found"
 SEED = 2026
 FILES = 250

@@ -21,6 +21,8 @@ from unpool.torch.compat import (
 )
 from unpool.torch.exporting.dynamic_shapes import inputs_of
 
+pytestmark = pytest.mark.slow
+
 TRAINS = """
 import torch, unpool.torch
 net = torch.nn.Sequential(torch.nn.ConvTranspose2d(1, 2, 2), torch.nn.MaxPool2d(2))

@@ -29,6 +29,8 @@ from unpool.runtime.streams.zarr_arrays import open_zarr_sink
 from unpool.runtime.streams.zarr_metadata import CODECS_V2, CODECS_V3
 from unpool.runtime.streams.zarr_store import zstd_bytes
 
+pytestmark = pytest.mark.slow
+
 PIXELS = np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8)
 ALL = (slice(None),) * 4
 V2 = {"zarr_format": 2, "shape": [1, 1, 8, 8], "chunks": [1, 1, 8, 8], "dtype": "<f4", "compressor": None,
