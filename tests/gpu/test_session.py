@@ -352,7 +352,7 @@ def without_triton(monkeypatch):
 
 def without_a_gpu_for_torch(monkeypatch):
     """Torch is a build for the CPU."""
-    monkeypatch.setattr(HostMemory, "is_there", staticmethod(lambda: False))
+    monkeypatch.setattr(HostMemory, "is_available", staticmethod(lambda: False))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from onnx import helper
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.backends.schedule import Schedules
-from unpool.runtime.backends.step import LoadedPlan, LoadedStep, check_cancelled
+from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Targets, Values, check_cancelled
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.boundary import failed
 from unpool.runtime.graph.nodes import attributes, node_name
@@ -28,7 +28,6 @@ from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES, Body, single_shape
 from unpool.runtime.plan.plan import Step
-from unpool.runtime.requirements import onnxruntime
 
 
 class LoadedSubgraph:
@@ -43,9 +42,7 @@ class LoadedSubgraph:
         self._constants = constant_outputs(graph)
         self._schedule = Schedules(loaded).for_outputs(self.outputs)
 
-    def run(
-        self, inputs: Sequence[Any], outer_values: Mapping[str, Any], run_options: onnxruntime.RunOptions | None
-    ) -> list[Any]:
+    def run(self, inputs: Sequence[Any], outer_values: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         """The outputs in order; one may be, or share memory with, an input or a captured value.
 
         Args:
@@ -96,7 +93,7 @@ class OuterScope(NamedTuple):
     """The scope of a running node: the values that its subgraphs may capture, by name, and the caller's options."""
 
     values: Mapping[str, Any]
-    run_options: onnxruntime.RunOptions | None
+    run_options: RunOptions | None
 
 
 class ControlStep(ABC):
@@ -122,12 +119,7 @@ class ControlStep(ABC):
         self.subgraphs = subgraphs
         self._constants = constants
 
-    def run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None = None,  # noqa: ARG002
-    ) -> list[Any]:
+    def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:  # noqa: ARG002
         """The wanted outputs, each an array of its own; arguments as of `LoadedStep`.
 
         Raises:

@@ -29,6 +29,7 @@ from unpool.operators.resolve import Spec
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import KINDS, binding_of, binding_type, from_ort_value, has_dlpack_bool
+from unpool.runtime.backends.step import RunOptions, Targets, Values
 from unpool.runtime.backends.unpool_backend import NodeStep
 from unpool.runtime.requirements import onnxruntime
 
@@ -89,7 +90,7 @@ class CudaMemory:
         return torch.as_tensor(_Bytes(address, size, owner), device=self.device)
 
     @contextmanager
-    def running(self, run_options: onnxruntime.RunOptions | None = None) -> Iterator[None]:
+    def running(self, run_options: RunOptions | None = None) -> Iterator[None]:
         """Run a step inside the block: it begins after all earlier work, and is complete at the end."""
         with self.on_stream():
             if self._stream is not None:
@@ -219,7 +220,7 @@ def _shared(array: AnyArray) -> torch.Tensor:
     return like(x if x.flags.writeable else x.copy(), torch.empty(0))  # type: ignore[no-any-return]
 
 
-def _skips_wait(run_options: onnxruntime.RunOptions | None) -> bool:
+def _skips_wait(run_options: RunOptions | None) -> bool:
     """Whether a caller disables onnxruntime's wait for its streams at the end of a run."""
     if run_options is None:
         return False
@@ -243,12 +244,7 @@ class CudaPartition(OrtPartition):
         self._memory = memory
         self._stays_on_gpu = {info.name: _stays_on_gpu(info) for info in self.session.get_outputs()}
 
-    def _run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None,
-    ) -> list[Any]:
+    def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         memory = self._memory
         if not self._has_only_numbers:
             return super()._run([memory.to_host(value) for value in values], run_options, targets)
@@ -299,7 +295,7 @@ class CudaStep(NodeStep):
             for name, move in zip(node.input, self._moves, strict=True)
         ]
 
-    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:  # noqa: ARG002
+    def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:  # noqa: ARG002
         with self._memory.running():
             inputs = [
                 constant if source is None else move(values[source])

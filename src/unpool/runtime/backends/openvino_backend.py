@@ -22,7 +22,7 @@ from unpool.runtime.backends.openvino_device import DEVICE, compile_properties, 
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import array_at
-from unpool.runtime.backends.step import Partition
+from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import also
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.record import Graph
@@ -67,7 +67,7 @@ class CompiledPartition:
         except Exception as error:
             raise UnfitError(openvino_message(error)) from error
 
-    def run(self, values: Sequence[AnyArray], targets: Sequence[AnyArray | None] | None) -> list[AnyArray]:
+    def run(self, values: Sequence[AnyArray], targets: Targets | None) -> list[AnyArray]:
         """Outputs in order, in their targets where these have their shape and type."""
         pairs = zip(self._outputs, targets or [None] * len(self._outputs), strict=True)
         arrays = [output.array(target) for output, target in pairs]
@@ -155,12 +155,7 @@ class OpenVinoPartition(Partition):
             self._compile(tuple(tuple(port.shape) for port in ports))
             self._model, self._content = None, b""  # a run has no other shapes
 
-    def _run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None,
-    ) -> list[Any]:
+    def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         compiled = self._compiled_for(tuple([value.shape for value in values]))
         if compiled is None:
             return self._in_onnxruntime().run(values, run_options, targets)

@@ -7,7 +7,7 @@ the name of a data file that does not exist: onnxruntime takes OrtValues only fo
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ import onnx
 from onnx import helper
 from onnx.external_data_helper import uses_external_data
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers, TraceFolder, with_model_config
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
-from unpool.runtime.backends.step import Partition
+from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import is_large
 from unpool.runtime.requirements import onnxruntime
@@ -88,12 +87,7 @@ class OrtPartition(Partition):
         """Onnxruntime's name of the type of each output, such as `tensor(float)`."""
         return {info.name: info.type for info in self._session.get_outputs()}
 
-    def _run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None,
-    ) -> list[Any]:
+    def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         feed = dict(zip(self._inputs, values, strict=True))
         if targets is not None and self._has_only_numbers:
             return self._run_into(feed, run_options, targets)
@@ -106,9 +100,7 @@ class OrtPartition(Partition):
             return [from_ort_value(value) for value in outputs]
         return list(self._session.run(self._outputs, feed, run_options))
 
-    def _run_into(
-        self, feed: dict[str, Any], run_options: onnxruntime.RunOptions | None, targets: Sequence[AnyArray | None]
-    ) -> list[Any]:
+    def _run_into(self, feed: dict[str, Any], run_options: RunOptions | None, targets: Targets) -> list[Any]:
         binding = self._session.io_binding()
         arrays = {name: np.asarray(value, order="C") for name, value in feed.items()}  # kept until the end of the run
         for name, array in arrays.items():

@@ -8,14 +8,12 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.backends.step import Partition
+from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import also
 from unpool.runtime.graph.boundary import one_line
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
-from unpool.runtime.requirements import onnxruntime
 
 
 class ReferencePartition(Partition):
@@ -37,12 +35,7 @@ class ReferencePartition(Partition):
                 f"got: {one_line(error)}. Replace these nodes."
             ) from error
 
-    def _run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,  # noqa: ARG002
-        targets: Sequence[AnyArray | None] | None,  # noqa: ARG002
-    ) -> list[Any]:
+    def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:  # noqa: ARG002
         feed = dict(zip(self._inputs, values, strict=True))
         with self._lock, np.errstate(all="ignore"):
             outputs = self._evaluator.run(None, feed)

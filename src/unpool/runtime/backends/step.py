@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
@@ -12,23 +12,21 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 
+Values: TypeAlias = Sequence[Any]
+"""Inputs of a step, in its order."""
+
+Targets: TypeAlias = Sequence[AnyArray | None]
+"""For every output of a step, memory to write it to, or None."""
+
+RunOptions: TypeAlias = onnxruntime.RunOptions
+"""The caller's options of a run."""
+
 
 class LoadedStep(Protocol):
     """A step that is ready to run."""
 
-    def run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None = None,
-    ) -> Sequence[Any]:
-        """The outputs of the step, in its order.
-
-        Args:
-            values: its inputs, in its order.
-            run_options: of the caller.
-            targets: for every output, memory to write it to, or None. A step may ignore them.
-        """
+    def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> Sequence[Any]:
+        """The outputs of the step, in its order; a step may ignore `targets`."""
 
 
 STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
@@ -64,13 +62,8 @@ class Partition(ABC):
     def __init__(self, where: str) -> None:
         self._where = where
 
-    def run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None = None,
-    ) -> list[Any]:
-        """The outputs of the partition, in its order; arguments as of `LoadedStep`.
+    def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:
+        """The outputs of the partition, in its order.
 
         Raises:
             UnpoolError: the runtime cannot run the partition on these values, or the run was cancelled before.
@@ -87,12 +80,7 @@ class Partition(ABC):
             raise self._run_error(error) from error
 
     @abstractmethod
-    def _run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None,
-    ) -> list[Any]:
+    def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         """As `run`, with the errors of the runtime."""
 
     @abstractmethod
@@ -100,7 +88,7 @@ class Partition(ABC):
         """The error of a run, from that of the runtime."""
 
 
-def check_cancelled(run_options: onnxruntime.RunOptions) -> None:
+def check_cancelled(run_options: RunOptions) -> None:
     """Raise if the caller cancelled the run, which any thread can do.
 
     Raises:

@@ -13,10 +13,9 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.backends.step import check_cancelled
+from unpool.runtime.backends.step import RunOptions, Targets, Values, check_cancelled
 from unpool.runtime.errors import as_onnxruntime
 from unpool.runtime.graph.semantics import named
-from unpool.runtime.requirements import onnxruntime
 
 ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}
 """Onnxruntime's error where a node refuses its values, by unpool's class."""
@@ -44,12 +43,7 @@ class NodeStep(ABC):
         self._output_count = max(self._wanted) + 1
         self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
 
-    def run(
-        self,
-        values: Sequence[Any],
-        run_options: onnxruntime.RunOptions | None,
-        targets: Sequence[AnyArray | None] | None = None,
-    ) -> list[Any]:
+    def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:
         """The wanted outputs; arguments as of `LoadedStep`. A long call stops early when its options say so.
 
         Raises:
@@ -61,7 +55,7 @@ class NodeStep(ABC):
         with execute.cancellation_scope(partial(check_cancelled, run_options)):
             return self._run_node(values, targets)
 
-    def _run_node(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> list[Any]:
+    def _run_node(self, values: Values, targets: Targets | None) -> list[Any]:
         try:
             outputs = self._compute(values, targets)
         except UnpoolError as error:
@@ -69,7 +63,7 @@ class NodeStep(ABC):
         return [outputs[position] for position in self._wanted]
 
     @abstractmethod
-    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:
+    def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
         """The first outputs of the node, wanted or not."""
 
 
@@ -103,7 +97,7 @@ class UnpoolStep(NodeStep):
             with suppress(UnpoolError):
                 execute.pack(self._spec, sizes, w)
 
-    def _compute(self, values: Sequence[Any], targets: Sequence[AnyArray | None] | None) -> Sequence[Any]:
+    def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
         outputs = self._no_targets
         if targets is not None:
             by_position = dict(zip(self._wanted, targets, strict=True))

@@ -6,16 +6,13 @@ It has the constructor and methods of `onnxruntime.InferenceSession`; `plan` tel
 import inspect
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
-from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
 from unpool.runtime.errors import LOADING, RUNNING, also, as_onnxruntime
 from unpool.runtime.graph.load import ModelSource
@@ -26,9 +23,8 @@ from unpool.runtime.session.build import build_session
 from unpool.runtime.session.config import SessionConfig, stable_source, tuning_seconds
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
 from unpool.runtime.session.load import require_picklable
-from unpool.runtime.session.ort_compat.async_runner import AsyncRunner, Callback
 from unpool.runtime.session.ort_compat.providers import select_providers
-from unpool.runtime.session.ort_compat.session_methods import OrtSessionMethods
+from unpool.runtime.session.ort_compat.session_methods import AsyncRunner, Callback, OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
 
 
@@ -180,7 +176,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         Raises:
             UnpoolError: an input is missing, or the session has no thread to run on.
         """
-        with _session_errors():
+        with session_errors():
             self._model.signature.require_all(input_feed)
             self._model.signature.require_own(input_feed.values())
             self._async_runner.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
@@ -198,7 +194,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         """
         if isinstance(self._model, OrtModel):
             return self._run_whole_with_ort_values(self._model, output_names, input_dict_ort_values, run_options)
-        with _session_errors():
+        with session_errors():
             names = self._model.signature.choose(output_names)
             outputs = self._model.run(names, input_dict_ort_values, run_options, self._profile)
             return self._model.signature.as_ort_values(names, outputs)
@@ -217,7 +213,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         Raises:
             UnpoolError: as `run_with_ort_values`.
         """
-        with _session_errors():
+        with session_errors():
             if isinstance(self._model, OrtModel):
                 self._model.session.run_with_ortvaluevector(
                     run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
@@ -246,7 +242,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             UnpoolError: as `run`; or the memory does not fit, then also a RuntimeError; or the binding is that of
                 another session.
         """
-        with _session_errors():
+        with session_errors():
             if getattr(iobinding, "_session", self._sess) is not self._sess:
                 raise UnpoolError(
                     "run_with_iobinding: expected a binding of this session, got one of another. "
@@ -393,19 +389,6 @@ def _fallback_text(refused: Mapping[str, str]) -> str:
         f"onnxruntime refuses node {name!r}{more}: {reason}. "
         "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them."
     )
-
-
-@contextmanager
-def _session_errors() -> Iterator[None]:
-    """Errors inside the block become UnpoolErrors that are onnxruntime's too."""
-    try:
-        yield
-    except UnpoolError as error:
-        if isinstance(error, RuntimeError):
-            raise
-        raise as_onnxruntime(error, RUNNING) from error.__cause__
-    except Exception as error:
-        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {ort_message(error)}.") from error
 
 
 def plan(

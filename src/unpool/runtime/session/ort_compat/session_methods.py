@@ -1,12 +1,17 @@
-"""Methods of onnxruntime.InferenceSession that a session only imitates: providers, devices, tuning and profiles."""
+"""Methods of onnxruntime.InferenceSession that only imitate it: providers, devices, profiles, threads of `run_async`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, TypeAlias
 
 from unpool.errors import UnpoolError
+from unpool.execute import available_cores
+from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
-from unpool.runtime.errors import also
+from unpool.runtime.errors import RUNNING, also, as_onnxruntime
 from unpool.runtime.plan.lines import Record
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
@@ -38,6 +43,12 @@ class AssignedSubgraph:
     def get_nodes(self) -> list[AssignedNode]:
         """Its nodes."""
         return list(self.nodes)
+
+
+Callback: TypeAlias = Callable[[Any, Any, str], Any]
+
+MAX_THREADS = 4
+"""Asynchronous runs at the same time: each uses several cores itself."""
 
 
 class OrtSessionMethods:
@@ -219,3 +230,60 @@ def _memory_info(model: Executor) -> Any:
     kind = onnxruntime.OrtAllocatorType.ORT_DEVICE_ALLOCATOR
     name, index = ("Cpu", 0) if model.cuda is None else ("Cuda", model.cuda.index)
     return onnxruntime.OrtMemoryInfo(name, kind, index, onnxruntime.OrtMemType.DEFAULT)
+
+
+@contextmanager
+def session_errors() -> Iterator[None]:
+    """Errors inside the block become UnpoolErrors that are onnxruntime's too."""
+    try:
+        yield
+    except UnpoolError as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise as_onnxruntime(error, RUNNING) from error.__cause__
+    except Exception as error:
+        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {ort_message(error)}.") from error
+
+
+class AsyncRunner:
+    """Threads for the runs of one session, started with the first run.
+
+    Args:
+        threads: that the session may use; None for all cores.
+    """
+
+    def __init__(self, threads: int | None) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = Lock()
+
+    def start(self, run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
+        """Run on another thread, and call `callback(results, user_data, error)` there; `error` is "" after success.
+
+        Raises:
+            UnpoolError: the session has only the thread of its caller.
+        """
+        threads = self._threads or available_cores()
+        if threads < 2:
+            raise UnpoolError(
+                "run_async: expected a session of 2 threads or more, got 1. Set SessionOptions.intra_op_num_threads."
+            )
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(min(threads, MAX_THREADS), "unpool-async")
+        self._pool.submit(_run, run, callback, user_data).add_done_callback(_reraise)
+
+
+def _run(run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
+    results: list[Any] = []
+    message = ""
+    try:
+        results = run()
+    except Exception as error:
+        message = str(error) or type(error).__name__
+    callback(results, user_data, message)
+
+
+def _reraise(future: Any) -> None:
+    """Raise an error of the callback, which the thread prints, because no code waits for the future."""
+    future.result()
