@@ -10,7 +10,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 import unpool
 from tests.support import models
 from unpool.kernels.cpu.machine import threads
-from unpool.runtime.errors import LOADING, RUNNING, also, as_onnxruntime
+from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 
 TYPES = [unpool.UnpoolError, unpool.ShapeError, unpool.UnsupportedError, unpool.IndicesError, unpool.FileError]
 TYPES += [unpool.MissingFileError, unpool.ModelError]
@@ -33,7 +33,7 @@ class Turning(onnxruntime.RunOptions):
 @pytest.mark.parametrize("name", ["Fail", "InvalidArgument", "NoSuchFile", "NotImplemented", "InvalidGraph"])
 def test_an_error_is_both(ours, name):
     """Either class catches it; its name and its message are ours."""
-    error = also(ours, name)("MaxPool: wrong")
+    error = error_class(ours, name)("MaxPool: wrong")
 
     assert isinstance(error, ours)
     assert isinstance(error, getattr(theirs, name))
@@ -47,15 +47,15 @@ def test_an_error_is_both(ours, name):
 @pytest.mark.parametrize("ours", TYPES)
 def test_errors_travel(ours):
     """An error comes through a pickle as what it was."""
-    again = pickle.loads(pickle.dumps(also(ours, "Fail")("words")))
+    again = pickle.loads(pickle.dumps(error_class(ours, "Fail")("words")))
 
-    assert type(again) is also(ours, "Fail")
+    assert type(again) is error_class(ours, "Fail")
     assert again.args == ("words",)
 
 
 def test_a_class_that_onnxruntime_lacks_is_left_out():
     """An older onnxruntime without the class gets ours alone."""
-    assert also(unpool.ModelError, "Nonesuch") is unpool.ModelError
+    assert error_class(unpool.ModelError, "Nonesuch") is unpool.ModelError
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_indices_that_lead_outside():
 
 def test_a_long_step_is_left_in_the_middle(monkeypatch):
     """A step of ours asks between its rounds; the next run is right."""
-    for name, value in (("WHOLE", 0), ("ROUND", 1e-5), ("_WORTH_A_ROUND", 1024)):
+    for name, value in (("LONG_SECONDS", 0), ("ROUND_SECONDS", 1e-5), ("_WORTH_A_ROUND", 1024)):
         monkeypatch.setattr(threads, name, value)
     session = unpool.InferenceSession(models.model(POOL), threads=1)
     x = np.random.default_rng(5).normal(size=(1, 4, 601, 801)).astype(np.float32)

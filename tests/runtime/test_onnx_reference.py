@@ -6,7 +6,7 @@ from onnx.reference import ReferenceEvaluator
 
 import unpool
 from tests.support import models
-from unpool.runtime.onnx_reference import inlined, new_ops
+from unpool.runtime.onnx_reference import inline_functions, new_ops
 
 
 def evaluate(model, feed, opset=17, **options):
@@ -101,7 +101,7 @@ def test_functions_are_reached_once_inlined(call, caplog):
     feed = {"yes": np.array(True), "x": np.float32([[[1, 2, np.nan, 4, 3, 2, 1]]])}
     before = model.SerializeToString(deterministic=True)
     with caplog.at_level("INFO", logger="unpool"):
-        flat = inlined(model)
+        flat = inline_functions(model)
     assert "inlined: local.Shrink, local.Twice" in caplog.text
     assert model.SerializeToString(deterministic=True) == before
     assert not flat.functions
@@ -121,7 +121,7 @@ def test_a_model_without_functions_stays(caplog):
     """There is nothing to inline, and nothing is logged."""
     model = models.segnet()
     with caplog.at_level("INFO", logger="unpool"):
-        assert inlined(model) is model
+        assert inline_functions(model) is model
     assert "inlined" not in caplog.text
 
 

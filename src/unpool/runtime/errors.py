@@ -1,9 +1,9 @@
-"""Errors of unpool that are also the errors of onnxruntime, so that whoever catches either class catches them.
+"""Errors of unpool that are errors of onnxruntime too, so that code that catches either class catches them.
 
-    also(ModelError, "InvalidGraph")    a ModelError, and onnxruntime's InvalidGraph
+    error_class(ModelError, "InvalidGraph")    a ModelError, and onnxruntime's InvalidGraph
 
-The message is ours. The class of onnxruntime is the one that it raises itself in the same place. It is named where the
-error is raised or, for all others, by the tables here, at the boundary of a session.
+The message is unpool's. The class of onnxruntime is the one that it raises itself in the same place: named where the
+error is raised or, for all other errors, by the tables here, at the boundary of a session.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ RUNNING: Mapping[type[UnpoolError], str] = MappingProxyType(
 _combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
 
 
-def also(ours: type[UnpoolError], other: type[Exception] | str) -> type[UnpoolError]:
-    """The class of errors that are ours and another one's.
+def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[UnpoolError]:
+    """The class of errors that are unpool's and another one's.
 
     Args:
-        ours: says the name and the place of the class.
-        other: a class, or the name of one of onnxruntime's; without such a class, and for one that takes more than a
-            message, it is ours alone.
+        ours: gives the name and the module of the class.
+        other: a class, or the name of one of onnxruntime's. If there is no such class, or it needs more than a message,
+            the result is `ours`.
 
-    >>> error = also(UnpoolError, TypeError)("run: expected a list")
+    >>> error = error_class(UnpoolError, TypeError)("run: expected a list")
     >>> isinstance(error, UnpoolError), isinstance(error, TypeError), type(error).__name__
     (True, True, 'UnpoolError')
     """
@@ -50,32 +50,32 @@ def _combine(ours: type[UnpoolError], other: type[Exception] | str) -> type[Unpo
     kind = _of_onnxruntime(other) if isinstance(other, str) else other
     if kind is None or issubclass(ours, kind) or isfunction(kind.__init__) or issubclass(kind, UnicodeError):
         return ours
-    body = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__reduce__": _reduced, "_parts": (ours, other)}
+    body = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__reduce__": _reduce, "_parts": (ours, other)}
     return type(ours.__name__, (ours, kind), body)
 
 
 def as_onnxruntime(error: UnpoolError, classes: Mapping[type[UnpoolError], str]) -> UnpoolError:
-    """The error as one that is onnxruntime's too, to be raised from the same cause; itself, where it is one already.
+    """The error as one of onnxruntime's too, to be raised from the same cause; itself, if it is one already.
 
-    An error that one of onnxruntime's caused has the class of that one. A missing package stays what it is.
+    An error with a cause of onnxruntime's gets the class of its cause. A missing package stays as it is.
 
     Args:
         error: of ours.
-        classes: names of onnxruntime's classes by ours; the first one that fits is taken.
+        classes: names of onnxruntime's classes by ours; the first match counts.
     """
     if isinstance(error, (TypeError, MissingExtraError)) or _is_of_onnxruntime(type(error)):
         return error
-    found = _cause(error) or next(name for ours, name in classes.items() if isinstance(error, ours))
-    return also(type(error), found)(*error.args).with_traceback(error.__traceback__)
+    ort_class = _cause(error) or next(name for ours, name in classes.items() if isinstance(error, ours))
+    return error_class(type(error), ort_class)(*error.args).with_traceback(error.__traceback__)
 
 
 def _cause(error: BaseException) -> type[Exception] | None:
-    """The class of onnxruntime's error behind this one, if there is one."""
-    behind = error.__cause__
-    while behind is not None:
-        if isinstance(behind, Exception) and _is_of_onnxruntime(type(behind)):
-            return type(behind)
-        behind = behind.__cause__
+    """The class of onnxruntime's error among the causes, if there is one."""
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, Exception) and _is_of_onnxruntime(type(cause)):
+            return type(cause)
+        cause = cause.__cause__
     return None
 
 
@@ -86,14 +86,14 @@ def _is_of_onnxruntime(kind: type) -> bool:
 def _of_onnxruntime(name: str) -> type[Exception] | None:
     from onnxruntime.capi import onnxruntime_pybind11_state
 
-    found: type[Exception] | None = getattr(onnxruntime_pybind11_state, name, None)
-    return found
+    ort_class: type[Exception] | None = getattr(onnxruntime_pybind11_state, name, None)
+    return ort_class
 
 
-def _reduced(error: Any) -> tuple[Any, ...]:
-    """How an error is pickled: its class is made again, for no module has it."""
-    return _made_again, (*error._parts, error.args)
+def _reduce(error: Any) -> tuple[Any, ...]:
+    """The pickle of an error: its class is combined again, because no module has it."""
+    return _rebuild, (*error._parts, error.args)
 
 
-def _made_again(ours: type[UnpoolError], other: type[Exception] | str, args: tuple[Any, ...]) -> UnpoolError:
-    return also(ours, other)(*args)
+def _rebuild(ours: type[UnpoolError], other: type[Exception] | str, args: tuple[Any, ...]) -> UnpoolError:
+    return error_class(ours, other)(*args)

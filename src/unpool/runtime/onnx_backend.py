@@ -1,7 +1,7 @@
-"""unpool as a backend of `onnx.backend`, with what `onnxruntime.backend` has more: every MaxPool is unpool's.
+"""unpool as a backend of `onnx.backend`, with the additions of `onnxruntime.backend`: unpool runs every MaxPool.
 
-Options are keywords, as in `onnxruntime.backend`: attributes of SessionOptions and RunOptions, as far as they write no
-file and do not end the run. A keyword that nobody knows is ignored, with a warning.
+Options are keywords, as in `onnxruntime.backend`: attributes of SessionOptions and RunOptions that write no file and do
+not end the run. An unknown keyword is ignored, with a warning.
 
 >>> import numpy as np
 >>> from onnx import helper
@@ -21,7 +21,7 @@ from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.runtime.backends.ort_options import clone
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_unpool_op
 from unpool.runtime.requirements import onnxruntime
@@ -33,14 +33,14 @@ SESSION_OPTIONS = _LOG | {
     *("graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads", "use_deterministic_compute"),
     "use_per_session_threads",
 }
-"""Attributes of SessionOptions that `prepare` takes: those that `onnxruntime.backend` takes."""
+"""Attributes of SessionOptions that `prepare` accepts, as `onnxruntime.backend` does."""
 
 RUN_OPTIONS = _LOG | {"only_execute_path_to_fetches"}
-"""Attributes of RunOptions that `run` takes."""
+"""Attributes of RunOptions that `run` accepts."""
 
 _OUTPUT_NAMES = "output_names"
-_WORDS = frozenset(inspect.signature(InferenceSession.__init__).parameters) - {"self", "path_or_bytes"}
-_OF_RUNS = RUN_OPTIONS | {_OUTPUT_NAMES}
+_SESSION_KEYWORDS = frozenset(inspect.signature(InferenceSession.__init__).parameters) - {"self", "path_or_bytes"}
+_RUN_KEYWORDS = RUN_OPTIONS | {_OUTPUT_NAMES}
 
 
 class PreparedModel(BackendRep):
@@ -48,30 +48,30 @@ class PreparedModel(BackendRep):
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
-        self._kinds: dict[tuple[str, ...], Any] = {}
+        self._output_types: dict[tuple[str, ...], Any] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs in order; each can be had by its name too, as in `run(x)["y"]`.
+        """The outputs in order; they have names too, as in `run(x)["y"]`.
 
         Args:
             inputs: arrays in the order of the model's inputs, or by name; or the array of the only input.
-            kwargs: `output_names`, a list, to choose outputs; the rest as `RUN_OPTIONS`.
+            kwargs: `output_names`, a list of outputs; the rest as `RUN_OPTIONS`.
 
         Raises:
-            UnpoolError: another number of inputs, a keyword that is not permitted, then also a RuntimeError; or as
+            UnpoolError: the number of inputs is wrong; or a keyword is not permitted, then also a RuntimeError; or as
                 `InferenceSession.run`.
         """
-        wanted = kwargs.pop(_OUTPUT_NAMES, None)
+        output_names = kwargs.pop(_OUTPUT_NAMES, None)
         options = None
         if kwargs:
             options = onnxruntime.RunOptions()
             _set_options(options, kwargs, RUN_OPTIONS, [_OUTPUT_NAMES])
-        values = self.session.run(wanted, self._feed(inputs), options)
-        names = tuple(wanted or (value.name for value in self.session.get_outputs()))
-        if names not in self._kinds:
-            self._kinds[names] = namedtupledict("Outputs", names)
-        made: tuple[Any, ...] = self._kinds[names](*values)
-        return made
+        values = self.session.run(output_names, self._feed(inputs), options)
+        names = tuple(output_names or (value.name for value in self.session.get_outputs()))
+        if names not in self._output_types:
+            self._output_types[names] = namedtupledict("Outputs", names)
+        outputs: tuple[Any, ...] = self._output_types[names](*values)
+        return outputs
 
     def _feed(self, inputs: Any) -> dict[str, Any]:
         infos = self.session.get_inputs()
@@ -79,12 +79,12 @@ class PreparedModel(BackendRep):
         if isinstance(inputs, Mapping):
             is_value = len(infos) == 1 and infos[0].type.startswith("map(") and set(inputs) != set(names)
             return {names[0]: inputs} if is_value else dict(inputs)
-        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        if len(given) != len(names):
+        values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(values) != len(names):
             raise UnpoolError(
-                f"run: expected {len(names)} inputs ({', '.join(names)}), got {len(given)}. Pass one array for each."
+                f"run: expected {len(names)} inputs ({', '.join(names)}), got {len(values)}. Pass one array for each."
             )
-        return dict(zip(names, given, strict=True))
+        return dict(zip(names, values, strict=True))
 
 
 def prepare(
@@ -93,61 +93,62 @@ def prepare(
     """Load a model.
 
     Args:
-        model: a path, bytes or a ModelProto, to be loaded; or a session, which stays as it is, or what this function
-            gave.
+        model: a path, bytes or a ModelProto; or a session or a PreparedModel, which stays as it is.
         device: "CPU"; None means the same.
         kwargs: keyword options of `unpool.InferenceSession`; `exact` is always true. The rest as `SESSION_OPTIONS`.
 
     Raises:
         UnsupportedError: another device.
-        UnpoolError: a keyword that is not permitted, then also a RuntimeError; or as `unpool.InferenceSession`.
+        UnpoolError: a keyword is not permitted, then also a RuntimeError; or as `unpool.InferenceSession`.
     """
     if device is not None and not supports_device(device):
-        raise also(UnsupportedError, RuntimeError)(f"prepare: expected device 'CPU', got {device!r}. Use the CPU.")
+        raise error_class(UnsupportedError, RuntimeError)(
+            f"prepare: expected device 'CPU', got {device!r}. Use the CPU."
+        )
     if isinstance(model, PreparedModel):
         return model
     if isinstance(model, InferenceSession):
         return PreparedModel(model)
-    words = {name: value for name, value in kwargs.items() if name in _WORDS}
-    others = {name: value for name, value in kwargs.items() if name not in _WORDS}
+    keywords = {name: value for name, value in kwargs.items() if name in _SESSION_KEYWORDS}
+    others = {name: value for name, value in kwargs.items() if name not in _SESSION_KEYWORDS}
     if others:
-        given = words.get("sess_options")
-        words["sess_options"] = onnxruntime.SessionOptions() if given is None else clone(given)
-        _set_options(words["sess_options"], others, SESSION_OPTIONS, _WORDS)
-    return PreparedModel(InferenceSession(model, **{**words, "exact": True}))
+        options = keywords.get("sess_options")
+        keywords["sess_options"] = onnxruntime.SessionOptions() if options is None else clone(options)
+        _set_options(keywords["sess_options"], others, SESSION_OPTIONS, _SESSION_KEYWORDS)
+    return PreparedModel(InferenceSession(model, **{**keywords, "exact": True}))
 
 
 def run_model(
     model: ModelSource | InferenceSession | PreparedModel, inputs: Any, device: str | None = "CPU", **kwargs: Any
 ) -> tuple[Any, ...]:
     """Load a model and run it once; arguments as for `prepare` and `PreparedModel.run`."""
-    of_model = {name: value for name, value in kwargs.items() if name in _LOG or name not in _OF_RUNS}
-    of_run = {name: value for name, value in kwargs.items() if name in _OF_RUNS}
-    return prepare(model, device, **of_model).run(inputs, **of_run)
+    model_keywords = {name: value for name, value in kwargs.items() if name in _LOG or name not in _RUN_KEYWORDS}
+    run_keywords = {name: value for name, value in kwargs.items() if name in _RUN_KEYWORDS}
+    return prepare(model, device, **model_keywords).run(inputs, **run_keywords)
 
 
 run = run_model
 """The name that `onnxruntime.backend` has for `run_model`."""
 
 
-def _set_options(options: Any, words: Mapping[str, Any], permitted: frozenset[str], others: Iterable[str]) -> None:
+def _set_options(options: Any, values: Mapping[str, Any], permitted: frozenset[str], others: Iterable[str]) -> None:
     """Set attributes of options.
 
     Args:
         options: SessionOptions or RunOptions, which are changed.
-        words: values by attribute.
+        values: by attribute.
         permitted: the attributes that may be set.
-        others: further keywords that the caller knows, for the warning about an unknown one.
+        others: further known keywords, for the warning about an unknown one.
 
     Raises:
         UnpoolError: an attribute is not permitted; also a RuntimeError.
     """
-    for name, value in words.items():
+    for name, value in values.items():
         kind = type(options).__name__
         if name in permitted:
             setattr(options, name, value)
         elif hasattr(options, name):
-            raise also(UnpoolError, RuntimeError)(
+            raise error_class(UnpoolError, RuntimeError)(
                 f"{kind} attribute {name!r} is not permitted via the backend API. "
                 f"Set one of {', '.join(sorted(permitted))}, or make an InferenceSession."
             )
@@ -167,20 +168,20 @@ def run_node(
     """Run one node.
 
     Args:
-        node: whose inputs are fed in order.
-        inputs: arrays, or lists of arrays for sequences; of inputs left out, None or nothing.
+        node: the node.
+        inputs: arrays, or lists of arrays for sequences, in the order of the node; omitted inputs are None or left out.
         device: "CPU".
         outputs_info: type and shape of every output; needed where onnx cannot infer the types.
-        kwargs: `opset_version`, of the node's domain, the newest by default; the rest as for `prepare`.
+        kwargs: `opset_version` of the node's domain, by default the newest; the rest as for `prepare`.
 
     Raises:
-        UnpoolError: another number of inputs, outputs of unknown type, or as `prepare` and `PreparedModel.run`.
+        UnpoolError: the number of inputs is wrong, outputs have unknown types, or as `prepare` and `PreparedModel.run`.
     """
     opset = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
-    feed = _fed(node, inputs)
+    feed = _node_feed(node, inputs)
     graph = helper.make_graph([node], "node", [_value(name, value) for name, value in feed.items()], [])
     imports = {"": opset, domain(node): opset}
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in imports.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*entry) for entry in imports.items()])
     model.graph.output.extend(_outputs(model, node, feed, outputs_info))
     return run_model(model, feed, device, **kwargs)
 
@@ -205,24 +206,24 @@ def is_compatible(model: ModelSource, device: str | None = "CPU", **kwargs: Any)
     return True
 
 
-def _fed(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Any]:
+def _node_feed(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Any]:
     names = [name for name in node.input if name]
     if len(inputs) == len(node.input):
         pairs = [pair for pair in zip(node.input, inputs, strict=True) if pair[0] and pair[1] is not None]
     else:
-        given = [value for value in inputs if value is not None]
-        if len(given) != len(names):
+        present = [value for value in inputs if value is not None]
+        if len(present) != len(names):
             raise UnpoolError(
-                f"run_node: expected {len(names)} inputs ({', '.join(names)}), got {len(given)}. Pass one for each."
+                f"run_node: expected {len(names)} inputs ({', '.join(names)}), got {len(present)}. Pass one for each."
             )
-        pairs = list(zip(names, given, strict=True))
+        pairs = list(zip(names, present, strict=True))
     return {name: value if isinstance(value, list) else np.asarray(value) for name, value in pairs}
 
 
 def _outputs(
     model: onnx.ModelProto, node: onnx.NodeProto, feed: Mapping[str, Any], info: Any
 ) -> list[onnx.ValueInfoProto]:
-    """The node's outputs with their types: told, those of the three operators, or inferred by onnx."""
+    """The node's outputs with their types: from `info`, of the three operators, or inferred by onnx."""
     names = [name for name in node.output if name]
     if info is not None:
         return [
@@ -233,18 +234,18 @@ def _outputs(
         kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
         known = dict(zip(node.output, kinds, strict=False))
         return [_value(name, np.empty(0, known[name])) for name in names]
-    found = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
-    missing = [name for name in names if name not in found]
+    inferred = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
+    missing = [name for name in names if name not in inferred]
     if missing:
         raise UnpoolError(
             f"run_node: {node.op_type}: expected outputs whose type can be inferred, got {', '.join(missing)} of "
             "unknown type. Pass outputs_info."
         )
-    return [found[name] for name in names]
+    return [inferred[name] for name in names]
 
 
 def _value(name: str, value: Any) -> onnx.ValueInfoProto:
-    """An input or output of the value's type, its sizes left open."""
+    """An input or output of the value's type, with dynamic sizes."""
     return helper.make_value_info(name, _type(value))
 
 

@@ -1,4 +1,4 @@
-"""Our operators as classes for onnx's ReferenceEvaluator.
+"""Unpool's operators as classes for onnx's ReferenceEvaluator.
 
 >>> import numpy as np
 >>> from onnx import helper, reference
@@ -31,43 +31,43 @@ def new_ops(
 ) -> list[type[OpRun]]:
     """Classes for `ReferenceEvaluator(..., new_ops=...)`: MaxPool, MaxUnpool, ConvTranspose of both domains.
 
-    They reach the bodies of If, Loop and Scan, but not model-local functions: see `inlined`.
+    They reach the subgraphs of If, Loop and Scan, but not model-local functions: see `inline_functions`.
 
     Args:
         opset: the version of the ONNX operators that the model imports.
-        compat: "spec" or "ort", as everywhere in unpool.
-        index_space: in which tensor MaxUnpool's indices count.
-        threads: at most so many; None for all available cores.
+        compat: "spec" or "ort", as for `InferenceSession`.
+        index_space: the tensor in which MaxUnpool's indices count.
+        threads: maximum number of threads; None for all available cores.
     """
     semantics = Semantics(compat, index_space, exact=True)
     return [_operator(name, domain, opset, semantics, threads) for domain in DOMAINS for name in OPERATORS]
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the nodes of its functions in the places of their calls, where `new_ops` reaches them.
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the nodes of its functions in place of their calls, where `new_ops` reaches them.
 
-    The ReferenceEvaluator runs the body of a function without the classes that it was given. The names of the functions
-    are logged at level INFO.
+    The ReferenceEvaluator runs functions without the classes in `new_ops`. The names of the functions are logged at
+    level INFO.
 
     Args:
-        model: any; it is not changed, and comes back itself if it has no functions.
+        model: not changed; a model without functions is returned itself.
 
     Raises:
         ModelError: a function cannot be inlined.
     """
     if model.functions:
-        _LOG.info("inlined: %s", ", ".join(f"{one.domain}.{one.name}" for one in model.functions))
+        _LOG.info("inlined: %s", ", ".join(f"{function.domain}.{function.name}" for function in model.functions))
     return inline(model)
 
 
 def _operator(name: str, domain: str, opset: int, semantics: Semantics, threads: int | None) -> type[OpRun]:
-    """The ReferenceEvaluator finds a class by its name, which must be the bare operator type, and its domain."""
+    """A class that the ReferenceEvaluator finds by its domain and its name, which must be the operator type."""
 
     def run_node(self: OpRun, *inputs: AnyArray | None, **_: Any) -> tuple[AnyArray, ...]:
         opsets = {**self.run_params["opsets"], "": opset}
         spec = spec_of(self.onnx_node, opsets, semantics)
-        wanted = max(position for position, output in enumerate(self.onnx_node.output) if output)
+        last = max(position for position, output in enumerate(self.onnx_node.output) if output)
         with naming(self.onnx_node):
-            return functional.run(spec, inputs, outputs=wanted + 1, threads=threads)
+            return functional.run(spec, inputs, outputs=last + 1, threads=threads)
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run_node, "__doc__": f"{name} by unpool."})

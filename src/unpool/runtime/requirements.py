@@ -1,4 +1,4 @@
-"""The packages that running whole models needs, and onnxruntime as it was before a script replaced names in it.
+"""The packages for running whole models, and onnxruntime as it was before a script replaced names in it.
 
 `onnxruntime` here is a copy of the module: `onnxruntime.InferenceSession = unpool.InferenceSession` changes the module,
 and sessions of unpool still find the class that runs their partitions. `sys.modules["onnxruntime"] = unpool` works too.
@@ -17,7 +17,7 @@ HOMES = ("onnxruntime.capi.onnxruntime_inference_collection", "onnxruntime.capi.
 
 
 def _package() -> Any:
-    """The package onnxruntime, where a script put unpool under its name too."""
+    """The package onnxruntime, even where a script put unpool under its name."""
     replacement = sys.modules.get("onnxruntime")
     if getattr(replacement, "__name__", "") != "unpool":
         return import_module("onnxruntime")
@@ -34,9 +34,9 @@ def _originals(package: Any) -> ModuleType:
     vars(copy).update(vars(package), capi=import_module("onnxruntime.capi"))
     homes = [import_module(name) for name in HOMES]
     for name in UNPOOL_NAMES:
-        found = next((getattr(home, name) for home in homes if hasattr(home, name)), None)
-        if found is not None:
-            setattr(copy, name, found)
+        original = next((getattr(home, name) for home in homes if hasattr(home, name)), None)
+        if original is not None:
+            setattr(copy, name, original)
     return copy
 
 

@@ -23,7 +23,7 @@ from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import array_at
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.serialized import is_too_large
@@ -162,7 +162,7 @@ class OpenVinoPartition(Partition):
         return compiled.run(values, targets)
 
     def _run_error(self, error: Exception) -> UnpoolError:
-        return also(UnpoolError, "Fail")(
+        return error_class(UnpoolError, "Fail")(
             f"{self._where}: OpenVINO cannot run it on these inputs: {openvino_message(error)}. Correct the inputs."
         )
 

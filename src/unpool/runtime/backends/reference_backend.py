@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.boundary import one_line
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
@@ -42,7 +42,7 @@ class ReferencePartition(Partition):
         return [_own(value, values) for value in outputs]
 
     def _run_error(self, error: Exception) -> UnpoolError:
-        return also(UnpoolError, "Fail")(
+        return error_class(UnpoolError, "Fail")(
             f"{self._where}: onnx's ReferenceEvaluator cannot run it on these inputs: {one_line(error)}. "
             "Correct the inputs or replace the node."
         )

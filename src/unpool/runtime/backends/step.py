@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
@@ -95,7 +95,7 @@ def check_cancelled(run_options: RunOptions) -> None:
         UnpoolError: `RunOptions.terminate` is set; also onnxruntime's Fail.
     """
     if run_options.terminate:
-        raise also(UnpoolError, "Fail")(f"run: {STOPPED}")
+        raise error_class(UnpoolError, "Fail")(f"run: {STOPPED}")
 
 
 def require_run_options(run_options: Any) -> None:
@@ -105,7 +105,7 @@ def require_run_options(run_options: Any) -> None:
         UnpoolError: neither None nor RunOptions; also a TypeError.
     """
     if not isinstance(run_options, onnxruntime.RunOptions | None):
-        raise also(UnpoolError, TypeError)(
+        raise error_class(UnpoolError, TypeError)(
             f"run: expected run_options to be onnxruntime.RunOptions or None, got {type(run_options).__name__}. "
             "Make RunOptions and set its attributes."
         )

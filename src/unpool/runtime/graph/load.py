@@ -8,7 +8,7 @@ from typing import TypeAlias
 import onnx
 
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.external import external_tensors, read_all
 from unpool.runtime.graph.foreign import Foreign, recognised
@@ -52,7 +52,7 @@ def load(
     elif isinstance(source, (str, os.PathLike)):
         return _from_file(Path(source), change, folders, leaves_weights=leaves_weights)
     else:
-        raise also(UnpoolError, TypeError)(
+        raise error_class(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
     _require_graph(model, place(source))
@@ -97,7 +97,7 @@ def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, lea
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: expected an ONNX model, got no such file. Check the path.") from error
     except IsADirectoryError as error:
-        raise also(FileError, "InvalidProtobuf")(
+        raise error_class(FileError, "InvalidProtobuf")(
             f"{path}: expected an ONNX model, got a folder. Name the file in it."
         ) from error
     except (OSError, ValueError) as error:
@@ -116,7 +116,7 @@ def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
     suffix = "" if path is None else path.suffix
     known = onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf"
     if not content:
-        raise also(ModelError, "InvalidArgument")(
+        raise error_class(ModelError, "InvalidArgument")(
             f"{where}: expected an ONNX model, got nothing, for it is empty. Download or export it again."
         )
     try:
@@ -125,12 +125,14 @@ def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
         kind, advice = (recognised(content) if known == "protobuf" else None) or Foreign(
             f"something else, or not all of it ({brief(error)})", "Download or export it again"
         )
-        raise also(ModelError, "InvalidProtobuf")(f"{where}: expected an ONNX model, got {kind}. {advice}.") from error
+        raise error_class(ModelError, "InvalidProtobuf")(
+            f"{where}: expected an ONNX model, got {kind}. {advice}."
+        ) from error
 
 
 def _require_graph(model: onnx.ModelProto, where: str) -> None:
     if not model.HasField("graph"):
-        raise also(ModelError, "InvalidArgument")(
+        raise error_class(ModelError, "InvalidArgument")(
             f"{where}: expected an ONNX model, got no graph in it. Export it again."
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import onnx
 
 from unpool.errors import ModelError
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.nodes import bodies, has_bodies, node_name, reads
 
 LONGEST_CYCLE = 8
@@ -97,7 +97,7 @@ def _positions(nodes: Sequence[onnx.NodeProto]) -> list[int]:
             if waits[reader] == 0:
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
-        raise also(ModelError, "Fail")(_cycle_text(nodes, needs, set(range(len(nodes))) - set(order)))
+        raise error_class(ModelError, "Fail")(_cycle_text(nodes, needs, set(range(len(nodes))) - set(order)))
     return order
 
 

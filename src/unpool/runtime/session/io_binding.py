@@ -10,7 +10,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, array_at
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
@@ -225,11 +225,11 @@ def _as_runtime_errors() -> Iterator[None]:
     except UnpoolError as error:
         if isinstance(error, RuntimeError):
             raise
-        raise also(type(error), RuntimeError)(*error.args) from error
+        raise error_class(type(error), RuntimeError)(*error.args) from error
 
 
 def _binding_error(text: str) -> UnpoolError:
-    return also(UnpoolError, RuntimeError)(f"IOBinding: {text}")
+    return error_class(UnpoolError, RuntimeError)(f"IOBinding: {text}")
 
 
 def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:

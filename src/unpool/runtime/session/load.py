@@ -21,7 +21,7 @@ from unpool.runtime.backends.ort_options import (
     reads_model_config,
     thread_budget,
 )
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.external import FOLDERS
 from unpool.runtime.graph.load import ModelSource, load
@@ -144,12 +144,12 @@ class _OverridingLoader:
         try:
             self.options = clone(config.options or onnxruntime.SessionOptions())
         except Exception as error:
-            raise also(UnpoolError, type(error))(
+            raise error_class(UnpoolError, type(error))(
                 f"SessionOptions: expected options that onnxruntime takes, got its refusal: {brief(error)}. "
                 "Change or remove that option."
             ) from error
         if reads_model_config() and config.reads_config is False:
-            raise also(UnpoolError, RuntimeError)(
+            raise error_class(UnpoolError, RuntimeError)(
                 f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
                 "Unset it."
             )
@@ -167,7 +167,7 @@ class _OverridingLoader:
             self.overrides = Overrides({}, {}, self.options)
             return model
         if config_entry(self.options, _NO_CPU) == "1":
-            raise also(UnsupportedError, "Fail")(
+            raise error_class(UnsupportedError, "Fail")(
                 f"SessionOptions: expected a session that may use the CPU, where unpool runs, got the entry {_NO_CPU} "
                 "= 1. Remove the entry or set it to 0."
             )

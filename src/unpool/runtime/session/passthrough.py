@@ -16,7 +16,7 @@ from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.backends.step import require_run_options
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import skim
 from unpool.runtime.graph.boundary import reading
 from unpool.runtime.graph.constants import lift_constants, prune
@@ -113,7 +113,7 @@ class OrtModel:
             self.signature.bind(feed)
         except UnpoolError as ours:
             return ours
-        own = also(UnpoolError, type(error))(
+        own = error_class(UnpoolError, type(error))(
             f"onnxruntime cannot run the model on these inputs: {ort_message(error)}. Change the inputs or the model."
         )
         own.__cause__ = error

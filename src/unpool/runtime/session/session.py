@@ -8,13 +8,14 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
-from unpool.runtime.errors import LOADING, RUNNING, also, as_onnxruntime
+from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.plan.plan import Plan
@@ -344,7 +345,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             require_picklable(self._config)
             config = self._config.to_state(self._options)
         except UnsupportedError as error:
-            raise also(UnsupportedError, TypeError)(*error.args) from error.__cause__
+            raise error_class(UnsupportedError, TypeError)(*error.args) from error.__cause__
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         return {"config": config, "enable_fallback": self._enable_fallback, "own": own}
 
@@ -376,7 +377,7 @@ def _warn_unknown(keywords: Mapping[str, Any]) -> None:
 
 def _require_options(options: object) -> None:
     if options is not None and not isinstance(options, onnxruntime.SessionOptions):
-        raise also(UnpoolError, TypeError)(
+        raise error_class(UnpoolError, TypeError)(
             f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
             f"got {type(options).__name__}. Other options go by keyword."
         )

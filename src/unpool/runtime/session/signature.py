@@ -12,7 +12,7 @@ from unpool.arrays import to_numpy
 from unpool.display import display_line
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import from_ort_value
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes, type_names
 from unpool.runtime.graph.record import Graph, has_type
 from unpool.runtime.graph.shapes import Types
@@ -287,7 +287,7 @@ class Signature:
             return tuple(have)
         if isinstance(names, str) or not isinstance(names, Iterable):
             found = "the string" if isinstance(names, str) else f"a {type(names).__name__},"
-            raise also(UnpoolError, TypeError)(
+            raise error_class(UnpoolError, TypeError)(
                 f"run: expected a list of output names, got {found} {names!r}. Pass [{names!r}]."
             )
         unknown = [name for name in names if name not in have]

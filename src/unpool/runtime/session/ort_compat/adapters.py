@@ -17,7 +17,7 @@ from unpool.errors import UnpoolError
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import silence
 from unpool.runtime.backends.ort_values import from_ort_value
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import type_names
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.requirements import onnxruntime
@@ -59,7 +59,7 @@ class Adapters:
         try:
             values = session.run_with_ort_values(list(outputs), {}, run_options)
         except Exception as error:
-            raise also(UnpoolError, type(error))(
+            raise error_class(UnpoolError, type(error))(
                 f"RunOptions: expected adapters whose parameters are inputs of the model, {', '.join(self._inputs)}; "
                 f"got: {ort_message(error)}. Deactivate the adapter."
             ) from error

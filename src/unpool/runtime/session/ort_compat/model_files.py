@@ -25,7 +25,7 @@ from unpool.runtime.backends.ort_options import (
     config_entry,
     silence,
 )
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.boundary import brief, place
 from unpool.runtime.graph.constants import prune
 from unpool.runtime.graph.load import ModelSource
@@ -68,7 +68,7 @@ def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> 
             onnxruntime.InferenceSession(content, own, providers=["CPUExecutionProvider"])
             model = onnx.load_from_string(path.read_bytes())
         except Exception as error:
-            raise also(ModelError, type(error))(
+            raise error_class(ModelError, type(error))(
                 f"{place(source)}: expected a model in onnxruntime's format, got: {brief(error)}. Make it again."
             ) from error
     model.graph.name = model.graph.name or "graph"  # ONNX asks for a name, and the other format does not keep it
@@ -109,7 +109,7 @@ def save_optimized(
     except Exception as error:
         stated_format = config_entry(options, SAVE_FORMAT)
         if stated_format == "ORT" or (stated_format is None and options.optimized_model_filepath.endswith(_SUFFIX)):
-            raise also(UnsupportedError, type(error))(
+            raise error_class(UnsupportedError, type(error))(
                 f"{target}: expected a model that onnxruntime runs as a whole, for its own format, "
                 f"got: {brief(error)}. Name a file that ends in .onnx."
             ) from error

@@ -9,7 +9,7 @@ from unpool.extras import install_advice
 from unpool.runtime.backends.openvino_device import is_installed, require_properties
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, CUDA, OPENVINO, TINY_MODEL, UNPOOL, Provider, Providers
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.requirements import onnxruntime
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def select_providers(
                 f"Available: {', '.join(available)}.{hint}"
             )
             if name not in known and not falls_back:
-                raise also(UnpoolError, RuntimeError)(
+                raise error_class(UnpoolError, RuntimeError)(
                     f"InferenceSession: Unknown Provider Type: {name}, expected one out of {', '.join(known)}. "
                     f"{suggest_name(name, known)}"
                 )
@@ -101,7 +101,7 @@ def _can_start_cuda(providers: Providers) -> bool:
             TINY_MODEL, options, list(providers.names), list(providers.options), enable_fallback=0
         )
     except Exception as error:
-        raise also(UnpoolError, type(error))(
+        raise error_class(UnpoolError, type(error))(
             f"{CUDA}: expected options and a device that it takes, got its refusal: {ort_message(error)}. "
             f"Change provider_options, or leave {CUDA} out."
         ) from error

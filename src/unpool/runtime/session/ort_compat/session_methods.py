@@ -1,4 +1,4 @@
-"""Methods of onnxruntime.InferenceSession that only imitate it: providers, devices, profiles, threads of `run_async`."""
+"""Methods of onnxruntime.InferenceSession that a session imitates: providers, devices, profiles, async runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from unpool.errors import UnpoolError
 from unpool.execute import available_cores
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
-from unpool.runtime.errors import RUNNING, also, as_onnxruntime
+from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
 from unpool.runtime.plan.lines import Record
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
@@ -141,7 +141,7 @@ class OrtSessionMethods:
         if isinstance(self._model, OrtModel):
             return list(self._model.session.get_provider_graph_assignment_info())
         if config_entry(self._options, RECORDS) != "1":
-            raise also(UnpoolError, "Fail")(
+            raise error_class(UnpoolError, "Fail")(
                 f"get_provider_graph_assignment_info: Session configuration entry '{RECORDS}' must be set to \"1\", "
                 f"got {config_entry(self._options, RECORDS)!r}. Add it by SessionOptions.add_session_config_entry."
             )
@@ -170,7 +170,7 @@ class OrtSessionMethods:
         """
         unknown = [str(result.get("ep")) for result in results if result.get("ep") not in self.get_providers()]
         if unknown and error_on_invalid:
-            raise also(UnpoolError, RuntimeError)(
+            raise error_class(UnpoolError, RuntimeError)(
                 f"set_tuning_results: expected results of {', '.join(self.get_providers())}; "
                 f"got those of {', '.join(unknown)}. Leave them out."
             )
@@ -242,7 +242,9 @@ def session_errors() -> Iterator[None]:
             raise
         raise as_onnxruntime(error, RUNNING) from error.__cause__
     except Exception as error:
-        raise also(UnpoolError, type(error))(f"onnxruntime cannot run the model: {ort_message(error)}.") from error
+        raise error_class(UnpoolError, type(error))(
+            f"onnxruntime cannot run the model: {ort_message(error)}."
+        ) from error
 
 
 class AsyncRunner:

@@ -33,7 +33,7 @@ from unpool.runtime.backends.ort_options import (
     silence,
 )
 from unpool.runtime.backends.ort_values import from_ort_value
-from unpool.runtime.errors import also
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph.boundary import brief
 from unpool.runtime.graph.fresh_names import FreshNames
 from unpool.runtime.graph.nodes import bodies, domain
@@ -133,7 +133,7 @@ def _external_overrides(
         return replace(_without_unset(_run_probe(options, tensors, axes, folder)), has_external=True)
     except Exception as error:
         cause = refusal or error
-        raise also(UnsupportedError, type(cause))(
+        raise error_class(UnsupportedError, type(cause))(
             "SessionOptions: expected what onnxruntime takes together with this model, "
             f"got its refusal: {brief(cause)}. Correct what was set or added."
         ) from cause
@@ -232,12 +232,12 @@ def _replace(tensor: TensorProto, array: Any) -> None:
     override = numpy_helper.from_array(array, tensor.name)
     kind = TensorProto.DataType.Name
     if override.data_type != tensor.data_type:
-        raise also(UnpoolError, "InvalidArgument")(
+        raise error_class(UnpoolError, "InvalidArgument")(
             f"initializer {tensor.name!r}: expected {kind(tensor.data_type)}, as the model has it, "
             f"got {kind(override.data_type)} from SessionOptions. Convert it."
         )
     if list(override.dims) != list(tensor.dims):
-        raise also(ShapeError, "InvalidArgument")(
+        raise error_class(ShapeError, "InvalidArgument")(
             f"initializer {tensor.name!r}: expected shape {list(tensor.dims)}, as the model has it, "
             f"got {list(override.dims)} from SessionOptions. Reshape it."
         )
@@ -257,7 +257,7 @@ def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
         session = _pybind_state.InferenceSession(onnxruntime.SessionOptions(), content, False, True)
         options: onnxruntime.SessionOptions = session.session_options
     except Exception as error:
-        raise also(UnpoolError, RuntimeError)(
+        raise error_class(UnpoolError, RuntimeError)(
             f"metadata {CONFIG_KEY!r}: expected options of a session in JSON, got: {brief(error)}. "
             f"Write a JSON object of options, or unset {CONFIG_VARIABLE}."
         ) from error
