@@ -25,7 +25,6 @@ import tifffile
 
 import unpool
 from unpool import tiles
-from unpool.runtime.streams.opening import open_source
 
 SEED = 7
 TILE = 256
@@ -127,7 +126,7 @@ def compared(image: Path, made: Path, side: int) -> str:
     """The output beside untiled runs on crops: how many values differ, and by how much at most."""
     import zarr
 
-    session, source = unpool.InferenceSession(model()), open_source(image)
+    session, source = unpool.InferenceSession(model()), unpool.images.open(image)
     output: Any = zarr.open(str(made), mode="r")
     different = largest = values = 0.0
     places = list(crops(side, output.chunks[-1]))

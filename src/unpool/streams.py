@@ -3,17 +3,14 @@
 run(session, {"x": "slide.tif"}, "mask.zarr", max_memory=2 << 30)                reads, computes and writes at once
 run(session, {"x": "slide.tif"}, "mask.zarr", max_memory=2 << 30, resume=True)   goes on after it was killed
 blend(session, {"x": "slide.tif"}, "mask.zarr", (512, 512), overlap=0.5)          averages overlapping windows
-open_source("slide.tif", level=1)[:, :, 4096:4608, :512]                         a window of a level of a pyramid
 """
 
 from unpool.runtime.streams.blend import blend
 from unpool.runtime.streams.doing import Finished, WrittenFile
-from unpool.runtime.streams.opening import open_source
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run
-from unpool.runtime.streams.source import Source
 
-__all__ = ["Finished", "Progress", "Source", "WrittenFile", "blend", "open_source", "run"]
+__all__ = ["Finished", "Progress", "WrittenFile", "blend", "run"]
 
 
 def __dir__() -> list[str]:

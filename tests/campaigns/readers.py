@@ -34,15 +34,14 @@ import zarr
 from numcodecs import BZ2, LZ4, Blosc, Delta, Shuffle, Zlib
 from PIL import Image
 
-from unpool.cli.arrays import read_member, read_npy
+from unpool import images
 from unpool.cli.cluster import open_array
-from unpool.cli.images import read_image
 from unpool.cli.inputs import list_members
 from unpool.errors import UnpoolError
-from unpool.runtime.streams.arrangement import whole
-from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import OutputSpec
-from unpool.runtime.streams.zarr_arrays import open_zarr_sink
+from unpool.images.axes import full_slices
+from unpool.images.npy import read_member, read_npy
+from unpool.images.sink import OutputSpec
+from unpool.images.zarr import open_zarr_sink
 
 ADDRESSES = 6 << 30
 """Bytes of addresses that a worker may take."""
@@ -293,7 +292,7 @@ def attempts(path: Path, rng: random.Random) -> dict[str, Callable[[], Any]]:
     rank = 5 if ending.startswith(".nii") else 4
 
     def windows() -> None:
-        source = open_source(path, rank=rank, layout=rng.choice(("NCHW", "NCHW", "NHWC")), channels=3)
+        source = images.open(path, rank=rank, layout=rng.choice(("NCHW", "NCHW", "NHWC")), channels=3)
         source.fingerprint()
         for _ in range(3):
             first = [rng.randrange(max(1, size)) for size in source.shape]
@@ -302,7 +301,7 @@ def attempts(path: Path, rng: random.Random) -> dict[str, Callable[[], Any]]:
 
     def read_back() -> None:
         sink = open_zarr_sink(path, OutputSpec((1, *SHAPE), np.dtype(np.float32), 1, (1, *SHAPE)))
-        sink.read(whole((1, *SHAPE)))
+        sink.read(full_slices((1, *SHAPE)))
 
     def from_file(read: Callable[[Any, int], Any]) -> Any:
         with path.open("rb") as stream:
@@ -321,7 +320,7 @@ def attempts(path: Path, rng: random.Random) -> dict[str, Callable[[], Any]]:
             "members": lambda: list_members(path),
             "whole": lambda: from_file(lambda stream, _: read_member(stream, "x", str(path))),
         }
-    image = {"whole": lambda: read_image(path, rank - 2, rng.choice((None, 1, 3)))}
+    image = {"whole": lambda: images.read(path, spatial_rank=rank - 2, channels=rng.choice((None, 1, 3)))}
     return image if ending in (".png", ".jpg", ".webp", ".gif", ".bmp") else {"windows": windows} | image
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from unpool.cli.app import app
 from unpool.cli.exits import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
-from unpool.cli.overlay import OKABE_ITO
+from unpool.images.overlay import OKABE_ITO
 
 RNG = np.random.default_rng(11)
 ORANGE = np.array(OKABE_ITO[0], float)

@@ -8,10 +8,10 @@ import tifffile
 from PIL import Image
 from skimage.color import rgb2lab
 
-from unpool.cli.images import read_image
-from unpool.cli.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip, mask_picture, overlay_picture
-from unpool.cli.picture import for_display, to_channels
+from unpool import images
 from unpool.errors import FileError, MissingFileError, ShapeError
+from unpool.images.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip, mask_picture, overlay_picture
+from unpool.images.pixels import for_display, to_channels
 
 RNG = np.random.default_rng(7)
 
@@ -24,13 +24,15 @@ def saved(path: Path, pixels: np.ndarray, **options) -> Path:
 def test_grey_png_keeps_its_bytes(tmp_path):
     """An 8-bit grey picture comes in as it was written, with one channel at the end."""
     pixels = RNG.integers(0, 256, (5, 7), np.uint8)
-    np.testing.assert_array_equal(read_image(saved(tmp_path / "a.png", pixels), 2, None).pixels[..., 0], pixels)
+    np.testing.assert_array_equal(
+        images.read(saved(tmp_path / "a.png", pixels), spatial_rank=2, channels=None).pixels[..., 0], pixels
+    )
 
 
 def test_sixteen_bit_grey_png_keeps_its_values(tmp_path):
     """A 16-bit grey picture is not cut to 8 bits."""
     pixels = RNG.integers(0, 65536, (5, 7), np.uint16)
-    read = read_image(saved(tmp_path / "a.png", pixels), 2, 1).pixels
+    read = images.read(saved(tmp_path / "a.png", pixels), spatial_rank=2, channels=1).pixels
     assert read.dtype == np.uint16
     np.testing.assert_array_equal(read[..., 0], pixels)
 
@@ -43,7 +45,9 @@ def test_channels_become_those_of_the_model(tmp_path, have, want):
     colour = np.repeat(pixels, 3, axis=-1) if have == 1 else pixels[..., :3]
     grey = np.rint(colour @ np.array([0.299, 0.587, 0.114]))[..., None]
     opaque = np.concatenate([colour, np.full((5, 7, 1), 255)], axis=-1)
-    np.testing.assert_array_equal(read_image(path, 2, want).pixels, {1: grey, 3: colour, 4: opaque}[want])
+    np.testing.assert_array_equal(
+        images.read(path, spatial_rank=2, channels=want).pixels, {1: grey, 3: colour, 4: opaque}[want]
+    )
 
 
 def test_palette_picture_comes_in_as_colours(tmp_path):
@@ -51,13 +55,13 @@ def test_palette_picture_comes_in_as_colours(tmp_path):
     picture = Image.fromarray(np.array([[0, 1]], np.uint8)).convert("P")
     picture.putpalette([10, 20, 30, 40, 50, 60])
     picture.save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png", 2, 3).pixels.tolist() == [[[10, 20, 30], [40, 50, 60]]]
+    assert images.read(tmp_path / "a.png", spatial_rank=2, channels=3).pixels.tolist() == [[[10, 20, 30], [40, 50, 60]]]
 
 
 def test_two_colour_picture_is_black_and_white(tmp_path):
     """A 1-bit picture holds 0 and 255."""
     Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1").save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png", 2, 1).pixels.tolist() == [[[0], [255]]]
+    assert images.read(tmp_path / "a.png", spatial_rank=2, channels=1).pixels.tolist() == [[[0], [255]]]
 
 
 def test_photograph_is_turned_upright(tmp_path):
@@ -65,21 +69,21 @@ def test_photograph_is_turned_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     saved(tmp_path / "a.jpg", np.zeros((8, 24), np.uint8), exif=exif)
-    assert read_image(tmp_path / "a.jpg", 2, 1).pixels.shape == (24, 8, 1)
+    assert images.read(tmp_path / "a.jpg", spatial_rank=2, channels=1).pixels.shape == (24, 8, 1)
 
 
 def test_float_tiff_keeps_its_values(tmp_path):
     """A float32 TIFF comes in without any scaling."""
     pixels = RNG.standard_normal((5, 7), np.float32)
     tifffile.imwrite(tmp_path / "a.tif", pixels)
-    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 1).pixels[..., 0], pixels)
+    np.testing.assert_array_equal(images.read(tmp_path / "a.tif", spatial_rank=2, channels=1).pixels[..., 0], pixels)
 
 
 def test_pages_of_a_tiff_are_the_depth_of_a_volume(tmp_path):
     """A multi-page TIFF fills a model of three spatial axes."""
     pixels = RNG.integers(0, 65536, (5, 7, 9), np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
-    read = read_image(tmp_path / "a.tif", 3, 1).pixels
+    read = images.read(tmp_path / "a.tif", spatial_rank=3, channels=1).pixels
     np.testing.assert_array_equal(read[..., 0], pixels)
 
 
@@ -87,14 +91,16 @@ def test_pages_of_a_tiff_are_channels_when_the_model_has_as_many(tmp_path):
     """Five pages fill a flat model of five channels."""
     pixels = RNG.integers(0, 256, (5, 7, 9), np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
-    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 5).pixels, np.moveaxis(pixels, 0, -1))
+    np.testing.assert_array_equal(
+        images.read(tmp_path / "a.tif", spatial_rank=2, channels=5).pixels, np.moveaxis(pixels, 0, -1)
+    )
 
 
 def test_colour_tiff_has_three_channels(tmp_path):
     """An RGB TIFF comes in with its channels last."""
     pixels = RNG.integers(0, 256, (5, 7, 3), np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb")
-    np.testing.assert_array_equal(read_image(tmp_path / "a.tif", 2, 3).pixels, pixels)
+    np.testing.assert_array_equal(images.read(tmp_path / "a.tif", spatial_rank=2, channels=3).pixels, pixels)
 
 
 @pytest.mark.parametrize(("shape", "rank"), [((4, 5, 7), 2), ((5, 7), 3)])
@@ -102,13 +108,13 @@ def test_tiff_of_another_rank_is_refused(tmp_path, shape, rank):
     """A volume does not go into a flat model, nor a picture into a model of volumes."""
     tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8), photometric="minisblack")
     with pytest.raises(ShapeError, match="expected a"):
-        read_image(tmp_path / "a.tif", rank, 1)
+        images.read(tmp_path / "a.tif", spatial_rank=rank, channels=1)
 
 
 def test_flat_picture_for_a_volume_model_is_refused(tmp_path):
     """A .png cannot fill three spatial axes."""
     with pytest.raises(ShapeError, match="flat picture"):
-        read_image(saved(tmp_path / "a.png", np.zeros((5, 7), np.uint8)), 3, 1)
+        images.read(saved(tmp_path / "a.png", np.zeros((5, 7), np.uint8)), spatial_rank=3, channels=1)
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif"])
@@ -116,7 +122,7 @@ def test_bytes_that_are_no_image_are_refused(tmp_path, name):
     """A broken image file is a FileError that names it."""
     (tmp_path / name).write_bytes(b"not an image at all")
     with pytest.raises(FileError, match=name):
-        read_image(tmp_path / name, 2, 1)
+        images.read(tmp_path / name, spatial_rank=2, channels=1)
 
 
 def test_truncated_picture_is_refused(tmp_path):
@@ -124,13 +130,13 @@ def test_truncated_picture_is_refused(tmp_path):
     path = saved(tmp_path / "a.png", RNG.integers(0, 256, (50, 70), np.uint8))
     path.write_bytes(path.read_bytes()[:1500])
     with pytest.raises(FileError, match=r"a\.png"):
-        read_image(path, 2, 1)
+        images.read(path, spatial_rank=2, channels=1)
 
 
 def test_missing_picture_is_a_missing_file(tmp_path):
     """A path that does not exist is a MissingFileError."""
     with pytest.raises(MissingFileError, match=r"b\.png"):
-        read_image(tmp_path / "b.png", 2, 1)
+        images.read(tmp_path / "b.png", spatial_rank=2, channels=1)
 
 
 def test_unusual_channels_are_refused():

@@ -85,8 +85,8 @@ PYTHON = {
     "import unpool.kernels.gpu": {"torch", "triton"},
     SESSION + "unpool.streams.run(session, {'x': 'x.npy'}, 'y.zarr', (8, 8))": {"zarr", "numcodecs"},
     SESSION + "unpool.streams.blend(session, {'x': 'x.npy'}, 'z.zarr', (8, 8))": {"zarr", "numcodecs"},
-    "import unpool; unpool.streams.open_source('x.tif')": {"zarr", "numcodecs"},
-    "import unpool; unpool.streams.open_source('v.nii', rank=5)": {"nibabel"},
+    "import unpool; unpool.images.open('x.tif')": {"zarr", "numcodecs"},
+    "import unpool; unpool.images.open('v.nii', rank=5)": {"nibabel"},
     "import unpool; unpool.compare('pool.onnx', against=['torch'])": {"torch"},
 }
 MAP_TILES = SESSION + "session.map_tiles({'x': 'x.npy'}, (8, 8), client=None, to='y.zarr')"

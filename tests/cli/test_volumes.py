@@ -12,9 +12,8 @@ from PIL import Image
 
 from tests.cli.test_cli import copy_model, fails, here, invoke, save_model
 from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
-from unpool.cli.overlay import OKABE_ITO, legend_for
-from unpool.cli.picture import Picture
-from unpool.cli.planes import LEAST, planes_picture, view_of
+from unpool.images.overlay import LEAST, OKABE_ITO, legend_for, planes_picture, view_of
+from unpool.images.pixels import Picture
 
 __all__ = ["here"]
 
@@ -154,7 +153,7 @@ def test_volumes_are_looked_at_from_one_side(axes):
     wanted = nibabel.orientations.axcodes2ornt(axes)
     turned = image.as_reoriented(nibabel.orientations.ornt_transform(nibabel.io_orientation(image.affine), wanted))
     pixels = turned.get_fdata()[..., None]
-    picture = Picture(pixels, None, space=turned.header)
+    picture = Picture(pixels, None, spatial_header=turned.header)
     drawn = np.asarray(planes_picture(picture, pixels[..., 0].astype(np.uint8), legend_for(2, None), 1.0))
     orange = (drawn == OKABE_ITO[0]).all(axis=-1)
     times = LEAST // 30

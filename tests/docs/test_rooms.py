@@ -23,6 +23,7 @@ ALLOWED = {
     "shape_cache": set(),
     "memory": {"errors", "geometry", "dtypes", "memory_limits"},
     "files": {"errors", "files"},
+    "images": {"errors", "extras", "memory", "files", "images"},
     "operators": {"errors", "geometry", "dtypes", "operators"},
     "explanation": {"errors", "geometry", "operators", "explanation"},
     "kernels": {"extras", "geometry", "kernels", "memory_limits", "shape_cache"},
@@ -32,7 +33,8 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "runtime": FOUNDATION | {"display", "files", "lazy_names", "operators", "execute", "functional", "runtime"},
+    "runtime": FOUNDATION
+    | {"display", "files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
@@ -52,6 +54,7 @@ ALLOWED = {
         "functional",
         "warmup",
         "doctor",
+        "images",
         "torch",
         "runtime",
         "data",
@@ -73,6 +76,10 @@ INNER = {
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
         "cluster", "report",
     ),
+    "images": (
+        "axes", "checks", "fingerprint", "source", "sink", "pixels", "npy", "zarr_metadata", "zarr_store", "zarr",
+        "nifti", "tiff_checks", "tiff_writer", "tiff", "raster", "overlay", "formats", "__init__",
+    ),
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
@@ -81,9 +88,8 @@ INNER = {
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
     ),
     "runtime/streams": (
-        "arrangement", "source", "sink", "raw", "fingerprint", "casting", "opened", "journal", "npy", "zarr_metadata",
-        "zarr_store", "zarr_arrays", "nifti_header", "nifti", "tiff_pages", "tiff_layout", "tiff", "opening", "record",
-        "earlier", "unfinished", "flow", "progress", "result", "work", "doing", "job", "run", "blend",
+        "journal", "record", "earlier", "unfinished",
+        "flow", "progress", "result", "work", "doing", "job", "run", "blend",
     ),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (
@@ -217,7 +223,7 @@ def test_public_names_are_pinned():
         "to_torch_indices",
         "upgrade",
     ]
-    assert all(hasattr(unpool, name) for name in (*unpool.__all__, "doctor", "streams"))
+    assert all(hasattr(unpool, name) for name in (*unpool.__all__, "doctor", "images", "streams"))
 
 
 def test_dir_lists_public_names_and_imports_nothing():
@@ -230,7 +236,7 @@ def test_dir_lists_public_names_and_imports_nothing():
     assert not {"Any", "TYPE_CHECKING", "import_module", "shape_cache", "fork_safety"} & set(names)
 
 
-@pytest.mark.parametrize("room", ["", ".torch", ".dask", ".tiles", ".streams"])
+@pytest.mark.parametrize("room", ["", ".torch", ".dask", ".tiles", ".streams", ".images"])
 def test_what_dir_lists_is_there(room):
     """Every name that completion offers can be had, and what is exported is offered."""
     module = importlib.import_module(f"unpool{room}")

@@ -45,7 +45,14 @@ PUBLIC = {
 
 def test_public_modules_are_found():
     """The modules of which the reference must have every name."""
-    assert sorted(PUBLIC) == ["unpool", "unpool.dask", "unpool.streams", "unpool.tiles", "unpool.torch"]
+    assert sorted(PUBLIC) == [
+        "unpool",
+        "unpool.dask",
+        "unpool.images",
+        "unpool.streams",
+        "unpool.tiles",
+        "unpool.torch",
+    ]
 
 
 @pytest.mark.parametrize("module", PUBLIC)

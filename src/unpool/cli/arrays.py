@@ -1,47 +1,12 @@
 """Arrays of numbers in .npy and .npz files -> arrays that an input of the model takes."""
 
-import zipfile
-from math import prod
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from unpool.cli.model import BFLOAT16, Slot, sizes
 from unpool.errors import UnpoolError
-from unpool.memory import check_bytes
-from unpool.runtime.streams.npy import read_header
-from unpool.runtime.streams.opened import check_claim
-from unpool.runtime.streams.source import read_errors
-
-
-def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
-    """The array of an open .npy file of `size` bytes.
-
-    Raises:
-        FileError: no array of numbers, or the file is shorter than it says.
-        ShapeError: more numbers than this process has memory for.
-    """
-    with read_errors(where, "an array of numbers"):
-        _check_header(stream, size, where)
-        stream.seek(0)
-        return npy.read_array(stream, allow_pickle=False)
-
-
-def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
-    """One array of an open .npz file.
-
-    Raises:
-        FileError, ShapeError: as `read_npy`.
-    """
-    with read_errors(where, "an array of numbers"), zipfile.ZipFile(archive) as file:
-        info = file.getinfo(f"{member}.npy")
-        check_claim(info.file_size, info.compress_size, where)
-        with file.open(info) as stream:
-            _check_header(stream, info.file_size, where)
-        with file.open(info) as stream:
-            return npy.read_array(stream, allow_pickle=False)
 
 
 def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], list[str]]:
@@ -60,11 +25,6 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
     is_same = made.shape == given.shape and made.dtype == given.dtype
     told = f"{sizes(given.shape)} {given.dtype} goes in as {sizes(made.shape)} {made.dtype}"
     return made, [] if is_same else [told]
-
-
-def _check_header(stream: Any, size: int, where: str) -> None:
-    header = read_header(stream, size, where)
-    check_bytes(prod(header.shape) * header.dtype.itemsize, f"an array of {sizes(header.shape)} {header.dtype}", where)
 
 
 def of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:

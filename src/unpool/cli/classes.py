@@ -1,9 +1,7 @@
 """Scores -> class numbers, their names, and the share of the area that each takes."""
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +10,10 @@ from numpy.typing import NDArray
 from unpool.cli.exits import UsageError
 from unpool.cli.model import sizes
 from unpool.errors import ShapeError
+from unpool.images.overlay import ClassView, rows_of
 from unpool.runtime.streams.result import Scores, class_type
 
 LARGEST_CLASS = 65535
-BAND = 2**18
-"""Elements of an image that are in memory at a time, where it is read row by row."""
-
 BEST = Scores(argmax=True)
 
 _log = logging.getLogger("unpool.cli")
@@ -54,49 +50,6 @@ def class_map(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST)
         return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
     count = how.count(scores.shape, axis, where)
     return how.of(scores, axis), count
-
-
-@dataclass(frozen=True)
-class ClassView:
-    """Class numbers of an output, of which windows are read.
-
-    Attributes:
-        shape: (N, D1..Dk).
-        dtype: uint8 up to 256 classes, else uint16.
-        count: of the classes.
-        read: a window.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    count: int
-    read: Callable[[tuple[slice, ...]], NDArray[Any]]
-
-    def rows(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows of all images of the batch, (N, rows, ...)."""
-        return self.read((slice(0, self.shape[0]), slice(start, stop), *(slice(0, size) for size in self.shape[2:])))
-
-    @property
-    def whole(self) -> NDArray[Any]:
-        """All of them."""
-        return self.rows(0, self.shape[1])
-
-    @property
-    def pages(self) -> "list[ClassView]":
-        """Each image of the batch as a batch of one."""
-
-        def page(number: int) -> Callable[[tuple[slice, ...]], NDArray[Any]]:
-            return lambda slices: self.read((slice(number, number + 1), *slices[1:]))
-
-        shape = (1, *self.shape[1:])
-        return [ClassView(shape, self.dtype, self.count, page(number)) for number in range(self.shape[0])]
-
-    def counts(self, step: int) -> list[int]:
-        """How many elements each class has, looked up by so many rows at a time."""
-        found = np.zeros(self.count, np.int64)
-        for start in range(0, self.shape[1], step):
-            found += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
-        return [int(count) for count in found]
 
 
 def view_of_array(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST) -> ClassView:
@@ -139,11 +92,6 @@ def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
         largest = max(largest, _given_classes(raw.rows(start, min(start + step, shape[1])), where)[1])
     kind = class_type(largest)
     return ClassView(shape, kind, largest, lambda slices: numbers(slices).astype(kind))
-
-
-def rows_of(shape: tuple[int, ...]) -> int:
-    """Rows that are in memory at a time, of (N, rows, ...): a multiple of 16."""
-    return max(16, BAND // max(1, shape[0] * prod(shape[2:])) // 16 * 16)
 
 
 def _given_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:

@@ -15,8 +15,8 @@ from unpool.cli.run import Outcome, Result
 from unpool.cli.run_options import Request
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
-from unpool.runtime.streams.npy import read_header
-from unpool.runtime.streams.source import read_errors
+from unpool.images.checks import read_errors
+from unpool.images.npy import read_header
 
 PATIENCE = "30s"
 """How long a scheduler may take to answer."""
@@ -96,7 +96,7 @@ def open_array(path: Path, level: int = 0) -> Any:
         FileError, UnsupportedError, ShapeError: as `open_source`.
     """
     if path.suffix == ".zarr":
-        from unpool.runtime.streams.zarr_store import ZarrReader, open_zarr_array
+        from unpool.images.zarr_store import ZarrReader, open_zarr_array
 
         return ZarrReader(path, open_zarr_array(path, level))
     with read_errors(str(path), "an array of numbers"):

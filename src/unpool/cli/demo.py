@@ -13,11 +13,11 @@ from unpool.cli.feeds import to_input
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import SessionOptions, open_session, sizes, slots
 from unpool.cli.outputs import write_picture
-from unpool.cli.overlay import legend_for, mask_picture, overlay_picture
-from unpool.cli.picture import Picture, for_display
 from unpool.cli.pixels import PixelRule
 from unpool.extras import require
 from unpool.files import FileSet
+from unpool.images.overlay import legend_for, mask_picture, overlay_picture
+from unpool.images.pixels import Picture, for_display
 
 MASK = "coins-mask.png"
 OVERLAY = "coins-overlay.png"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unpool.cli.exits import UsageError
 from unpool.cli.safe_names import safe_names
-from unpool.cli.suffixes import stem_of, suffix_of
+from unpool.images.formats import stem_of, suffix_of
 
 SUFFIXES = {
     ".npy": "npy",

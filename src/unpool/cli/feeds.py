@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.arrays import fitted, read_member, read_npy
+from unpool.cli.arrays import fitted
 from unpool.cli.exits import UsageError
-from unpool.cli.images import read_stream
 from unpool.cli.inputs import Item, Source, collect
 from unpool.cli.model import Slot
-from unpool.cli.picture import Picture, scaled
 from unpool.cli.pixels import PixelRule
 from unpool.errors import UnpoolError
+from unpool.images.formats import read_stream
+from unpool.images.npy import read_member, read_npy
+from unpool.images.pixels import Picture, scaled
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any],
 
 def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
     """What is taken for granted about the numbers of a picture, as its file has it."""
-    return rule.notes(stored.pixels.dtype, stored.white, takes_numbers(slot), stored.space is not None)
+    return rule.notes(stored.pixels.dtype, stored.white_level, takes_numbers(slot), stored.spatial_header is not None)
 
 
 def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
@@ -93,7 +94,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
     is_double = slot.dtype == np.float64
     pixels = picture.pixels
     if rule.white is not None or not takes_numbers(slot):
-        pixels = scaled(pixels, picture.white, np.float64 if is_double or is_exact else np.float32)
+        pixels = scaled(pixels, picture.white_level, np.float64 if is_double or is_exact else np.float32)
     values = rule.apply(pixels, double=is_double)
     with np.errstate(invalid="ignore"):
         cast = values.astype(slot.dtype, copy=False)

@@ -10,14 +10,14 @@ from typing import BinaryIO
 import numpy as np
 
 from unpool.cli.arrays import of_rank
-from unpool.cli.bounds import pillow_unlimited
-from unpool.cli.images import NIFTI_SUFFIXES, TIFF_SUFFIXES
 from unpool.cli.inputs import Source
 from unpool.cli.model import Slot
-from unpool.cli.nifti import header_of
 from unpool.cli.pixels import PixelRule
-from unpool.runtime.streams.npy import read_header
-from unpool.runtime.streams.opened import BATCH
+from unpool.images.checks import pillow_unlimited
+from unpool.images.formats import NIFTI_SUFFIXES, TIFF_SUFFIXES
+from unpool.images.nifti import header_of
+from unpool.images.npy import read_header
+from unpool.images.source import BATCH
 
 DECODED = 16
 """Bytes per pixel that Pillow takes at most: two pictures of 4 bytes, and two arrays of 4."""

@@ -11,12 +11,11 @@ from typing import BinaryIO
 import numpy as np
 
 from unpool.cli.exits import UsageError
-from unpool.cli.images import IMAGE_SUFFIXES
 from unpool.cli.safe_names import safe_names
 from unpool.cli.standard_input import STDIN, read_stdin
-from unpool.cli.suffixes import natural, stem_of, suffix_of
 from unpool.errors import FileError, MissingFileError, UnpoolError
-from unpool.runtime.streams.source import read_errors
+from unpool.images.checks import read_errors
+from unpool.images.formats import IMAGE_SUFFIXES, natural, stem_of, suffix_of
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FOLDER_SUFFIXES = (".zarr",)

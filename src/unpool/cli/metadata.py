@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from unpool.cli.exits import UsageError
 from unpool.cli.option_values import number, numbers, positive_numbers
-from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.errors import UnpoolError
+from unpool.images.overlay import Colour
 
 SCALE = "unpool.input_scale"
 MEAN = "unpool.input_mean"

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper
 
 from unpool.cli.option_values import Provider
 from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
 from unpool.extras import missing_extra
-from unpool.runtime.graph.type_names import parse
+from unpool.runtime.graph.type_names import numpy_type
 from unpool.runtime.requirements import onnxruntime
 
 if TYPE_CHECKING:
@@ -107,20 +106,6 @@ def sizes(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
 
 
-def numpy_type(onnx_type: str, name: str) -> np.dtype[Any]:
-    """NumPy type of a session input such as `tensor(float)`.
-
-    >>> str(numpy_type("tensor(double)", "x"))
-    'float64'
-    """
-    parsed = parse(onnx_type)
-    if parsed is None or onnx_type == "tensor(string)":
-        raise UnsupportedError(
-            f"input {name!r}: expected a tensor of numbers, got {onnx_type}. Use unpool.InferenceSession."
-        )
-    return np.dtype(helper.tensor_dtype_to_np_dtype(parsed.tensor_type.elem_type))
-
-
 def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     """The session of the model file.
 
@@ -158,5 +143,10 @@ def slots(session: "InferenceSession") -> dict[str, Slot]:
     found = {}
     for one in session.get_inputs():
         shape = tuple(size if isinstance(size, int) else None for size in one.shape) if one.shape else None
-        found[one.name] = Slot(one.name, numpy_type(one.type, one.name), shape)
+        dtype = numpy_type(one.type)
+        if dtype is None:
+            raise UnsupportedError(
+                f"input {one.name!r}: expected a tensor of numbers, got {one.type}. Use unpool.InferenceSession."
+            )
+        found[one.name] = Slot(one.name, dtype, shape)
     return found

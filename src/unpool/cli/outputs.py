@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.classes import BAND
 from unpool.cli.exits import UsageError
 from unpool.cli.model import sizes
-from unpool.cli.png import Sheet, write_png
 from unpool.errors import ShapeError, UnsupportedError
+from unpool.images.overlay import BAND
+from unpool.images.raster import Sheet, write_png
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
-from unpool.cli.picture import WHITE, Picture
+from unpool.images.pixels import WHITE, Picture
 
 DEEPEST = 65535.0
 """White of 16-bit files, most of which hold fewer bits without saying so."""
@@ -78,7 +78,7 @@ class PixelRule:
 
     def lit(self, picture: Picture) -> Picture:
         """The picture with the white that counts."""
-        return replace(picture, white=self.white_of(picture.white))
+        return replace(picture, white_level=self.white_of(picture.white_level))
 
     def notes(self, kind: np.dtype[Any], stored: float | None, is_for_numbers: bool, has_unit: bool) -> list[str]:
         """What is taken for granted about the numbers of a picture.
@@ -115,8 +115,8 @@ class PixelRule:
         Args:
             picture: as the file has it.
         """
-        white = self.white_of(picture.white)
-        if self.white is not None or None in (white, picture.white) or white == picture.white:
+        white = self.white_of(picture.white_level)
+        if self.white is not None or None in (white, picture.white_level) or white == picture.white_level:
             return []
         largest = picture.pixels.max(initial=0)
         told = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"

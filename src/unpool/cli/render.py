@@ -7,9 +7,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.classes import ClassView, names_for, rows_of, shares, view_of_array
+from unpool.cli.classes import names_for, shares, view_of_array
 from unpool.cli.model import sizes
-from unpool.cli.nifti import write_nifti
 from unpool.cli.outputs import (
     ARRAY_FORMATS,
     VOLUME_FORMATS,
@@ -20,13 +19,23 @@ from unpool.cli.outputs import (
     write_planes,
     write_rows,
 )
-from unpool.cli.overlay import Colour, Legend, Rows, legend_for, mask_rows, overlay_rows
-from unpool.cli.picture import Backdrop, Picture, backdrop
-from unpool.cli.planes import planes_picture
-from unpool.cli.png import Sheet
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.errors import ShapeError
+from unpool.images.nifti import write_nifti
+from unpool.images.overlay import (
+    ClassView,
+    Colour,
+    Legend,
+    Rows,
+    legend_for,
+    mask_rows,
+    overlay_rows,
+    planes_picture,
+    rows_of,
+)
+from unpool.images.pixels import Backdrop, Picture, backdrop
+from unpool.images.raster import Sheet
 from unpool.runtime.streams.result import Scores, require_floats
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -172,7 +181,7 @@ def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: A
 def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Picture | None, name: str) -> None:
     """Pixels with channels last, as a flat file or where a volume was."""
     if form in VOLUME_FORMATS:
-        write_nifti(stream, form, pixels, None if picture is None else picture.space, name)
+        write_nifti(stream, form, pixels, None if picture is None else picture.spatial_header, name)
     else:
         write_planes(stream, form, pixels, name)
 

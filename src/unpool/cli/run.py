@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from unpool.cli.destination import files_of, write_stdout
 from unpool.cli.exits import UsageError, one_line
 from unpool.cli.feeds import Feed, read_feed
-from unpool.cli.images import TIFF_SUFFIXES
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.outputs import check_kind, elements
-from unpool.cli.overlay import CLEAR
 from unpool.cli.pixels import PixelRule
 from unpool.cli.render import Drawn, Held, write_result
 from unpool.cli.run_options import Request
@@ -28,6 +26,8 @@ from unpool.cli.tiles import batches, joined, run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
+from unpool.images.formats import TIFF_SUFFIXES
+from unpool.images.overlay import CLEAR
 from unpool.memory import free_pool
 from unpool.memory_limits import rss, trim
 from unpool.runtime.graph.model_files import outside

@@ -7,9 +7,9 @@ from unpool.cli.destination import Destination, refuse_terminal
 from unpool.cli.exits import UsageError
 from unpool.cli.model import SessionOptions
 from unpool.cli.outputs import FLAT_FORMATS, PICTURE_FORMATS, WINDOW_FORMATS
-from unpool.cli.overlay import Colour
 from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
+from unpool.images.overlay import Colour
 from unpool.runtime.streams.result import Scores
 
 

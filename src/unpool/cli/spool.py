@@ -20,20 +20,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from unpool.cli.classes import BAND, view_of_file
+from unpool.cli.classes import view_of_file
 from unpool.cli.inputs import Item
 from unpool.cli.model import Slot
 from unpool.cli.outputs import ARRAY_FORMATS, FLAT_FORMATS
-from unpool.cli.picture import Backdrop
 from unpool.cli.render import Drawn, Held, write_drawn, write_stored_pixels
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.cli.streams import PixelSource, Told, are_plain, open_feed, run_over_windows
 from unpool.errors import UnsupportedError
-from unpool.runtime.streams.arrangement import channel_axis, spatial_axes
+from unpool.images.axes import channel_axis, spatial_axes
+from unpool.images.npy import open_npy
+from unpool.images.overlay import BAND
+from unpool.images.pixels import Backdrop
+from unpool.images.source import OpenOptions
 from unpool.runtime.streams.doing import Finished, WrittenFile
-from unpool.runtime.streams.npy import open_npy
-from unpool.runtime.streams.opened import Wanted
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -222,7 +223,7 @@ def _encoder_bytes(request: Request, feed: Mapping[str, Any]) -> int:
 
 def _stored(file: WrittenFile) -> Any:
     """A temporary .npy, of which windows are read."""
-    return open_npy(file.path, Wanted(len(file.shape)))
+    return open_npy(file.path, OpenOptions(len(file.shape)))
 
 
 def _copy(path: Path, stream: Any) -> None:

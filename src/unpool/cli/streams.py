@@ -15,25 +15,24 @@ from numpy.typing import NDArray
 from unpool.cli.exits import UsageError, exit_code, one_line, print_error
 from unpool.cli.feeds import pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.footprint import Footprint, footprint
-from unpool.cli.images import read_stored
 from unpool.cli.inputs import Item, Source
 from unpool.cli.model import Slot
-from unpool.cli.picture import Picture, to_channels
 from unpool.cli.pixels import PixelRule
 from unpool.cli.run_options import Request
 from unpool.cli.tiles import AUTO
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.images import formats
+from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial_axes
+from unpool.images.fingerprint import fingerprint_array
+from unpool.images.formats import read_stored
+from unpool.images.pixels import Picture, to_channels
+from unpool.images.source import BATCH, TiledSource
 from unpool.memory_limits import rss, trim
-from unpool.runtime.streams import opening
-from unpool.runtime.streams.arrangement import AxisMapping, Shape, Slices, channel_axis, spatial_axes
 from unpool.runtime.streams.blend import blend_locked
 from unpool.runtime.streams.doing import Finished
-from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.job import Asked, least_memory, load_kernels
-from unpool.runtime.streams.opened import BATCH
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.run import run_locked
-from unpool.runtime.streams.source import Source as Stored
 from unpool.runtime.tiles.fitting import too_small
 from unpool.runtime.tiles.windows import Blending
 
@@ -60,14 +59,14 @@ class PixelSource:
         rule: how pixels become numbers.
     """
 
-    source: Stored
+    source: TiledSource
     slot: Slot
     rule: PixelRule
 
     @property
     def white(self) -> float | None:
         """The value that means white."""
-        return self.rule.white_of(self.source.white)
+        return self.rule.white_of(self.source.white_level)
 
     @property
     def shape(self) -> Shape:
@@ -78,9 +77,9 @@ class PixelSource:
         return tuple(found)
 
     @property
-    def space(self) -> Any:
+    def spatial_header(self) -> Any:
         """The header that says where the voxels are, if the file has one."""
-        return self.source.space
+        return self.source.spatial_header
 
     @property
     def ndim(self) -> int:
@@ -96,7 +95,7 @@ class PixelSource:
         """A window, of all channels."""
         picture = self.picture(slices)
         pixels = picture.pixels
-        is_of_file = self.white is not None and self.white == self.source.white
+        is_of_file = self.white is not None and self.white == self.source.white_level
         if self.rule.white is None and is_of_file and pixels.max(initial=0) > self.white:
             raise UnpoolError(
                 f"{self.source.path}: expected pixels up to {self.white:g}, which the file says is white, "
@@ -111,7 +110,7 @@ class PixelSource:
         is_batch = self.rule.pages == BATCH
         last = np.moveaxis(stored, channel, -1)
         pixels = to_channels(last if is_batch else last[0], self.shape[channel], str(self.source.path))
-        return Picture(pixels, self.white, space=self.space, is_batch=is_batch)
+        return Picture(pixels, self.white, spatial_header=self.spatial_header, is_batch=is_batch)
 
     def fingerprint(self) -> str:
         """Equal for the same pixels, treated alike."""
@@ -256,7 +255,7 @@ def _require_memory(
 
 def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
     """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
-    if source.member is not None or source.content is not None or opening.ending_of(source.path) is None:
+    if source.member is not None or source.content is not None or formats.ending_of(source.path) is None:
         return _unread(source, slot, request, lambda: _whole(source, slot, request, notes))
     if source.suffix == PACKED:
         return _unread(source, slot, request, lambda: _in_windows(source, slot, request, notes))
@@ -284,7 +283,7 @@ def _unread(source: Source, slot: Slot, request: Request, read: Callable[[], Any
 def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
     rule, layout = request.rule, request.rule.layout
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
-    found = opening.open_source(
+    found = formats.open(
         source.path,
         rank=rank,
         layout=layout.upper(),
@@ -292,13 +291,13 @@ def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) 
         channels=slot.channels(layout),
         pages=rule.pages,
     )
-    if found.note:
-        notes.append(found.note)
+    if found.warning:
+        notes.append(found.warning)
     if not source.is_image:
         slot.check_shape(found.shape, str(source))
         return found
     pixels = PixelSource(found, slot, rule)
-    notes += rule.notes(found.dtype, found.white, takes_numbers(slot), found.space is not None)
+    notes += rule.notes(found.dtype, found.white_level, takes_numbers(slot), found.spatial_header is not None)
     slot.check_shape(pixels.shape, str(source))
     return pixels
 
@@ -321,7 +320,7 @@ def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> An
     return pixels
 
 
-def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
+def _stored_source(source: Source, picture: Picture, layout: str) -> TiledSource:
     """Pixels in memory as a source."""
     pixels, rank = picture.pixels, picture.pixels.ndim + (0 if picture.is_batch else 1)
     axes = (
@@ -329,15 +328,15 @@ def _stored_source(source: Source, picture: Picture, layout: str) -> Stored:
         *spatial_axes(rank, layout.upper()),
         channel_axis(rank, layout.upper()),
     )
-    return Stored(
+    return TiledSource(
         Path(str(source)),
         pixels.shape,
         pixels.dtype,
         AxisMapping(axes, rank),
         lambda slices: pixels[slices],
         lambda: fingerprint_array(pixels),
-        picture.white,
-        picture.space,
+        picture.white_level,
+        picture.spatial_header,
     )
 
 

@@ -18,16 +18,15 @@ from numcodecs.abc import Codec
 from onnx import parser
 
 from tests.campaigns.readers import originals, try_case
-from unpool import InferenceSession, streams
-from unpool.cli.arrays import read_npy
+from unpool import InferenceSession, images, streams
 from unpool.cli.cluster import open_array
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
-from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import OutputSpec
-from unpool.runtime.streams.source import read_errors
-from unpool.runtime.streams.zarr_arrays import open_zarr_sink
-from unpool.runtime.streams.zarr_metadata import CODECS_V2, CODECS_V3
-from unpool.runtime.streams.zarr_store import zstd_bytes
+from unpool.images.checks import read_errors
+from unpool.images.npy import read_npy
+from unpool.images.sink import OutputSpec
+from unpool.images.zarr import open_zarr_sink
+from unpool.images.zarr_metadata import CODECS_V2, CODECS_V3
+from unpool.images.zarr_store import zstd_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +76,7 @@ def test_an_installed_codec_that_is_not_in_the_list_is_not_called(as_filter, tmp
     monkeypatch.setitem(numcodecs.registry.codec_registry, "trap", Trap)
     monkeypatch.setattr(Trap, "calls", [])
     path = save(tmp_path, V2 | ({"filters": [{"id": "trap"}]} if as_filter else {"compressor": {"id": "trap"}}))
-    for read in (lambda: open_source(path)[ALL], lambda: open_array(path)[ALL]):
+    for read in (lambda: images.open(path)[ALL], lambda: open_array(path)[ALL]):
         with pytest.raises(UnsupportedError, match=r"its chunks need the codec 'trap', which is not read\. Save it"):
             read()
     with pytest.raises(FileError, match="over"):
@@ -122,7 +121,7 @@ def test_metadata_are_refused_before_zarr_sees_them(name, tmp_path, monkeypatch)
     for owner, name_of_method in ((zarr.Array, "from_dict"), (zarr, "open"), (zarr, "open_array")):
         monkeypatch.setattr(owner, name_of_method, lambda *_, **__: asked.append("zarr"))
     with pytest.raises(UnpoolError, match=r"a\.zarr"):
-        open_source(save(tmp_path, HOSTILE[name]))
+        images.open(save(tmp_path, HOSTILE[name]))
     assert asked == []
 
 
@@ -139,7 +138,7 @@ def test_a_file_of_metadata_has_a_limit(content, says, tmp_path):
     path = save(tmp_path, V3)
     (path / "zarr.json").write_bytes(content)
     with pytest.raises(FileError, match=says):
-        open_source(path)
+        images.open(path)
 
 
 def stored(folder, name, damage):
@@ -180,14 +179,14 @@ def put_link(file):
 def test_a_damaged_chunk_is_one_error(name, damage, tmp_path):
     """A chunk that is cut off, or no file, is an error that names the array, by windows and on a cluster."""
     path = stored(tmp_path, name, damage)
-    for read in (lambda: open_source(path)[ALL], lambda: open_array(path)[ALL]):
+    for read in (lambda: images.open(path)[ALL], lambda: open_array(path)[ALL]):
         with pytest.raises(FileError, match=rf"{name}\.zarr"):
             read()
 
 
 def test_a_missing_chunk_is_the_fill_value(tmp_path):
     """A chunk without a file is the fill value, as Zarr means it; the others are as they were saved."""
-    found = open_source(stored(tmp_path, "zstd", Path.unlink))[ALL]
+    found = images.open(stored(tmp_path, "zstd", Path.unlink))[ALL]
     assert not found[0, 0, :10, :12].any()
     assert found[0, 0, 10:].any()
 
@@ -207,7 +206,7 @@ def test_a_chunk_that_claims_too_much_is_refused(name, tmp_path):
     compressor, chunk = CLAIMS[name]
     path = save(tmp_path, V2 | {"compressor": compressor}, chunk)
     with pytest.raises(FileError, match=r"0\.0\.0\.0: (claims|has) \d+ bytes, for a chunk of 256"):
-        open_source(path)[ALL]
+        images.open(path)[ALL]
 
 
 @pytest.mark.parametrize("size", [1, 300, 70_000, 200_000])
@@ -237,7 +236,7 @@ def test_hostile_npy_headers_are_one_error(shape, tmp_path):
     path = tmp_path / "a.npy"
     path.write_bytes(npy(shape))
     content = path.read_bytes()
-    for read in (open_source, open_array, lambda path: read_npy(io.BytesIO(content), len(content), str(path))):
+    for read in (images.open, open_array, lambda path: read_npy(io.BytesIO(content), len(content), str(path))):
         with pytest.raises(FileError, match=r"a\.npy: "):
             read(path)
 
@@ -248,7 +247,7 @@ def test_objects_and_other_versions_are_unsupported(tmp_path):
     (tmp_path / "b.npy").write_bytes(npy("(1, 1, 16, 16)").replace(b"\x01\x00", b"\x09\x09", 1))
     for name, says in (("a.npy", "Python objects"), ("b.npy", r"version \(9, 9\)")):
         with pytest.raises(UnsupportedError, match=says):
-            open_source(tmp_path / name)
+            images.open(tmp_path / name)
 
 
 def test_windows_of_tiff_files_have_the_limits_of_whole_ones(tmp_path):
@@ -259,10 +258,10 @@ def test_windows_of_tiff_files_have_the_limits_of_whole_ones(tmp_path):
     at = content.index(b"\xff\xc0")
     (tmp_path / "a.tif").write_bytes(content[: at + 5] + struct.pack(">HH", 65000, 65000) + content[at + 9 :])
     with pytest.raises(FileError, match="expected a JPEG of 16x16 pixels, got one of 65000x65000"):
-        open_source(tmp_path / "a.tif")[ALL]
+        images.open(tmp_path / "a.tif")[ALL]
     tifffile.imwrite(tmp_path / "b.tif", grey, tile=(16, 16), compression="jpeg2000")
     with pytest.raises(UnsupportedError, match="its compression, JPEG2000"):
-        open_source(tmp_path / "b.tif")
+        images.open(tmp_path / "b.tif")
 
 
 def test_a_short_volume_is_refused_when_it_is_opened(tmp_path):
@@ -271,7 +270,7 @@ def test_a_short_volume_is_refused_when_it_is_opened(tmp_path):
     content = (tmp_path / "a.nii").read_bytes()
     (tmp_path / "a.nii").write_bytes(content[:-1])
     with pytest.raises(FileError, match=rf"claims {len(content)} bytes, the file has {len(content) - 1}"):
-        open_source(tmp_path / "a.nii", rank=5)
+        images.open(tmp_path / "a.nii", rank=5)
 
 
 def test_an_image_without_elements_cannot_be_cut(tmp_path):
@@ -316,10 +315,10 @@ def test_a_cluster_reads_a_level_of_a_group(tmp_path):
     for level in (0, 1):
         levels.create_array(str(level), shape=PIXELS.shape, dtype="f4")[...] = PIXELS + level
     np.testing.assert_array_equal(
-        open_array(tmp_path / "a.zarr", 1)[ALL], open_source(tmp_path / "a.zarr", level=1)[ALL]
+        open_array(tmp_path / "a.zarr", 1)[ALL], images.open(tmp_path / "a.zarr", level=1)[ALL]
     )
     np.testing.assert_array_equal(np.asarray(open_array(tmp_path / "a.zarr")), PIXELS)
-    for read in (open_array, lambda path, level: open_source(path, level=level)):
+    for read in (open_array, lambda path, level: images.open(path, level=level)):
         with pytest.raises(FileError, match=r"a\.zarr/7: expected a Zarr array"):
             read(tmp_path / "a.zarr", 7)
 

@@ -6,9 +6,10 @@ import pytest
 import tifffile
 import zarr
 
+from unpool import images
 from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
-from unpool.runtime.streams.opening import FORMATS, format_of, open_source
-from unpool.runtime.streams.sink import OutputSpec
+from unpool.images.formats import FORMATS, format_of
+from unpool.images.sink import OutputSpec
 
 RNG = np.random.default_rng(3)
 COLOUR = RNG.integers(0, 256, (1, 3, 75, 90), np.uint8)
@@ -67,7 +68,7 @@ SAVERS = {
 @pytest.mark.parametrize("name", SAVERS)
 def test_windows_are_those_of_the_array(name, tmp_path):
     """A window of a file is the same window of the array that was saved, twice and in any order."""
-    source = open_source(SAVERS[name](tmp_path), channels=3, level=int("level" in name))
+    source = images.open(SAVERS[name](tmp_path), channels=3, level=int("level" in name))
     assert (source.shape, source.dtype) == (COLOUR.shape, COLOUR.dtype)
     for window in (*WINDOWS, WINDOWS[0]):
         np.testing.assert_array_equal(source[window], COLOUR[window])
@@ -80,8 +81,8 @@ def test_volumes_have_the_axes_and_the_scale_of_the_file(name, tmp_path):
     image = nibabel.Nifti1Image(stored, np.diag([2.0, 3, 4, 1]))
     image.header.set_slope_inter(0.5, 10)
     nibabel.save(image, tmp_path / name)
-    source = open_source(tmp_path / name, rank=5)
-    assert (source.shape, source.dtype, bool(source.note)) == ((1, 1, 6, 7, 8), np.float32, name.endswith("gz"))
+    source = images.open(tmp_path / name, rank=5)
+    assert (source.shape, source.dtype, bool(source.warning)) == ((1, 1, 6, 7, 8), np.float32, name.endswith("gz"))
     expected = nibabel.load(tmp_path / name).get_fdata(dtype=np.float32)[None, None]
     np.testing.assert_array_equal(source[:, :, 1:4, 2:7, 3:8], expected[:, :, 1:4, 2:7, 3:8])
 
@@ -129,7 +130,7 @@ def test_what_cannot_be_read_in_windows_is_an_error(tmp_path):
     tifffile.imwrite(tmp_path / "turned.tif", COLOUR[0, 0], extratags=[(274, "H", 1, 6, True)])
     tifffile.imwrite(tmp_path / "white.tif", COLOUR[0, 0], photometric="miniswhite")
     for name, kind, says in (
-        ("none.npy", MissingFileError, "there is none"),
+        ("none.npy", MissingFileError, "no such file"),
         ("flat.npy", ShapeError, "2 or 3 or 4 axes"),
         ("broken.tif", FileError, "expected a TIFF"),
         ("broken.nii", FileError, "expected the header of a NIfTI"),
@@ -138,8 +139,8 @@ def test_what_cannot_be_read_in_windows_is_an_error(tmp_path):
         ("white.tif", UnsupportedError, "MINISWHITE"),
     ):
         with pytest.raises(kind, match=says):
-            open_source(tmp_path / name)
+            images.open(tmp_path / name)
     with pytest.raises(FileError, match="a level from 0 to 0, got 3"):
-        open_source(save_tiff(tmp_path), level=3)
+        images.open(save_tiff(tmp_path), level=3)
     with pytest.raises(UnsupportedError, match="ends in"):
         format_of(tmp_path / "y.png")

@@ -8,10 +8,10 @@ import pytest
 
 from tests.runtime.streams.test_run import IMAGE, TILE, TILES, StoppedError, content, stop_after
 from tests.support import models
-from unpool import InferenceSession, streams, tiles
+from unpool import InferenceSession, images, streams, tiles
 from unpool.errors import FileError, ShapeError, UnpoolError
+from unpool.images.sink import RawArrayFile
 from unpool.runtime.streams.earlier import folder_of
-from unpool.runtime.streams.raw import Raw
 from unpool.runtime.streams.record import record_of
 
 MANY = """many (float[1, 1, h, w] x, float[1, 1, hh, hw] mask) => (float[1, 1, hh, hw] half, int64[1, 1, a, b] best,
@@ -59,7 +59,7 @@ def test_several_outputs_are_written_in_one_run(tmp_path):
     for value, whole in zip(session.get_outputs(), session.run(None, feed), strict=True):
         file = done.files[value.name]
         assert (file.path, file.shape, file.dtype) == (targets[value.name], whole.shape, whole.dtype)
-        made = streams.open_source(file.path)
+        made = images.open(file.path)
         np.testing.assert_array_equal(made[tuple(slice(None) for _ in made.shape)], whole)
     assert not folder_of(targets).exists()
 
@@ -114,7 +114,7 @@ def test_blended_files_are_those_of_memory(centred, ending, tmp_path):
     done = streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, **words)
     assert (done.progress.tiles, done.progress.resumed >= 4) == (12, True)
     for name, expected in whole.items():
-        np.testing.assert_array_equal(streams.open_source(targets[name])[(slice(None),) * 4], expected)
+        np.testing.assert_array_equal(images.open(targets[name])[(slice(None),) * 4], expected)
     assert streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, **words).was_complete
     with pytest.raises(UnpoolError, match=r"the earlier run used --overlap 0\.5"):
         streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, mode="gaussian")
@@ -146,11 +146,11 @@ def test_a_full_disk_is_one_error_and_can_be_gone_on_from(session, place, tmp_pa
     module = "unpool.runtime.streams"
     where = {
         "reserve": f"{module}.npy.reserve",
-        "write": f"{module}.raw.Raw.write",
+        "write": f"{module}.raw.RawArrayFile.write",
         "journal": f"{module}.journal.sync",
         "record": f"{module}.unfinished.write_record",
     }[place]
-    plain = {"write": Raw.write, "journal": lambda _: None}.get(place)
+    plain = {"write": RawArrayFile.write, "journal": lambda _: None}.get(place)
     if place == "record":
         calls += [place] * 3
     with monkeypatch.context() as patched:

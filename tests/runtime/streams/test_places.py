@@ -12,7 +12,7 @@ from tests.campaigns import two_writers
 from tests.campaigns.two_writers import FORMATS
 from tests.runtime.streams.test_run import IMAGE, TILE, StoppedError, content, stop_after
 from tests.support import models
-from unpool import InferenceSession, streams
+from unpool import InferenceSession, images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError, lock
 from unpool.files.locks import lock_of
@@ -144,7 +144,7 @@ def test_an_output_is_apart_from_the_inputs(session, tmp_path):
         (session, level, "a.zarr"),
         (session, level, "a.zarr/0.zarr"),
         (session, level, "a.zarr/0.zarr/c/0/y.npy"),
-        (session, streams.open_source(level), "a.zarr"),
+        (session, images.open(level), "a.zarr"),
         (session, str(tmp_path / "x.npy"), "x.npy"),
         (session, tmp_path / "x.npy", "link.npy"),
         (session, mapped, "x.npy"),
@@ -193,7 +193,7 @@ def test_the_mode_and_the_link_of_a_replaced_output_are_kept(session, form, tmp_
     streams.run(session, {"x": X + 1}, tmp_path / f"y.{form}", TILE, output="y", told=told)
     assert seen == {stat.S_IMODE(place.stat().st_mode)} == {private}
     assert (tmp_path / f"y.{form}").is_symlink()
-    np.testing.assert_array_equal(streams.open_source(place)[(slice(None),) * 4], np.abs(X + 1))
+    np.testing.assert_array_equal(images.open(place)[(slice(None),) * 4], np.abs(X + 1))
     assert streams.run(session, {"x": X + 1}, tmp_path / f"y.{form}", TILE, output="y", resume=True).was_complete
 
 
@@ -251,7 +251,7 @@ def test_a_run_whose_folder_is_deleted_leaves_that_of_the_next_one(session, form
         streams.run(session, {"x": X}, target, TILE, output="y")
     assert not target.exists()
     assert streams.run(session, {"x": -X}, target, TILE, output="z", resume=True).progress.resumed >= 2
-    np.testing.assert_array_equal(streams.open_source(target)[(slice(None),) * 4], X)
+    np.testing.assert_array_equal(images.open(target)[(slice(None),) * 4], X)
 
 
 def test_an_array_that_was_on_its_way_out_does_not_block_the_next_one(session, tmp_path):

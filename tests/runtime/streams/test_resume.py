@@ -14,11 +14,12 @@ import zarr
 from tests.campaigns import resume as campaign
 from tests.campaigns import two_writers
 from tests.runtime.streams.test_run import StoppedError, content, stop_after
-from unpool import streams
+from unpool import images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError
+from unpool.images.checks import parse_json
 from unpool.runtime.streams.earlier import folder_of
-from unpool.runtime.streams.journal import parse_journal, parse_json, settings_digest
+from unpool.runtime.streams.journal import parse_journal, settings_digest
 from unpool.runtime.streams.record import record_of
 
 X = np.random.default_rng(8).standard_normal((1, 1, 64, 96)).astype(np.float32)
@@ -44,7 +45,7 @@ def resumed(session, folder, form, tile=TILE):
     """The run, resumed; its result has to be right."""
     target = folder / f"y.{form}"
     done = streams.run(session, {"x": X}, target, tile, output="y", resume=True)
-    np.testing.assert_array_equal(streams.open_source(target)[(slice(None),) * 4], np.abs(X))
+    np.testing.assert_array_equal(images.open(target)[(slice(None),) * 4], np.abs(X))
     return done.progress
 
 

@@ -1,5 +1,8 @@
 """Types of values in onnxruntime's words, such as `tensor(float)` and `seq(tensor(int64))`."""
 
+from typing import Any
+
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -48,3 +51,15 @@ def parse(type_name: str) -> onnx.TypeProto | None:
     make = {"seq": helper.make_sequence_type_proto, "optional": helper.make_optional_type_proto}.get(kind)
     held = None if make is None else parse(inside)
     return None if make is None or held is None else make(held)
+
+
+def numpy_type(type_name: str) -> np.dtype[Any] | None:
+    """NumPy's type of the elements of a tensor; None for every other type, and for text.
+
+    >>> str(numpy_type("tensor(float)"))
+    'float32'
+    """
+    parsed = parse(type_name)
+    if parsed is None or not parsed.HasField("tensor_type") or type_name == "tensor(string)":
+        return None
+    return np.dtype(helper.tensor_dtype_to_np_dtype(parsed.tensor_type.elem_type))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from unpool.errors import ShapeError
 from unpool.files import lock
+from unpool.images.axes import Slices
+from unpool.images.sink import OutputSpec
 from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.streams.arrangement import Slices
 from unpool.runtime.streams.doing import Finished, do, paths_of, session_settings, targets_of
 from unpool.runtime.streams.earlier import earlier_run
 from unpool.runtime.streams.flow import flow
@@ -18,7 +19,6 @@ from unpool.runtime.streams.job import AUTO, Asked
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
-from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
 from unpool.runtime.streams.work import (
     BESIDES,
@@ -28,7 +28,7 @@ from unpool.runtime.streams.work import (
     identities,
     read_uncut,
     sources_of,
-    space_of,
+    spatial_header_of,
 )
 from unpool.runtime.tiles.bands import Bands, Blended
 from unpool.runtime.tiles.fitting import too_small
@@ -224,9 +224,9 @@ def _work(session: "InferenceSession", feed: Mapping[str, Any], blending: Blendi
     bands = {name: Bands(windows, name, array) for name, array in zip(names, reading.first(), strict=True)}
     if asked.max_memory is not None:
         _require_memory(reading, bands.values(), asked.scores, asked.max_memory)
-    space = space_of(sources)
+    spatial_header = spatial_header_of(sources)
     results = {
-        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), asked.scores, space)
+        name: result_of(session, Whole(name, one.shape, one.piece, windows.axes), asked.scores, spatial_header)
         for name, one in bands.items()
     }
     settings = {

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unpool.errors import UnpoolError
+from unpool.images.axes import Shape
+from unpool.images.fingerprint import fingerprint_file
 from unpool.memory_limits import peak_rss
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.streams.arrangement import Shape
 from unpool.runtime.streams.earlier import Earlier, require_same
-from unpool.runtime.streams.fingerprint import fingerprint_file
 from unpool.runtime.streams.flow import flow
 from unpool.runtime.streams.progress import Progress
 from unpool.runtime.streams.unfinished import Unfinished, require_targets

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unpool.errors import FileError, UnpoolError
+from unpool.images.axes import Shape, Slices
+from unpool.images.sink import OutputSpec
 from unpool.memory_limits import rss
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.streams.arrangement import Shape, Slices
 from unpool.runtime.streams.doing import session_settings
 from unpool.runtime.streams.journal import Settings
 from unpool.runtime.streams.result import SOFTMAX, Result, Scores, Whole, result_of
-from unpool.runtime.streams.sink import OutputSpec
 from unpool.runtime.streams.work import (
     BESIDES,
     IN_HANDS,
@@ -24,7 +24,7 @@ from unpool.runtime.streams.work import (
     identities,
     read_uncut,
     sources_of,
-    space_of,
+    spatial_header_of,
 )
 from unpool.runtime.tiles.fitting import WHOLE, fitted, least_bytes
 from unpool.runtime.tiles.run import compute_tile, read_tile
@@ -130,8 +130,8 @@ def job(session: "InferenceSession", feed: Mapping[str, Any], asked: Asked, earl
     shapes = {key: tuple(source.shape) for key, source in sources.items()}
     cell = _cell(tiler, sources, asked, earlier)
     tiling = tiler.tiling(shapes, cell, is_even=asked.tile == AUTO)
-    space = space_of(sources)
-    results = {name: result_of(session, _whole(tiling, name), asked.scores, space) for name in asked.outputs}
+    spatial_header = spatial_header_of(sources)
+    results = {name: result_of(session, _whole(tiling, name), asked.scores, spatial_header) for name in asked.outputs}
     settings = {
         **session_settings(session),
         "inputs": identities(sources),

@@ -12,10 +12,11 @@ import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from unpool.errors import FileError
 from unpool.files import sync, sync_folder, write_errors
+from unpool.images.checks import parse_json, read_regular
 
 Settings: TypeAlias = Mapping[str, Any]
 
@@ -113,36 +114,6 @@ def settings_digest(settings: Settings) -> str:
     return blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def parse_json(content: bytes) -> Any:
-    """The value that a JSON text stands for; numbers are finite.
-
-    Raises:
-        ValueError: it is no such text, or one nested too deep.
-
-    >>> parse_json(b'{"tile": 3}')
-    {'tile': 3}
-    """
-    try:
-        return json.loads(content, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-
-
-def read_regular(path: Path, most: int) -> bytes:
-    """The content of a file.
-
-    Raises:
-        ValueError: it is larger than `most` bytes, or no regular file; links are none.
-        OSError: it cannot be read.
-    """
-    status = path.lstat()
-    if not path.is_file() or path.is_symlink():
-        raise ValueError("it is not a regular file")
-    if status.st_size > most:
-        raise ValueError(f"it has {status.st_size} bytes, more than the {most} that are read")
-    return path.read_bytes()
-
-
 def begin(path: Path, settings: Settings) -> None:
     """Make the journal of a run that has finished nothing; it is there when all of it is."""
     fresh = path.with_name(path.name + ".new")
@@ -161,10 +132,6 @@ def _is_plain(value: object, depth: int) -> bool:
     if isinstance(value, list):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value)
     return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _line(content: Mapping[str, Any]) -> bytes:

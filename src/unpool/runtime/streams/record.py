@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unpool.files import resolve_link, write
-from unpool.runtime.streams.fingerprint import fingerprint_folder
-from unpool.runtime.streams.journal import Settings, parse_json, read_regular, require_settings, settings_digest
+from unpool.images.checks import parse_json, read_regular
+from unpool.images.fingerprint import fingerprint_folder
+from unpool.runtime.streams.journal import Settings, require_settings, settings_digest
 
 VERSION = 2
 HEAD = "unpool record"

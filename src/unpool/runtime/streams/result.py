@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
-from unpool.runtime.streams.arrangement import Array, Shape, Slices
-from unpool.runtime.streams.casting import numpy_type
-from unpool.runtime.streams.sink import OutputSpec
+from unpool.images.axes import Array, Shape, Slices
+from unpool.images.sink import OutputSpec
+from unpool.runtime.graph.type_names import numpy_type
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -161,14 +161,16 @@ class Result:
         return found
 
 
-def result_of(session: "InferenceSession", output: Whole, scores: Scores = Scores(), space: Any = None) -> Result:
+def result_of(
+    session: "InferenceSession", output: Whole, scores: Scores = Scores(), spatial_header: Any = None
+) -> Result:
     """What is written of an output.
 
     Args:
         session: of the model.
         output: of the whole image.
         scores: how scores of classes are written; class numbers are uint8 up to 256 classes, else uint16.
-        space: the header of the volume that the model sees.
+        spatial_header: the header of the volume that the model sees.
 
     Raises:
         ShapeError: the channels are too few, or too many, for that.
@@ -180,11 +182,13 @@ def result_of(session: "InferenceSession", output: Whole, scores: Scores = Score
         if scores.softmax:
             scores.count(output.shape, channel, where)
             require_floats(kind, where)
-        written = OutputSpec(output.shape, kind, channel, output.piece, space)
+        written = OutputSpec(output.shape, kind, channel, output.piece, spatial_header)
         return Result(output.name, written, scores, channel if scores.softmax else None)
     count = scores.count(output.shape, channel, where)
     shape, piece = _without(output.shape, channel), _without(output.piece, channel)
-    return Result(output.name, OutputSpec(shape, class_type(count), None, piece, space, count), scores, channel)
+    return Result(
+        output.name, OutputSpec(shape, class_type(count), None, piece, spatial_header, count), scores, channel
+    )
 
 
 def require_floats(kind: np.dtype[Any], where: str) -> None:

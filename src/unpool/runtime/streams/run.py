@@ -42,9 +42,9 @@ def run(  # noqa: PLR0913  public options, by keyword only
 
     Args:
         session: that runs the tiles.
-        feed: every input by name: a path (`open_source`), a source, an array, or anything that has a shape and a type
-            and gives arrays for `feed[name][slices]`. A Source, or anything with its method `fingerprint`, is not read
-            in full to see whether it has changed.
+        feed: every input by name: a path (for `unpool.images.open`), what that returns, an array, or anything that
+            has a shape and a type and gives arrays for `feed[name][slices]`. An object with a method `fingerprint` is
+            not read to see whether it has changed.
         target: .zarr (version 3), .npy, .tif (BigTIFF in tiles, not compressed) or .nii; for several outputs, a
             file by name for each, in one folder.
         tile: elements of the first input of which one tile gives the results, by spatial axis, rounded down to a

@@ -20,14 +20,14 @@ import numpy as np
 
 from unpool.errors import FileError
 from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
-from unpool.runtime.streams.arrangement import Array, Slices
+from unpool.images.axes import Array, Slices
+from unpool.images.fingerprint import fingerprint_array
+from unpool.images.formats import ending_of, format_of
+from unpool.images.sink import OutputSpec, Sink
+from unpool.images.zarr import is_zarr_array, other_member
 from unpool.runtime.streams.earlier import JOURNAL, Earlier, folder_of, require_same
-from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.journal import Journal, Settings, begin
-from unpool.runtime.streams.opening import ending_of, format_of
 from unpool.runtime.streams.record import record_of, write_record
-from unpool.runtime.streams.sink import OutputSpec, Sink
-from unpool.runtime.streams.zarr_arrays import is_zarr_array, other_member
 
 MARK = ".unpool"
 """The first file in NAME.part: only a folder that has it, or nothing at all, is removed."""

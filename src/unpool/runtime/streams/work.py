@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from unpool.errors import UnpoolError
+from unpool.images import formats
+from unpool.images.axes import Array, Slices, full_slices
+from unpool.images.fingerprint import fingerprint_array
+from unpool.images.sink import OutputSpec
+from unpool.images.source import cast_source
+from unpool.runtime.graph.type_names import numpy_type
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.streams.arrangement import Array, Slices, whole
-from unpool.runtime.streams.casting import cast_source
-from unpool.runtime.streams.fingerprint import fingerprint_array
 from unpool.runtime.streams.flow import AHEAD
 from unpool.runtime.streams.journal import Settings
-from unpool.runtime.streams.opening import open_source
-from unpool.runtime.streams.sink import OutputSpec
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -75,10 +76,10 @@ def sources_of(session: "InferenceSession", feed: Mapping[str, Any], layout: str
     for name, given in feed.items():
         source = given
         if isinstance(given, (str, Path)):
-            source = open_source(given, rank=len(values[name].shape or ()), layout=layout)
+            source = formats.open(given, rank=len(values[name].shape or ()), layout=layout)
         elif not hasattr(given, "shape"):
             source = np.asarray(given)
-        found[name] = cast_source(source, values[name].type, name)
+        found[name] = cast_source(source, numpy_type(values[name].type), name)
     return found
 
 
@@ -93,10 +94,12 @@ def identities(sources: Mapping[str, Any]) -> dict[str, str]:
             for name, source in sources.items()}  # fmt: skip
 
 
-def space_of(sources: Mapping[str, Any]) -> Any:
+def spatial_header_of(sources: Mapping[str, Any]) -> Any:
     """The header of the volume that the model sees, if one of the sources has one."""
-    return next((found for one in sources.values() if (found := getattr(one, "space", None)) is not None), None)
+    return next(
+        (found for one in sources.values() if (found := getattr(one, "spatial_header", None)) is not None), None
+    )
 
 
 def _all_of(source: Any) -> Array:
-    return source if isinstance(source, np.ndarray) else np.asarray(source[whole(tuple(source.shape))])
+    return source if isinstance(source, np.ndarray) else np.asarray(source[full_slices(tuple(source.shape))])

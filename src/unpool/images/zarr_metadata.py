@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from unpool.errors import FileError, UnsupportedError
+from unpool.images.checks import read_errors
 from unpool.memory import check_bytes
-from unpool.runtime.streams.source import read_errors
 
 LARGEST_METADATA = 16 << 20
 """Bytes of a file of metadata, at most."""

@@ -1,20 +1,22 @@
 """NumPy's .npy files, window by window."""
 
+import zipfile
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from unpool.errors import FileError, UnsupportedError
-from unpool.runtime.streams.arrangement import AxisMapping, Shape, of_array
-from unpool.runtime.streams.fingerprint import fingerprint_file
-from unpool.runtime.streams.opened import Wanted
-from unpool.runtime.streams.raw import Raw, require_header, reserve
-from unpool.runtime.streams.sink import OutputSpec, Sink
-from unpool.runtime.streams.source import Source, read_errors
+from unpool.images.axes import AxisMapping, Shape, axes_for_array
+from unpool.images.checks import check_claim, read_errors
+from unpool.images.fingerprint import fingerprint_file
+from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
+from unpool.images.source import OpenOptions, TiledSource
+from unpool.memory import check_bytes
 
 READ_HEADER = {
     (1, 0): npy.read_array_header_1_0,
@@ -69,7 +71,41 @@ def read_header(stream: IO[bytes], size: int, where: str) -> Header:
         return Header(tuple(shape), bool(is_fortran), dtype, offset)
 
 
-def open_npy(path: Path, wanted: Wanted) -> Source:
+def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
+    """The array of an open .npy file of `size` bytes.
+
+    Raises:
+        FileError: no array of numbers, or the file is shorter than it says.
+        ShapeError: more numbers than this process has memory for.
+    """
+    with read_errors(where, "an array of numbers"):
+        _check_header(stream, size, where)
+        stream.seek(0)
+        return npy.read_array(stream, allow_pickle=False)
+
+
+def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
+    """One array of an open .npz file.
+
+    Raises:
+        FileError, ShapeError: as `read_npy`.
+    """
+    with read_errors(where, "an array of numbers"), zipfile.ZipFile(archive) as file:
+        info = file.getinfo(f"{member}.npy")
+        check_claim(info.file_size, info.compress_size, where)
+        with file.open(info) as stream:
+            _check_header(stream, info.file_size, where)
+        with file.open(info) as stream:
+            return npy.read_array(stream, allow_pickle=False)
+
+
+def _check_header(stream: Any, size: int, where: str) -> None:
+    header = read_header(stream, size, where)
+    shape = "x".join(map(str, header.shape)) or "a scalar"
+    check_bytes(prod(header.shape) * header.dtype.itemsize, f"an array of {shape} {header.dtype}", where)
+
+
+def open_npy(path: Path, wanted: OpenOptions) -> TiledSource:
     """A .npy file to read.
 
     Raises:
@@ -80,10 +116,10 @@ def open_npy(path: Path, wanted: Wanted) -> Source:
     with read_errors(str(path), "an array of numbers"), path.open("rb") as stream:
         header = read_header(stream, path.stat().st_size, str(path))
     stored = header.shape[::-1] if header.is_fortran else header.shape
-    raw = Raw(path, stored, header.dtype, header.offset)
-    axes = of_array(header.shape, wanted.rank, wanted.layout, str(path)).axes
+    raw = RawArrayFile(path, stored, header.dtype, header.offset)
+    axes = axes_for_array(header.shape, wanted.rank, wanted.layout, str(path)).axes
     arrangement = AxisMapping(axes[::-1] if header.is_fortran else axes, wanted.rank)
-    return Source(path, stored, header.dtype, arrangement, raw.read, lambda: fingerprint_file(path))
+    return TiledSource(path, stored, header.dtype, arrangement, raw.read, lambda: fingerprint_file(path))
 
 
 def create_npy(path: Path, written: OutputSpec) -> None:
@@ -100,7 +136,7 @@ def open_npy_sink(path: Path, written: OutputSpec) -> Sink:
     """
     header = _header(written)
     require_header(path, {0: header}, ".npy")
-    raw = Raw(path, written.shape, written.dtype, len(header))
+    raw = RawArrayFile(path, written.shape, written.dtype, len(header))
     arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
     return Sink(written.shape, arrangement, raw.write, raw.read, raw.sync, lambda _: reserve(path, _size(written)))
 

@@ -11,21 +11,25 @@
 What a file does not say is not guessed.
 """
 
+import weakref
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.bounds import check_pixels, pillow_unlimited
-from unpool.cli.picture import Picture
-from unpool.cli.tiff_segments import check_segments
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
-from unpool.runtime.streams.opened import BATCH, pages_advice
-from unpool.runtime.streams.source import read_errors
-from unpool.runtime.streams.tiff_pages import check_pages
+from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, spatial_axes
+from unpool.images.checks import check_pixels, pillow_unlimited, read_errors
+from unpool.images.fingerprint import fingerprint_file
+from unpool.images.pixels import Picture, upright
+from unpool.images.source import BATCH, OpenOptions, TiledSource, pages_advice
+from unpool.images.tiff_checks import check_decoding, check_pages, check_segments
 
+PACKAGES = ("tifffile", "zarr", "numcodecs")
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK, JPEG = 1, 7
@@ -113,23 +117,6 @@ def arrange(
     return arranged[None] if role == BATCH and not batch else arranged
 
 
-def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Pixels (..., H, W, C) as they are to be looked at.
-
-    Source: TIFF 6.0 and Exif 3.0, tag 274: which sides of the picture the first row and the first column are.
-
-    >>> upright(np.array([[[1], [2], [3]]]), 6)[..., 0].tolist()
-    [[1], [2], [3]]
-    """
-    if orientation in (5, 6, 7, 8):
-        pixels = np.swapaxes(pixels, -3, -2)
-    if orientation in (2, 3, 6, 7):
-        pixels = pixels[..., ::-1, :]
-    if orientation in (3, 4, 7, 8):
-        pixels = pixels[..., ::-1, :, :]
-    return pixels
-
-
 def _only_series(file: Any, where: str) -> Any:
     """The first series; smaller copies behind it are left out, other pictures are an error."""
     whole = [series for series in file.series if not series.keyframe.is_reduced]
@@ -175,16 +162,20 @@ def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
         if pixels.dtype.kind != "u":
             raise UnsupportedError(f"{where}: 0 is white, of {page.dtype} it is not known what is black. Convert it.")
         pixels = pixels.dtype.type(2**bits - 1) - pixels
-    return Picture(_with_alpha(pixels, page, where), _white(pixels, bits, page))
+    white = _white_level(pixels.dtype, bits, page)
+    if white is not None and pixels.max(initial=0) > white:
+        white = 2**bits - 1
+    return Picture(_with_alpha(pixels, page, where), white)
 
 
-def _white(pixels: NDArray[Any], bits: int, page: Any) -> float | None:
-    if pixels.dtype.kind != "u" or bits > MOST_BITS:
+def _white_level(dtype: np.dtype[Any], bits: int, page: Any) -> float | None:
+    """The value of white: all bits set, or fewer where MaxSampleValue says so; None where it is unknown."""
+    if dtype.kind != "u" or bits > MOST_BITS:
         return None
     full = 2**bits - 1
-    said = _number(page, MAX_SAMPLE, full)
-    fewer_bits = SMALLEST_WHITE <= said < full and (said + 1).bit_count() == 1 and page.photometric != MIN_IS_WHITE
-    return said if fewer_bits and pixels.max(initial=0) <= said else full
+    stated = _number(page, MAX_SAMPLE, full)
+    has_fewer_bits = SMALLEST_WHITE <= stated < full and (stated + 1).bit_count() == 1
+    return stated if has_fewer_bits and page.photometric != MIN_IS_WHITE else full
 
 
 def _with_alpha(pixels: NDArray[Any], page: Any, where: str) -> NDArray[Any]:
@@ -276,3 +267,116 @@ def _read_with_pillow(stream: BinaryIO, spatial_rank: int, where: str) -> Pictur
         pixels = np.asarray(turned if is_plain else turned.convert(wanted))
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
     return Picture(pixels[..., None] if pixels.ndim == 2 else pixels, 65535 if pixels.dtype == np.uint16 else 255)
+
+
+def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
+    """A TIFF file to read.
+
+    Raises:
+        FileError: not such a file, or it has no such level.
+        ShapeError: its axes are not those of the tensor.
+        UnsupportedError: its pixels have to be changed to be seen as they are meant.
+        MissingExtraError: zarr is not installed, or imagecodecs, which the compression needs.
+    """
+    require(str(path), "formats", *PACKAGES)
+    import tifffile
+    import zarr
+
+    with ExitStack() as opened, read_errors(str(path), "a TIFF image"):
+        file = opened.enter_context(tifffile.TiffFile(path))
+        check_pages(file, file.filehandle, file.filehandle.size, str(path))
+        series = _level_series(file, path, wanted.level)
+        page = series.levels[wanted.level].keyframe
+        _refuse_changed(page, path)
+        _require_decoder(page, path)
+        check_decoding(page, str(path))
+        array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
+        arrangement = _axis_mapping(series.axes, array.shape, wanted, str(path))
+        read = _by_windows(array) if page.is_tiled else _by_bands(array, series.axes.index("Y"))
+        weakref.finalize(read, opened.pop_all().close)
+    return TiledSource(
+        path,
+        array.shape,
+        page.dtype,
+        arrangement,
+        read,
+        lambda: fingerprint_file(path),
+        white_level=_white_level(page.dtype, page.bitspersample, page) if isinstance(page.bitspersample, int) else None,
+    )
+
+
+def _level_series(file: Any, path: Path, level: int) -> Any:
+    found = [one for one in file.series if not one.keyframe.is_reduced] or file.series[:1]
+    levels = len(found[0].levels)
+    if level >= levels:
+        raise FileError(f"{path}: expected a level from 0 to {levels - 1}, got {level}. Choose one of them.")
+    return found[0]
+
+
+def _refuse_changed(page: Any, path: Path) -> None:
+    kind, turned = int(page.photometric), page.tags.valueof(ORIENTATION, default=1)
+    is_plain = kind in (MIN_IS_BLACK, RGB) or (kind == YCBCR and page.bitspersample == 8)
+    extras = [int(one) for one in page.extrasamples]
+    if not is_plain or turned != 1 or ASSOCIATED in extras or page.dtype is None or page.dtype.kind not in "uif":
+        raise UnsupportedError(
+            f"{path}: expected upright pixels in grey or RGB to be read in parts, got {page.photometric.name}, "
+            f"{page.dtype}, orientation {turned}, {len(extras)} extra samples. Convert the image, or run it whole."
+        )
+
+
+def _require_decoder(page: Any, path: Path) -> None:
+    """Refuse a compression that tifffile cannot undo here; a segment that is not in the file is decoded for that."""
+    try:
+        page.decode(None, 0)
+    except (ValueError, ImportError) as error:
+        compression = getattr(page.compression, "name", page.compression)
+        require(f"{path}, compressed by {compression}", "formats", "imagecodecs")
+        raise FileError(
+            f"{path}: expected a compression that tifffile reads, got {compression} ({error}). "
+            "Save the image with deflate or without compression."
+        ) from error
+
+
+def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> AxisMapping:
+    """Y, X are the last axes of space; S or C are channels; one axis of pages is depth, or channels where they fit."""
+    spatial = spatial_axes(wanted.rank, wanted.layout)
+    places = {"Y": spatial[-2], "X": spatial[-1]} if len(spatial) >= 2 else {}
+    channel = channel_axis(wanted.rank, wanted.layout)
+    places |= dict.fromkeys("SC", channel)
+    if wanted.pages == BATCH:
+        places |= dict.fromkeys([letter for letter in axes if letter not in places][:1], 0)
+    for letter, size in zip(axes, stored, strict=True):
+        if letter not in places:
+            is_depth = len(spatial) == 3
+            places[letter] = spatial[0] if is_depth else channel if size == wanted.channels else -1
+    found = tuple(places[letter] for letter in axes)
+    if -1 in found or len(set(found)) < len(found) or not set("YX") <= set(axes):
+        raise ShapeError(
+            f"{where}: expected an image of {len(spatial)} axes of space, got {'x'.join(map(str, stored))} pixels with "
+            f"axes {axes}. {pages_advice(wanted.pages)}"
+        )
+    return AxisMapping(found, wanted.rank)
+
+
+def _by_windows(array: Any) -> Any:
+    def read(slices: Slices) -> Array:
+        return np.asarray(array[slices])
+
+    return read
+
+
+def _by_bands(array: Any, vertical: int) -> Any:
+    """Reads strips of the whole width, and keeps them for the next window beside: each is decoded once per row."""
+    kept: dict[tuple[tuple[int, int], ...], Array] = {}
+
+    def read(slices: Slices) -> Array:
+        rows = slices[vertical]
+        outer = slices[: vertical + 1]
+        key = tuple((part.start, part.stop) for part in outer)
+        if key not in kept:
+            kept.clear()
+            kept[key] = np.asarray(array[(*outer, *(slice(None) for _ in slices[vertical + 1 :]))])
+        inner = (*(slice(None) for _ in slices[:vertical]), slice(0, rows.stop - rows.start))
+        return kept[key][(*inner, *slices[vertical + 1 :])]
+
+    return read

@@ -59,21 +59,21 @@ def channel_axis(rank: int, layout: str) -> int:
     return 1 if layout == "NCHW" else rank - 1
 
 
-def of_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
+def axes_for_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
     """The axes of an array that may leave out the batch, and the channels too.
 
     Raises:
         ShapeError: it has more axes, or too few.
 
-    >>> of_array((480, 640), 4, "NCHW", "x.npy").axes, of_array((3, 480, 640), 4, "NCHW", "x.npy").axes
+    >>> axes_for_array((480, 640), 4, "NCHW", "x.npy").axes, axes_for_array((3, 480, 640), 4, "NCHW", "x.npy").axes
     ((2, 3), (1, 2, 3))
     """
     spatial = spatial_axes(rank, layout)
     kinds = (tuple(range(rank)), tuple(range(1, rank)), spatial)
-    return one_of(kinds, stored, rank, where)
+    return axes_with_rank(kinds, stored, rank, where)
 
 
-def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
+def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
     """The arrangement among some that has as many axes as a file.
 
     Args:
@@ -94,16 +94,16 @@ def one_of(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: st
     )
 
 
-def whole(shape: Shape) -> Slices:
+def full_slices(shape: Shape) -> Slices:
     """All of an array.
 
-    >>> whole((3, 5))
+    >>> full_slices((3, 5))
     (slice(0, 3, None), slice(0, 5, None))
     """
     return tuple(slice(0, size) for size in shape)
 
 
-def bounded(slices: Slices, shape: Shape) -> Slices:
+def normalize_slices(slices: Slices, shape: Shape) -> Slices:
     """Slices with both their ends as numbers."""
     return tuple(slice(*part.indices(size)) for part, size in zip(slices, shape, strict=True))
 

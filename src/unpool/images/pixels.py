@@ -14,7 +14,7 @@ LUMA = (0.299, 0.587, 0.114)
 WHITE = 255.0
 """White in the units that models get, those of 8-bit pictures."""
 
-_log = logging.getLogger("unpool.cli")
+_log = logging.getLogger("unpool.images")
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,22 @@ class Picture:
 
     Attributes:
         pixels: (H, W, C), or (D, H, W, C), in the type of the file; of a batch of them, with N in front.
-        white: the value that means white, or full light; None where the file does not say.
+        white_level: the value that means white, or full light; None where the file does not say.
         notes: what was taken for granted about the file.
-        space: the header of a NIfTI file, which says where its voxels are; None of other files.
+        spatial_header: the header of a NIfTI file, which says where its voxels are; None of other files.
         is_batch: whether there is an axis of pages before all others.
     """
 
     pixels: NDArray[Any]
-    white: float | None
+    white_level: float | None
     notes: tuple[str, ...] = ()
-    space: Any = None
+    spatial_header: Any = None
     is_batch: bool = False
+
+    @property
+    def axes(self) -> str:
+        """A letter per axis of the pixels: N pages of a batch, D depth, H rows, W columns, C channels."""
+        return "NDHWC"[-self.pixels.ndim :] if not self.is_batch else "N" + "DHWC"[1 - self.pixels.ndim :]
 
     @property
     def pages(self) -> "list[Picture]":
@@ -43,6 +48,23 @@ class Picture:
     def with_pixels(self, pixels: NDArray[Any]) -> "Picture":
         """The same picture with other pixels."""
         return replace(self, pixels=pixels)
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Pixels (..., H, W, C) as they are to be looked at.
+
+    Source: TIFF 6.0 and Exif 3.0, tag 274: which sides of the picture the first row and the first column are.
+
+    >>> upright(np.array([[[1], [2], [3]]]), 6)[..., 0].tolist()
+    [[1], [2], [3]]
+    """
+    if orientation in (5, 6, 7, 8):
+        pixels = np.swapaxes(pixels, -3, -2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[..., ::-1, :]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[..., ::-1, :, :]
+    return pixels
 
 
 def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]:
@@ -108,7 +130,7 @@ class Backdrop:
     def extent(self, step: int) -> tuple[float, float] | None:
         """What is shown black and white where the file does not say, looked up by so many rows at a time."""
         first = self.read(0, 1)
-        if first.white is not None or first.pixels.dtype == np.uint8:
+        if first.white_level is not None or first.pixels.dtype == np.uint8:
             return None
         rows = (self.read(start, min(start + step, self.sizes[0])) for start in range(0, self.sizes[0], step))
         found = [one for one in (_finite_extent(_colours(picture.pixels)) for picture in rows) if one is not None]

@@ -1,11 +1,8 @@
-"""Windows of an array that lies in a file as it does in memory: read and written run by run, and never mapped.
-
-Pages of a mapped file count as memory of the process, many times what a window holds where its rows are short; and a
-write to a mapped file on a full disk ends the process.
-"""
+"""A file as a tensor of which windows are written, and read back."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from io import FileIO
 from math import prod
 from pathlib import Path
@@ -15,10 +12,70 @@ import numpy as np
 
 from unpool.errors import FileError
 from unpool.files import sync
-from unpool.runtime.streams.arrangement import Array, Shape, Slices, shape_of
+from unpool.images.axes import Array, AxisMapping, Shape, Slices, normalize_slices, shape_of
 
 
-class Raw:
+@dataclass(frozen=True)
+class OutputSpec:
+    """What is to be written.
+
+    Attributes:
+        shape: of the tensor.
+        dtype: of its elements.
+        channel: the axis of its channels; None where it has none.
+        piece: the shape of what a tile gives at most; a format with chunks aligns them with it.
+        spatial_header: the header of the volume that the model saw, which says where its voxels are and in which units.
+        classes: of how many channels the numbers are those of the best; 0 where they are values.
+    """
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    channel: int | None
+    piece: Shape
+    spatial_header: Any = None
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A file as a tensor.
+
+    Attributes:
+        shape: of the tensor.
+        arrangement: of the file's axes.
+        store: writes a window of the file.
+        load: reads a window of the file.
+        sync: returns when all that was stored in a window is on the disk.
+        repair: makes the file whole again after an interruption; the content of windows of it is kept.
+    """
+
+    shape: Shape
+    arrangement: AxisMapping
+    store: Callable[[Slices, Array], None]
+    load: Callable[[Slices], Array]
+    sync: Callable[[Slices], None]
+    repair: Callable[[Iterable[Slices]], None]
+
+    def write(self, slices: Slices, tensor: Array) -> None:
+        """Write a window of the tensor; it is on the disk when this returns."""
+        window = self.arrangement.slices(normalize_slices(slices, self.shape))
+        self.store(window, np.ascontiguousarray(self.arrangement.stored(tensor)))
+        self.sync(window)
+
+    def read(self, slices: Slices) -> Array:
+        """A window of the tensor.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self.arrangement.tensor(self.load(self.arrangement.slices(normalize_slices(slices, self.shape))))
+
+    def keep(self, windows: Iterable[Slices]) -> None:
+        """Prepare the file of an interrupted run: these windows keep their content, all others may be written."""
+        self.repair(self.arrangement.slices(normalize_slices(window, self.shape)) for window in windows)
+
+
+class RawArrayFile:
     """An array in a file, in row-major order; the file is open as long as a window is read or written.
 
     Args:
@@ -31,22 +88,22 @@ class Raw:
     def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], offset: int) -> None:
         self.path, self.shape, self.dtype, self._offset = path, shape, dtype, offset
 
-    def read(self, slices: Slices, further: int = 0) -> Array:
+    def read(self, slices: Slices, offset: int = 0) -> Array:
         """A window; of an array that begins so many bytes further on."""
         made = np.empty(shape_of(slices), self.dtype)
         flat = made.reshape(-1).view(np.uint8)
         with self.path.open("rb", buffering=0) as file:
             for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
-                file.seek(self._offset + further + start)
+                file.seek(self._offset + offset + start)
                 self._fill(file, flat[first : first + size].data)
         return made
 
-    def write(self, slices: Slices, array: Array, further: int = 0) -> None:
+    def write(self, slices: Slices, array: Array, offset: int = 0) -> None:
         """Write a window; of an array that begins so many bytes further on."""
         flat = np.ascontiguousarray(array, self.dtype).reshape(-1).view(np.uint8)
         with self.path.open("r+b", buffering=0) as file:
             for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
-                file.seek(self._offset + further + start)
+                file.seek(self._offset + offset + start)
                 left = flat[first : first + size].data
                 while left:
                     left = left[file.write(left) :]

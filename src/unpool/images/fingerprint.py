@@ -1,4 +1,4 @@
-"""Fingerprints of files and arrays: equal for equal content, so that a run knows its inputs again."""
+"""Fingerprints of files, folders and arrays: equal where a later run reads the same."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.runtime.streams.source import read_errors
+from unpool.images.checks import read_errors
 
 READ_WHOLE = 1 << 30
 """Bytes up to which all of a file is looked at; of a larger one, samples, its size and the time of its last change."""

@@ -19,9 +19,9 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, StorePath
 
 from unpool.errors import FileError
-from unpool.runtime.streams.arrangement import Array, Shape
-from unpool.runtime.streams.source import read_errors
-from unpool.runtime.streams.zarr_metadata import Piece, read_metadata
+from unpool.images.axes import Array, Shape
+from unpool.images.checks import read_errors
+from unpool.images.zarr_metadata import Piece, read_metadata
 
 WIDEST = 8
 """Bytes that a filter may make of one."""

@@ -12,12 +12,11 @@ import numpy as np
 from unpool.errors import FileError
 from unpool.extras import require
 from unpool.files import sync, sync_folder
-from unpool.runtime.streams.arrangement import AxisMapping, Slices, of_array
-from unpool.runtime.streams.fingerprint import fingerprint_folder
-from unpool.runtime.streams.journal import parse_json, read_regular
-from unpool.runtime.streams.opened import Wanted
-from unpool.runtime.streams.sink import OutputSpec, Sink
-from unpool.runtime.streams.source import Source, read_errors
+from unpool.images.axes import AxisMapping, Slices, axes_for_array
+from unpool.images.checks import parse_json, read_errors, read_regular
+from unpool.images.fingerprint import fingerprint_folder
+from unpool.images.sink import OutputSpec, Sink
+from unpool.images.source import OpenOptions, TiledSource
 
 LONGEST = 1024
 """Elements of a chunk along a spatial axis, at most."""
@@ -37,7 +36,7 @@ MEMBER = re.compile(
 """The files of an array of version 2 or 3: metadata, chunks, what an interrupted writer left, and macOS' own."""
 
 
-def open_zarr(path: Path, wanted: Wanted) -> Source:
+def open_zarr(path: Path, wanted: OpenOptions) -> TiledSource:
     """A Zarr array to read, of version 2 or 3; of a group of levels, as OME-Zarr writes it, the one that is wanted.
 
     Raises:
@@ -47,15 +46,15 @@ def open_zarr(path: Path, wanted: Wanted) -> Source:
         MissingExtraError: zarr is not installed.
     """
     require(str(path), "formats", *PACKAGES)
-    from unpool.runtime.streams.zarr_store import open_zarr_array
+    from unpool.images.zarr_store import open_zarr_array
 
     array = open_zarr_array(path, wanted.level)
-    arrangement = of_array(array.shape, wanted.rank, wanted.layout, str(path))
+    arrangement = axes_for_array(array.shape, wanted.rank, wanted.layout, str(path))
 
     def read(slices: Slices) -> Any:
         return np.asarray(array[slices])
 
-    return Source(path, array.shape, np.dtype(array.dtype), arrangement, read, lambda: fingerprint_folder(path))
+    return TiledSource(path, array.shape, np.dtype(array.dtype), arrangement, read, lambda: fingerprint_folder(path))
 
 
 def create_zarr(path: Path, written: OutputSpec) -> None:
@@ -71,7 +70,7 @@ def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
     Raises:
         FileError: its zarr.json is not the one that `create_zarr` writes.
     """
-    from unpool.runtime.streams.zarr_store import open_zarr_array
+    from unpool.images.zarr_store import open_zarr_array
 
     _require_metadata(path, written)
     array = open_zarr_array(path, is_writable=True)

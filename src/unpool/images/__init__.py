@@ -1,0 +1,16 @@
+"""Images, volumes and arrays in files: `read` an image whole, `open` a file to read windows of it.
+
+read("photo.png").pixels                                 (H, W, C), as it is to be looked at
+open("slide.tif", level=1)[:, :, 4096:4608, :512]        a window of a level of a pyramid
+"""
+
+from unpool.images.formats import open, read
+from unpool.images.pixels import Picture
+from unpool.images.source import TiledSource
+
+__all__ = ["Picture", "TiledSource", "open", "read"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted({"__doc__", *__all__})

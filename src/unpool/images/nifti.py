@@ -1,0 +1,355 @@
+"""NIfTI volumes: .nii is read and written window by window, .nii.gz is read whole, for it can only be read in a row."""
+
+import gzip
+import logging
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.errors import FileError, ShapeError, UnsupportedError
+from unpool.extras import require
+from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
+from unpool.images.checks import check_claim, check_pixels, read_errors
+from unpool.images.fingerprint import fingerprint_file
+from unpool.images.pixels import Picture
+from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
+from unpool.images.source import OpenOptions, TiledSource
+from unpool.memory import check_bytes
+
+PACKAGES = ("nibabel",)
+WIDEST = 8
+"""Bytes of a voxel, once slope and intercept are applied."""
+
+
+def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
+    """A NIfTI file to read: the axes are those of the file, its slope and intercept are applied.
+
+    Raises:
+        FileError: not such a file, or it is shorter than its header says.
+        ShapeError: it has other axes than three of space and, for several channels, a fourth.
+        UnsupportedError: voxels that are neither integers nor floats.
+        MissingExtraError: nibabel is not installed.
+    """
+    require(str(path), "formats", *PACKAGES)
+    import nibabel
+
+    with read_errors(str(path), "a NIfTI file"):
+        is_packed = path.suffix.lower() == ".gz"
+        opener: Any = gzip.open if is_packed else open
+        with opener(path, "rb") as stream:
+            header = read_header(stream, path.stat().st_size, str(path), is_packed=is_packed)
+        stored: Shape = tuple(map(int, header.get_data_shape()))
+        if header.get_data_dtype().kind not in "uif":
+            raise UnsupportedError(
+                f"{path}: expected integers or floats to be read in parts, got {header.get_data_dtype()}. Run it whole."
+            )
+        proxies: Any = nibabel.arrayproxy
+        warning, proxy = "", proxies.ArrayProxy(str(path), header, mmap=False)
+        if is_packed:
+            check_bytes(prod(stored) * WIDEST, f"{'x'.join(map(str, stored))} voxels", str(path))
+            warning, proxy = "it is compressed, so it was read whole; .nii is read in parts", np.asanyarray(proxy)
+        first = np.asanyarray(proxy[(slice(0, 1),) * len(stored)])
+        kind = _dtype(first.dtype, np.dtype(header.get_data_dtype()))
+    arrangement = _arrangement(stored, wanted.rank, wanted.layout, str(path))
+
+    def read(slices: Slices) -> Any:
+        return np.asanyarray(proxy[slices]).astype(kind, copy=False)
+
+    return TiledSource(
+        path, stored, kind, arrangement, read, lambda: fingerprint_file(path), spatial_header=header, warning=warning
+    )
+
+
+def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
+    """float32 for integers of 16 bits or fewer with a slope, for which nibabel gives float64."""
+    is_small = stored.kind in "iu" and stored.itemsize <= 2
+    return np.dtype(np.float32) if is_small and scaled == np.float64 else scaled.newbyteorder("=")
+
+
+def _arrangement(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
+    spatial = spatial_axes(rank, layout)
+    return axes_with_rank(((*spatial, channel_axis(rank, layout)), spatial), stored, rank, where)
+
+
+def create_nifti(path: Path, written: OutputSpec) -> None:
+    """A .nii file of zeros, which lies where the volume lies that the model saw.
+
+    Raises:
+        ShapeError: it has another number of voxels.
+        UnsupportedError: NIfTI has no such type, or no room for such an array.
+    """
+    require(str(path), "formats", *PACKAGES)
+    header = _sink_header(path, written)
+    path.write_bytes(header.content)
+    reserve(path, header.size)
+
+
+def open_nifti_sink(path: Path, written: OutputSpec) -> Sink:
+    """A .nii file to write.
+
+    Raises:
+        FileError: its header is not the one that `create_nifti` writes.
+    """
+    header, forward = _sink_header(path, written), _sink_arrangement(written)
+    require_header(path, {0: header.content}, "NIfTI")
+    backward = AxisMapping(forward.axes[::-1], forward.rank)
+    raw = RawArrayFile(path, backward.stored_shape(written.shape), header.dtype, len(header.content))
+
+    def load(slices: Slices) -> Any:
+        return raw.read(slices).astype(written.dtype, copy=False)
+
+    return Sink(written.shape, backward, raw.write, load, raw.sync, lambda _: reserve(path, header.size))
+
+
+class _SinkHeader(NamedTuple):
+    """All bytes before the voxels, the type of these in the byte order of the header, and the bytes of the file."""
+
+    content: bytes
+    dtype: np.dtype[Any]
+    size: int
+
+
+def _sink_header(path: Path, written: OutputSpec) -> _SinkHeader:
+    import nibabel
+
+    try:
+        stored = _sink_arrangement(written).stored_shape(written.shape)
+        header = header_like(written.spatial_header, stored, written.dtype, str(path))
+        del header.extensions[:]  # they are of the patient, or of values
+        header.set_data_offset(header.single_vox_offset)
+    except nibabel.spatialimages.HeaderDataError as error:
+        raise UnsupportedError(
+            f"{path}: expected what NIfTI holds, got {written.dtype} ({error}). Write .npy."
+        ) from error
+    file = BytesIO()
+    header.write_to(file)
+    content = file.getvalue().ljust(header.single_vox_offset, b"\0")
+    dtype = written.dtype.newbyteorder(header.endianness)
+    return _SinkHeader(content, dtype, len(content) + prod(written.shape) * dtype.itemsize)
+
+
+def _sink_arrangement(written: OutputSpec) -> AxisMapping:
+    """Space, then channels where there are several; a batch has no place in the file."""
+    if written.shape[0] != 1:
+        raise UnsupportedError(f"NIfTI: expected a batch of one, got {written.shape[0]}. Write .npy.")
+    spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
+    has_channels = written.channel is not None and written.shape[written.channel] > 1
+    channels = (written.channel,) if has_channels and written.channel is not None else ()
+    return AxisMapping((*spatial, *channels), len(written.shape))
+
+
+SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
+FURTHEST = 2**24
+"""Bytes before the first voxel at most; between it and the header are notes, which are not read."""
+
+OF_VALUES = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
+TOLD = ("descrip", "aux_file")
+
+_quiet = logging.getLogger("unpool.nifti")
+_quiet.setLevel(logging.CRITICAL)
+
+
+def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> Any:
+    """The header of a NIfTI file without its notes, checked before memory is taken for the voxels.
+
+    Args:
+        stream: what the file holds, unpacked where it is packed, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
+        is_packed: whether the file is shorter than what it holds.
+
+    Raises:
+        FileError: no such header, or it claims more than the file can hold.
+    """
+    import nibabel
+
+    raw = stream.read(max(SIZES))
+    names = [name for length, name in SIZES.items() if length in _first_integer(raw) and len(raw) >= length]
+    if not names:
+        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
+    kind: Any = getattr(nibabel, names[0])
+    header = kind(raw[: kind.template_dtype.itemsize], check=False)
+    header.check_fix(logger=_quiet, error_level=40)
+    if bytes(header["magic"])[:2] != b"n+":
+        raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
+    offset, shape = header.get_data_offset(), header.get_data_shape()
+    if not 0 <= offset <= FURTHEST:
+        raise FileError(f"{where}: its voxels begin at byte {offset}, too far. Save it again.")
+    if min(shape, default=1) < 1:
+        raise FileError(f"{where}: expected one pixel or more on every axis, got {_text(shape)}. Save it again.")
+    claimed = offset + prod(map(int, shape)) * header.get_data_dtype().itemsize
+    if not is_packed and claimed > size:
+        raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
+    check_claim(claimed, size, where)
+    return header
+
+
+def _first_integer(raw: bytes) -> tuple[int, int]:
+    """In both orders of bytes."""
+    return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")
+
+
+def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", where: str) -> Any:
+    """The header of a result.
+
+    Args:
+        spatial_header: the header of the volume that the model saw; None puts voxels of size 1 anywhere.
+        shape: of the result: up to three axes of space, then channels if there are several.
+        dtype: of the result.
+        where: what an error message begins with.
+
+    Raises:
+        ShapeError: another number of voxels than the volume has that the model saw.
+    """
+    if spatial_header is None:
+        import nibabel
+
+        kind: Any = nibabel.Nifti1Header
+        header = kind()
+    else:
+        _require_same_place(spatial_header, shape, where)
+        header = spatial_header.copy()
+        for name in (*OF_VALUES, *TOLD):
+            header[name] = np.zeros_like(header[name])
+    header.set_data_dtype(dtype)
+    header.set_data_shape(shape)
+    header.set_slope_inter(1, 0)
+    header.set_data_offset(0)
+    return header
+
+
+def spatial_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The first three sizes; those that are missing are 1.
+
+    >>> spatial_shape((5, 6))
+    (5, 6, 1)
+    """
+    return (*shape, 1, 1, 1)[:3]
+
+
+def _require_same_place(spatial_header: Any, shape: tuple[int, ...], where: str) -> None:
+    voxels = tuple(spatial_header.get_data_shape())
+    if spatial_shape(shape) != spatial_shape(voxels):
+        rank = min(len(voxels), 3)
+        raise ShapeError(
+            f"{where}: .nii keeps the place of the input's {_text(voxels[:rank])} voxels, "
+            f"the output has {_text(shape[:rank])}. Write .npy."
+        )
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+GZIP = b"\x1f\x8b"
+COLOURS = {128: 3, 2304: 4}
+"""Types of the header that hold 8-bit colours, and their channels."""
+
+
+def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Picture:
+    """The volume of a NIfTI file, (D, H, W, C), or a single slice as a picture (H, W, C).
+
+    Args:
+        stream: the file, at its beginning.
+        size: bytes of the file.
+        where: what an error message begins with.
+        spatial_rank: 3, or 2 for a file of one slice.
+
+    Raises:
+        MissingExtraError: nibabel is not installed.
+        FileError: not a NIfTI file, or it is broken, or claims more than it can hold.
+        ShapeError: its axes do not fit, or it is larger than the memory.
+        UnsupportedError: numbers of a kind that models do not take.
+    """
+    nibabel = _nibabel(where)
+    with read_errors(where, "a NIfTI file"):
+        plain, is_packed = _unpacked(stream)
+        header = read_header(plain, size, where, is_packed=is_packed)
+        shape, dtype = header.get_data_shape(), header.get_data_dtype()
+        if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
+            raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert it.")
+        is_scaled = header.get_slope_inter()[0] not in (None, 1)
+        check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
+        proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
+        voxels = _plain_numbers(np.asanyarray(proxy))
+        return Picture(_arranged(voxels, spatial_rank, where), None, spatial_header=header)
+
+
+def header_of(stream: BinaryIO, size: int, where: str) -> Any:
+    """The checked header of a NIfTI file, which says how much memory its voxels take."""
+    plain, is_packed = _unpacked(stream)
+    with read_errors(where, "a NIfTI file"):
+        return read_header(plain, size, where, is_packed=is_packed)
+
+
+def _unpacked(stream: BinaryIO) -> tuple[Any, bool]:
+    """The file without its compression, and whether it has one."""
+    is_packed = stream.read(2) == GZIP
+    stream.seek(0)
+    return (gzip.GzipFile(fileobj=stream) if is_packed else stream), is_packed
+
+
+def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], spatial_header: Any, where: str) -> None:
+    """Write a volume where the one that the model saw is.
+
+    Args:
+        stream: an open file.
+        form: nii, or nii.gz.
+        pixels: (D, H, W, C), or a slice (H, W, C); a single channel gets no axis.
+        spatial_header: the header of the NIfTI file that the model saw; None puts voxels of size 1 anywhere.
+        where: what an error message begins with.
+
+    Raises:
+        MissingExtraError: nibabel is not installed.
+        ShapeError: another number of voxels than in the file that the model saw.
+        UnsupportedError: a type that such files do not hold.
+    """
+    nibabel = _nibabel(f".{form}")
+    values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
+    header = header_like(spatial_header, values.shape, values.dtype, where)
+    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
+    image = kind(values, header.get_best_affine(), header)
+    if form == "nii":
+        image.to_stream(stream)
+        return
+    with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") as packed:
+        image.to_stream(packed)
+
+
+def _nibabel(where: str) -> Any:
+    require(where, "formats", "nibabel")
+    import nibabel
+
+    return nibabel
+
+
+def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:
+    """Colours as one more axis, and the byte order of this machine."""
+    if voxels.dtype.names:
+        voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
+    return voxels.astype(voxels.dtype.newbyteorder("="), copy=False)
+
+
+def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
+    """Spatial axes and channels; axes of one element between them, such as time, are left out."""
+    shape = (*spatial_shape(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
+    is_slice = spatial_rank == 2 and shape[2] == 1
+    if len(shape) > 4 or not (is_slice or spatial_rank == 3):
+        expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
+        raise ShapeError(f"{where}: expected {expected}, got {_text(voxels.shape)} voxels. Split it, or give a .npy.")
+    spatial = shape[:spatial_rank]
+    return voxels.reshape(*spatial, *(shape[3:] or (1,)))
+
+
+def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:
+    if pixels.dtype == np.bool_:
+        return pixels.astype(np.uint8)
+    if pixels.dtype == np.float16:
+        return pixels.astype(np.float32)
+    if pixels.dtype.kind not in "uif":
+        raise UnsupportedError(f"{where}: .nii holds integers and floats, got {pixels.dtype}. Write .npy.")
+    return pixels

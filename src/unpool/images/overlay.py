@@ -1,0 +1,406 @@
+"""Class numbers of an image, of which windows are read."""
+
+import colorsys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpool.images.pixels import Backdrop, Picture, for_display
+from unpool.images.raster import Sheet
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
+
+
+BAND = 2**18
+"""Elements of an image that are in memory at a time, where it is read row by row."""
+
+
+@dataclass(frozen=True)
+class ClassView:
+    """Class numbers of an output, of which windows are read.
+
+    Attributes:
+        shape: (N, D1..Dk).
+        dtype: uint8 up to 256 classes, else uint16.
+        count: of the classes.
+        read: a window.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    count: int
+    read: Callable[[tuple[slice, ...]], NDArray[Any]]
+
+    def rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows of all images of the batch, (N, rows, ...)."""
+        return self.read((slice(0, self.shape[0]), slice(start, stop), *(slice(0, size) for size in self.shape[2:])))
+
+    @property
+    def whole(self) -> NDArray[Any]:
+        """All of them."""
+        return self.rows(0, self.shape[1])
+
+    @property
+    def pages(self) -> "list[ClassView]":
+        """Each image of the batch as a batch of one."""
+
+        def page(number: int) -> Callable[[tuple[slice, ...]], NDArray[Any]]:
+            return lambda slices: self.read((slice(number, number + 1), *slices[1:]))
+
+        shape = (1, *self.shape[1:])
+        return [ClassView(shape, self.dtype, self.count, page(number)) for number in range(self.shape[0])]
+
+    def counts(self, step: int) -> list[int]:
+        """How many elements each class has, looked up by so many rows at a time."""
+        found = np.zeros(self.count, np.int64)
+        for start in range(0, self.shape[1], step):
+            found += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
+        return [int(count) for count in found]
+
+
+def rows_of(shape: tuple[int, ...]) -> int:
+    """Rows that are in memory at a time, of (N, rows, ...): a multiple of 16."""
+    return max(16, BAND // max(1, shape[0] * prod(shape[2:])) // 16 * 16)
+
+
+OKABE_ITO = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+)
+CLEAR = (0, 0, 0)
+GOLDEN = 0.6180339887498949
+FIRST_HUE = 0.42  # of those tried, keeps the first 20 colours furthest apart
+PALE_DARK_STRONG = ((0.35, 1.0), (1.0, 0.5), (0.9, 0.8))  # saturation and value
+
+
+Colour = tuple[int, int, int]
+Rows = Iterator[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Names and colours of the classes 0, 1, ...; `clear_first`: class 0 lets the image show through."""
+
+    names: tuple[str, ...]
+    colours: tuple[Colour, ...]
+    clear_first: bool
+
+
+def legend_for(count: int, names: Sequence[str] | None, palette: Sequence[Colour] = ()) -> Legend:
+    """Names and colours for `count` classes.
+
+    The colours are those of the palette; behind its end, those of Okabe and Ito (readable with any colour vision),
+    then hues a golden section apart. Class 0 is clear when it has no name or is called background.
+
+    Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
+
+    >>> legend_for(2, ["background", "coin"]).colours
+    ((0, 0, 0), (230, 159, 0))
+    """
+    clear_first = names is None or names[0].strip().lower() == "background"
+    words = tuple(names) if names is not None else tuple(f"class {number}" for number in range(count))
+    shift = 1 if clear_first else 0
+    colours = tuple(CLEAR if number < shift else _colour(number - shift) for number in range(count))
+    return Legend(words, (*palette[:count], *colours[len(palette) :]), clear_first)
+
+
+def _colour(place: int) -> Colour:
+    if place < len(OKABE_ITO):
+        return OKABE_ITO[place]
+    extra = place - len(OKABE_ITO)
+    hue = (FIRST_HUE + extra * GOLDEN) % 1
+    saturation, value = PALE_DARK_STRONG[extra % 3]
+    red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, saturation, value))
+    return red, green, blue
+
+
+def mask_picture(classes: NDArray[Any], legend: Legend) -> "Image.Image":
+    """A picture whose pixel values are the class numbers (H, W): a palette for uint8, else 16-bit grey."""
+    from PIL import Image
+
+    if classes.dtype != np.uint8:
+        return Image.fromarray(classes.astype(np.uint16))
+    picture = Image.fromarray(classes).convert("L")
+    picture.putpalette([part for colour in legend.colours for part in colour])
+    return picture
+
+
+def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> "Image.Image":
+    """The image with the class colours over it, and the legend in a strip below.
+
+    Args:
+        base: (H, W, 3) bytes.
+        classes: (H, W) class numbers.
+        legend: names and colours, at least one more than the largest class number.
+        alpha: 0 shows only the image, 1 only the colours.
+
+    Returns:
+        an RGB picture; its top left H x W pixels are the blend.
+    """
+    return with_legend(blend(base, classes, legend, alpha), legend, classes)
+
+
+def overlay_rows(
+    base: Backdrop, classes: ClassView, legend: Legend, alpha: float, present: Sequence[int]
+) -> tuple[Sheet, Rows]:
+    """The picture of `overlay_picture` row by row.
+
+    Args:
+        base: the image.
+        classes: (1, H, W) class numbers.
+        legend: names and colours.
+        alpha: 0 shows only the image, 1 only the colours.
+        present: the classes in the legend.
+
+    Returns:
+        its size, and its rows.
+    """
+    step = rows_of(classes.shape)
+    strip = np.asarray(legend_strip(legend, present, classes.shape[2]))
+    extent = base.extent(step)
+    return Sheet(classes.shape[1] + len(strip), strip.shape[1], 3), _rows_over(
+        base, classes, legend, (alpha, extent, strip)
+    )
+
+
+def _rows_over(base: Backdrop, classes: ClassView, legend: Legend, how: tuple[float, Any, NDArray[np.uint8]]) -> Rows:
+    (alpha, extent, strip), step = how, rows_of(classes.shape)
+    missing = strip.shape[1] - classes.shape[2]
+    for start in range(0, classes.shape[1], step):
+        stop = min(start + step, classes.shape[1])
+        picture = base.read(start, stop)
+        shown = blend(
+            for_display(picture.pixels, picture.white_level, extent), classes.rows(start, stop)[0], legend, alpha
+        )
+        yield np.pad(shown, ((0, 0), (0, missing), (0, 0)), constant_values=255) if missing else shown
+    yield strip
+
+
+def mask_rows(classes: ClassView, legend: Legend) -> tuple[Sheet, Rows]:
+    """The picture of `mask_picture` row by row: its size, and its rows."""
+    height, width = classes.shape[1:]
+    step = rows_of(classes.shape)
+    rows = (classes.rows(start, min(start + step, height))[0] for start in range(0, height, step))
+    is_small = classes.dtype == np.uint8
+    return Sheet(height, width, 1, 8 if is_small else 16, legend.colours if is_small else ()), rows
+
+
+def blend(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> NDArray[np.uint8]:
+    """The image with the class colours over it, (H, W, 3) bytes; arguments as in `overlay_picture`."""
+    colours = np.array(legend.colours, np.float64)[classes]
+    blended: NDArray[np.uint8] = np.rint((1 - alpha) * base + alpha * colours).astype(np.uint8)
+    if legend.clear_first:
+        blended[classes == 0] = base[classes == 0]
+    return blended
+
+
+def with_legend(pixels: NDArray[np.uint8], legend: Legend, classes: NDArray[Any]) -> "Image.Image":
+    """A picture of (H, W, 3) bytes, and below it the legend of the classes that occur."""
+    from PIL import Image
+
+    present = [int(number) for number in np.unique(classes)]
+    height, width = pixels.shape[:2]
+    strip = legend_strip(legend, present, width)
+    picture = Image.new("RGB", (max(width, strip.width), height + strip.height), "white")
+    picture.paste(Image.fromarray(pixels), (0, 0))
+    picture.paste(strip, (0, height))
+    return picture
+
+
+def legend_strip(legend: Legend, present: Sequence[int], width: int) -> "Image.Image":
+    """A white strip with one swatch and name per class in `present`, at least `width` pixels wide."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    size = min(28, max(12, width // 28))
+    font = ImageFont.load_default(size)
+    rows, needed = _rows(legend, present, font, size, width)
+    line = 2 * size
+    strip = Image.new("RGB", (max(width, needed), len(rows) * line + size // 2), "white")
+    draw = ImageDraw.Draw(strip)
+    for row, entries in enumerate(rows):
+        top = row * line + size * 3 // 4
+        for left, number in entries:
+            is_clear = legend.clear_first and number == 0
+            fill = None if is_clear else legend.colours[number]
+            draw.rectangle((left, top, left + size, top + size), fill=fill, outline=(60, 60, 60))
+            anchor = (left + size * 3 // 2, top + size // 2)
+            draw.text(anchor, legend.names[number], fill=(20, 20, 20), font=font, anchor="lm")
+    return strip
+
+
+def _rows(
+    legend: Legend,
+    present: Sequence[int],
+    font: "ImageFont.FreeTypeFont | ImageFont.ImageFont",
+    size: int,
+    width: int,
+) -> tuple[list[list[tuple[int, int]]], int]:
+    """Rows of (left edge, class number) that fit into `width` pixels, and the width they really need."""
+    rows: list[list[tuple[int, int]]] = [[]]
+    left, needed = size // 2, 0
+    for number in present:
+        entry = size * 3 // 2 + int(font.getlength(legend.names[number])) + 1
+        if rows[-1] and left + entry > width:
+            rows.append([])
+            left = size // 2
+        rows[-1].append((left, number))
+        needed = max(needed, left + entry + size // 2)
+        left += entry + size * 3 // 2
+    return rows, needed
+
+
+GAP, FONT = 12, 14
+"""Pixels between planes, and of letters."""
+LEAST, MOST = 256, 4096
+"""Pixels: up to the first the longest side is enlarged, and no side becomes longer than the second."""
+SAMPLE = 10**6
+"""Voxels that are looked at for the range of grey."""
+DARKEST, BRIGHTEST = 0.5, 99.5
+"""Percent of the voxels: what lies outside is black, or white."""
+BODY = ("R  axial, {} = {}  L", "R  coronal, {} = {}  L", "A  sagittal, {} = {}  P")
+"""What stands below a plane of a body: its name, its number in the file, and which side is which."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How a volume is turned for looking.
+
+    Attributes:
+        order: axes of the volume across axial planes, down and to the right of them.
+        backwards: by axis of the view, whether it runs against that of the volume.
+        lengths: of a voxel along the axes of the view.
+        captions: of the planes across each axis of the view, for the name of the axis and the number of the plane.
+        names: of the axes of the volume.
+    """
+
+    order: tuple[int, ...] = (0, 1, 2)
+    backwards: tuple[bool, ...] = (False, False, False)
+    lengths: tuple[float, ...] = (1.0, 1.0, 1.0)
+    captions: tuple[str, ...] = ("{} = {}",) * 3
+    names: str = "DHW"
+
+    def turned(self, volume: NDArray[Any]) -> NDArray[Any]:
+        """The volume, (D, H, W) or (D, H, W, C), in this view."""
+        steps = tuple(slice(None, None, -1 if back else 1) for back in self.backwards)
+        return volume.transpose(*self.order, *range(3, volume.ndim))[steps]
+
+    def caption(self, axis: int, place: int, size: int) -> str:
+        """What stands below the plane at `place` of an axis of the view, which has `size` planes."""
+        number = size - 1 - place if self.backwards[axis] else place
+        return self.captions[axis].format(self.names[self.order[axis]], number)
+
+
+def view_of(spatial_header: Any) -> View:
+    """The view of a NIfTI header: head, front and the patient's right come first; of None as it is stored.
+
+    Source: NIfTI-1: x grows to the right of the patient, y to the front, z to the head.
+    """
+    if spatial_header is None:
+        return View()
+    from nibabel import affines, orientations
+
+    affine = spatial_header.get_best_affine()
+    if not np.isfinite(affine).all() or not np.linalg.det(affine[:3, :3]):
+        return View()
+    turns = orientations.io_orientation(affine)  # type: ignore[no-untyped-call]
+    sizes = affines.voxel_sizes(affine)  # type: ignore[no-untyped-call]
+    stored = {int(body): axis for axis, (body, _) in enumerate(turns)}
+    order = (stored[2], stored[1], stored[0])
+    backwards = tuple(bool(turns[axis, 1] > 0) for axis in order)
+    return View(order, backwards, tuple(float(sizes[axis]) for axis in order), BODY, "XYZ")
+
+
+def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alpha: float) -> "Image.Image":
+    """Three planes side by side, with the classes over them, and the legend below.
+
+    Args:
+        picture: a volume, pixels (D, H, W, C).
+        classes: (D, H, W) class numbers.
+        legend: names and colours.
+        alpha: strength of the colours.
+    """
+    view = view_of(picture.spatial_header)
+    volume, found = view.turned(picture.pixels), view.turned(classes)
+    low, high = (0.0, picture.white_level) if picture.white_level is not None else grey_range(picture.pixels)
+    places = busiest(found, legend.clear_first)
+    scale = _scale(found.shape, view.lengths)
+    shown = []
+    for axis, place in enumerate(places):
+        base = for_display(_levels(volume.take(place, axis), low, high), 1.0)
+        plane = blend(base, found.take(place, axis), legend, alpha)
+        rows, columns = (length for other, length in enumerate(scale) if other != axis)
+        shown.append((_resized(plane, rows, columns), view.caption(axis, place, found.shape[axis])))
+    present = np.concatenate([found.take(place, axis).ravel() for axis, place in enumerate(places)])
+    return with_legend(_side_by_side(shown), legend, present)
+
+
+def busiest(classes: NDArray[Any], clear_first: bool) -> tuple[int, int, int]:
+    """On each axis the plane with most voxels of classes that have a colour, the middle one where there is none.
+
+    >>> volume = np.zeros((3, 4, 5), np.uint8)
+    >>> volume[2, 1, 3:] = 1
+    >>> busiest(volume, clear_first=True), busiest(0 * volume, clear_first=True)
+    ((2, 1, 3), (1, 2, 2))
+    """
+    coloured = classes != 0 if clear_first else np.ones(classes.shape, np.bool_)
+    places = []
+    for axis, size in enumerate(classes.shape):
+        counts = np.count_nonzero(coloured, axis=tuple(other for other in range(3) if other != axis))
+        places.append(int(counts.argmax()) if counts.min() < counts.max() else size // 2)
+    return places[0], places[1], places[2]
+
+
+def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
+    """What is shown black and white where a file does not say: nearly all of its numbers lie between."""
+    step = max(1, pixels.size // SAMPLE)
+    sample = pixels.reshape(-1)[::step].astype(np.float64)
+    sample = sample[np.isfinite(sample)]
+    if not sample.size:
+        return 0.0, 1.0
+    low, high = np.percentile(sample, (DARKEST, BRIGHTEST))
+    return (float(low), float(high)) if high > low else (float(sample.min()), float(sample.max()))
+
+
+def _levels(plane: NDArray[Any], low: float, high: float) -> NDArray[np.float64]:
+    values = plane.astype(np.float64)
+    return np.clip((np.nan_to_num(values, nan=low) - low) / ((high - low) or 1.0), 0, 1)
+
+
+def _scale(shape: tuple[int, ...], lengths: tuple[float, ...]) -> tuple[int, ...]:
+    """Pixels along each axis."""
+    shortest = min(lengths)
+    real = [size * length / shortest for size, length in zip(shape, lengths, strict=True)]
+    times = max(1, LEAST // round(min(max(real), LEAST)))
+    return tuple(min(max(1, round(one * times)), max(MOST, size)) for one, size in zip(real, shape, strict=True))
+
+
+def _resized(plane: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Each pixel repeated or left out, none smoothed."""
+    at = [np.arange(made) * size // made for made, size in zip((rows, columns), plane.shape, strict=False)]
+    resized: NDArray[np.uint8] = plane[at[0]][:, at[1]]
+    return resized
+
+
+def _side_by_side(planes: Sequence[tuple[NDArray[np.uint8], str]]) -> NDArray[np.uint8]:
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(FONT)
+    widths = [max(plane.shape[1], round(font.getlength(text))) for plane, text in planes]
+    tallest = max(plane.shape[0] for plane, _ in planes)
+    sheet = Image.new("RGB", (sum(widths) + GAP * (len(planes) - 1), tallest + 2 * FONT), "white")
+    draw, left = ImageDraw.Draw(sheet), 0
+    for (plane, text), width in zip(planes, widths, strict=True):
+        sheet.paste(Image.fromarray(plane), (left + (width - plane.shape[1]) // 2, (tallest - plane.shape[0]) // 2))
+        draw.text((left + width // 2, tallest + FONT), text, fill=(20, 20, 20), font=font, anchor="mm")
+        left += width + GAP
+    return np.asarray(sheet)
