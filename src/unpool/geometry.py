@@ -21,7 +21,7 @@ INT64_MAX = 2**63 - 1
 
 
 class OddSide(Enum):
-    """Which side takes the extra cell when a total padding is odd."""
+    """The side of the extra cell of an odd total padding."""
 
     BEGIN = "begin"
     END = "end"

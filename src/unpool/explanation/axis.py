@@ -150,7 +150,7 @@ DATA, PADDING, GAP, OUTSIDE = "#", "o", "-", "."
 
 
 @dataclass(frozen=True)
-class WindowTaps:
+class TapPositions:
     """The taps of the window at one small position.
 
     Attributes:
@@ -172,7 +172,7 @@ class AxisDrawing:
         coverage: number of windows over each large position.
     """
 
-    windows: tuple[WindowTaps, ...]
+    windows: tuple[TapPositions, ...]
     uncovered: tuple[Span, ...]
     coverage: tuple[int, ...]
 
@@ -214,7 +214,7 @@ def render(axis: Axis, drawing: AxisDrawing) -> Iterator[str]:
         yield from _rows(axis, drawing, [one for one in drawing.windows if _overlaps(one, cells)], cells)
 
 
-def _rows(axis: Axis, drawing: AxisDrawing, windows: Sequence[WindowTaps], cells: Span) -> Iterator[str]:
+def _rows(axis: Axis, drawing: AxisDrawing, windows: Sequence[TapPositions], cells: Span) -> Iterator[str]:
     inside = [0 <= cell < axis.large for cell in range(*cells)]
     width = max(len(str(axis.large)), 1) + 1
     labels = ["large", *(f"small {one.small}" for one in windows), "windows"]
@@ -228,19 +228,19 @@ def _rows(axis: Axis, drawing: AxisDrawing, windows: Sequence[WindowTaps], cells
         yield f"{label.ljust(left)} {''.join(mark.rjust(width) for mark in row)}".rstrip()
 
 
-def _mark(cover: WindowTaps, cell: int, is_data: bool) -> str:
+def _mark(cover: TapPositions, cell: int, is_data: bool) -> str:
     if cell in cover.large:
         return DATA if is_data else PADDING
     return GAP if cover.large[0] < cell < cover.large[-1] else ""
 
 
-def _overlaps(cover: WindowTaps, cells: Span) -> bool:
+def _overlaps(cover: TapPositions, cells: Span) -> bool:
     return any(cells.first <= cell < cells.stop for cell in cover.large)
 
 
-def _window_taps(axis: Axis, small: int) -> WindowTaps:
+def _window_taps(axis: Axis, small: int) -> TapPositions:
     read = span_read(Span(small, small + 1), axis.window, axis.begin)
-    return WindowTaps(small, tuple(range(read.first, read.stop, axis.window.dilation)))
+    return TapPositions(small, tuple(range(read.first, read.stop, axis.window.dilation)))
 
 
 def _spans(mask: NDArray[np.bool_]) -> Iterator[Span]:

@@ -64,15 +64,15 @@ ATTRIBUTE_TEXTS = {
     "auto_pad": "NOTSET takes pads, VALID none; SAME_* compute them, UPPER with an odd cell at the end",
     "ceil_mode": "1 rounds the number of windows up; none of them begins in the padding at the end",
     "dilations": "elements from one tap of the window to the next",
-    "group": "into how many groups the channels of X are divided",
+    "group": "number of groups of the channels of X",
     "kernel_shape": "taps of the window",
     "output_padding": "elements added at the end of the output",
     "output_shape": "size of the output; the pads follow from it",
     "pads": "elements of padding: all begins, then all ends",
-    "storage_order": "how Indices count: 0 with the last axis fastest, 1 with the first",
+    "storage_order": "order of Indices: 0 with the last axis fastest, 1 with the first",
     "strides": "elements from one window to the next",
-    "activation": "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, behind the operator",
-    "activation_params": "what the activation takes",
+    "activation": "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, applied to the output",
+    "activation_params": "parameters of the activation",
 }
 
 _OPEN = "default not stated"
@@ -82,20 +82,20 @@ TEXT_CHANGES = (
     TextChange("MaxPool", 10, "summary", "size from kernel_shape, rounded down", "from the reach, maybe rounded up"),
     TextChange("MaxPool", 11, "dilations", _OPEN, _ONE),
     TextChange("MaxPool", 11, "strides", _OPEN, _ONE),
-    TextChange("MaxPool", 12, "auto_pad", _SAME_BEFORE, "SAME: ceil(size / stride), shared out over both ends"),
+    TextChange("MaxPool", 12, "auto_pad", _SAME_BEFORE, "SAME: ceil(size / stride), split over both ends"),
     TextChange("MaxPool", 12, "storage_order", "order of the tensor", "order of the numbers in Indices, and no more"),
     TextChange("MaxPool", 12, "summary", "auto_pad has one formula", "it has one for each ceil_mode, of the same size"),
     TextChange(
         "MaxPool", 22, "summary", "ceil_mode says nothing of the padding", "no window begins in the padding at the end"
     ),
     TextChange("MaxUnpool", 11, "strides", _OPEN, _ONE),
-    TextChange("ConvTranspose", 11, "auto_pad", _SAME_BEFORE, "SAME: size * stride, shared out over both ends"),
+    TextChange("ConvTranspose", 11, "auto_pad", _SAME_BEFORE, "SAME: size * stride, split over both ends"),
     TextChange("ConvTranspose", 11, "dilations", _OPEN, _ONE),
     TextChange(
         "ConvTranspose",
         11,
         "output_padding",
-        "zeros on one side, as many as one likes",
+        "zeros on one side, any number",
         "cells at the end, fewer than stride or dilation",
         "refused",
     ),

@@ -6,7 +6,7 @@
     close the set    earlier files backed up as .unpool-<token>.kept (a hard link if possible), all targets renamed,
                      folders synced; then the backups are removed, or restored on a fault
 
-A file behind a link is replaced there, and the link stays. After a power cut or SIGKILL a file with one of these two
+The target of a link is replaced there, and the link stays. After a power cut or SIGKILL a file with one of these two
 names can be left; even then each target has all of its old or all of its new content, except that without hard links
 the old content may only have the backup's name.
 """

@@ -39,11 +39,11 @@ REGION = 1 << 30
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 NOT_A_FILE = {errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EMLINK}
-"""What systems answer where a file is to be opened, and a folder, a link or a socket has its name."""
+"""Errors of opening a folder, a link or a socket as a file."""
 
 HOLDER = re.compile(rb"unpool (\d{1,20}) (\S{0,255})\n")
 LOCK_CONTENT = re.compile(rb"\0*|unpool (\d{0,20}|\d{1,20} \S{0,255}\n?)")
-"""What a process leaves in a lock file: a disk that is full, or loses its power, may keep the beginning, or zeros."""
+"""Content of a lock file; after a full disk or a power cut it may be incomplete, or zeros."""
 
 MAX_LOCK_BYTES = 512
 """Maximum size of a lock file."""
@@ -60,7 +60,7 @@ class FileLocks:
         self._held: dict[Path, int] = {}
 
     def take(self, targets: Iterable[Path], limit: int = MAX_LOCKS) -> list[Path]:
-        """Lock files, of which none has to exist; all of them, or none where one is locked.
+        """Lock all files, or none if one is locked; the files need not exist.
 
         Args:
             targets: the files; those that are locked here stay so.
@@ -89,9 +89,9 @@ class FileLocks:
 
     @contextmanager
     def hold(self, targets: Iterable[Path]) -> Iterator[None]:
-        """Lock files that are not locked here until the end of the block, however many are."""
-        wanted = list(targets)
-        fresh = self.take(wanted, len(self._held) + len(wanted))
+        """Lock files until the end of the block, without a limit of their number, unless this holder has them."""
+        files = list(targets)
+        fresh = self.take(files, len(self._held) + len(files))
         try:
             yield
         finally:
@@ -202,11 +202,11 @@ def _open(path: Path, target: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except PermissionError as error:
         if not path.is_file():
-            if path.is_dir():  # Windows says so of folders
+            if path.is_dir():  # the error of Windows for a folder
                 raise _foreign(path) from error
             raise
         with write_errors(path):
-            return os.open(path, os.O_RDONLY | flags)  # left by another user: it can be locked, and not signed
+            return os.open(path, os.O_RDONLY | flags)  # left by another user: it can be locked, but not written
     except OSError as error:
         if error.errno in NOT_A_FILE:
             raise _foreign(path) from error
@@ -250,19 +250,19 @@ def _write_holder(descriptor: int, path: Path) -> None:
     is_small = stat.S_ISREG(status.st_mode) and status.st_size < MAX_LOCK_BYTES
     if not is_small or not LOCK_CONTENT.fullmatch(_read(descriptor)):
         raise _foreign(path)
-    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without
+    with suppress(OSError):  # a full disk, or a file of another user: the lock holds nevertheless
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, f"unpool {os.getpid()} {_host()}\n".encode())
 
 
 def _foreign(path: Path) -> WriteError:
-    """The error about what has the name of a lock file, and is none."""
+    """The error for a file that has the name of a lock file, but is none."""
     return WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
 
 
 def _host() -> str:
-    """The name of this machine, as it stands in a lock file."""
+    """The name of this machine in lock files."""
     return "-".join(platform.node()[:60].split())
 
 

@@ -54,21 +54,21 @@ FALLBACKS = {
     **dict.fromkeys(FAST_PATH, "every call goes through the dispatcher, which takes microseconds longer"),
     **dict.fromkeys(LEGACY_EXPORT, "an export with dynamo=False is refused"),
     "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that an export with dynamo=False "
-    "traces, so there is nothing to switch off",
-    "torch.onnx._constants.ONNX_MAX_OPSET": "torch refuses opsets that its exporter with dynamo=False does not have",
-    "torch.utils._pytree": "torch gets dynamic_shapes as they are, and verify=True is refused",
+    "traces, so there is no check to disable",
+    "torch.onnx._constants.ONNX_MAX_OPSET": "torch rejects opsets that its exporter with dynamo=False does not have",
+    "torch.utils._pytree": "torch gets dynamic_shapes unchanged, and verify=True is refused",
 }
 """Name -> the behaviour without it."""
 
 ATTRIBUTE_FALLBACKS = {
     "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
     f"{REGISTRATION}._SymbolicFunctionGroup._functions": "an export with dynamo=False is refused",
-    "torch.SymInt.node": "open sizes count as fixed: a Dim does not name them, verify=True runs no others",
+    "torch.SymInt.node": "dynamic dimensions count as fixed: a Dim does not name them, verify=True runs no other sizes",
     "torch.fx.experimental.sym_node.SymNode.expr": "likewise",
-    "torch.fx.experimental.sym_node.SymNode.shape_env": "nobody says that a model takes only some sizes of a range",
+    "torch.fx.experimental.sym_node.SymNode.shape_env": "no warning if a model takes only some sizes of a range",
     "torch.fx.experimental.symbolic_shapes.ShapeEnv.deferred_runtime_asserts": "likewise",
     "torch.fx.experimental.symbolic_shapes.ShapeEnv.replace": "likewise",
-    "torch.export.dynamic_shapes._DerivedDim.root": "a Dim made of another one is read as one of its own",
+    "torch.export.dynamic_shapes._DerivedDim.root": "a Dim computed from another one is treated as independent",
 }
 """Attribute of objects of torch -> the behaviour without it."""
 

@@ -25,7 +25,7 @@ class _MatrixSize(NamedTuple):
 
 
 class _TransposeArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors."""
+    """Arguments of the kernel in addition to its tensors."""
 
     sizes: _MatrixSize
 

@@ -180,7 +180,7 @@ def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
 
 
 def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised_symbols: set[Any]) -> None:
-    """Find dynamic dimensions of which a model takes only some sizes: an error for a Dim, else a warning.
+    """Find dynamic dimensions that a model narrows to some sizes: an error for a Dim, else a warning.
 
     A file does not hold such conditions: a run with other sizes would give wrong results.
     """

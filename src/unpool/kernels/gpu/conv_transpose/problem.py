@@ -72,7 +72,7 @@ class ConvSizes(NamedTuple):
 
 
 class ConvArgs(NamedTuple):
-    """Arguments of the kernels beside their tensors."""
+    """Arguments of the kernels in addition to their tensors."""
 
     dims: tuple[PhaseDim, ...]
     sizes: ConvSizes

@@ -57,7 +57,7 @@ class GradientDim(NamedTuple):
 
 
 class GradientArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors."""
+    """Arguments of the kernel in addition to its tensors."""
 
     grid: TileGrid
     dims: tuple[GradientDim, ...]

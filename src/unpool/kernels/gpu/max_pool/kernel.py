@@ -23,7 +23,7 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
     """One tile of y, and of the places of maxima if they are wanted.
 
     x: bits (N, C, D1..Dk) or (N, D1..Dk, C), or those of the pass before; read_places: their places, int32 or int64;
-    y: bits of the sizes of the grid, in the same layout; places: like `read_places`, or int64 indices, as many as y.
+    y: bits of the sizes of the grid, in the same layout; places: like `read_places`, or int64 indices.
     """
     kind: tl.constexpr = meta.kind
     taps: tl.constexpr = meta.taps

@@ -90,7 +90,7 @@ class PoolPlanes(NamedTuple):
 
 
 class PoolArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors; the grid is that of outputs."""
+    """Arguments of the kernel in addition to its tensors; the grid is that of outputs."""
 
     grid: TileGrid
     dims: tuple[PoolDim, ...]

@@ -62,7 +62,7 @@ class CellCounts(NamedTuple):
 
 
 class CellArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors."""
+    """Arguments of the kernel in addition to its tensors."""
 
     counts: CellCounts
     dims: tuple[CellDim, ...]
@@ -80,7 +80,7 @@ class CellMeta:
         windows: that reach a cell, in row-major order: the distance of each in cells, by axis.
         window_rows: taps of a window along all axes but the last.
         cell_rows: taps of a cell along all axes but the last.
-        units: the powers of two, up to 16, that divide the rows of x and of y: so many elements may be read at once.
+        units: the powers of two, up to 16, that divide the rows of x and of y: the elements that may be read at once.
         is_covered: whether windows lie side by side and cover y exactly.
         spaces: that indices may count in.
         check_indices: whether indices are checked here.

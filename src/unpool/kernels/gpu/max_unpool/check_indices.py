@@ -60,7 +60,7 @@ class IndexSpaces:
 
 
 class CheckArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors; the grid is that of the indices."""
+    """Arguments of the kernel in addition to its tensors; the grid is that of the indices."""
 
     grid: TileGrid
     indexing: IndexArgs

@@ -50,7 +50,7 @@ class PlaneSizes(NamedTuple):
 
 
 class GatherArgs(NamedTuple):
-    """Arguments of the kernel beside its tensors."""
+    """Arguments of the kernel in addition to its tensors."""
 
     grid: TileGrid
     dims: tuple[GatherDim, ...]

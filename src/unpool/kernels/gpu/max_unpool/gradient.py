@@ -39,7 +39,7 @@ class PlaneCounts(NamedTuple):
 
 
 class GatherElementsArgs(NamedTuple):
-    """Arguments of `gather_kernel` beside its tensors."""
+    """Arguments of `gather_kernel` in addition to its tensors."""
 
     grid: TileGrid
     counts: PlaneCounts

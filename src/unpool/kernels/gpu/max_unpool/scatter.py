@@ -33,7 +33,7 @@ class OutputSize(NamedTuple):
 
 
 class ScatterArgs(NamedTuple):
-    """Arguments of the kernels beside their tensors."""
+    """Arguments of the kernels in addition to their tensors."""
 
     indexing: IndexArgs
     size: OutputSize

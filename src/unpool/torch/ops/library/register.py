@@ -126,7 +126,7 @@ def operator(
 def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
     """A function that calls a kernel and records it for its gradient, for `Operator.call_kernel`."""
 
-    class Recorded(torch.autograd.Function):
+    class KernelCall(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
             output = kernel(*inputs)
@@ -137,7 +137,7 @@ def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
         def backward(ctx: Any, *grads: Any) -> Any:
             return gradient(ctx, *grads)
 
-    return _single_level(Recorded)
+    return _single_level(KernelCall)
 
 
 def _single_level(function: type[torch.autograd.Function]) -> Function:
@@ -167,7 +167,7 @@ def _differentiable(overload: Any, save: Function, gradient: Function, tangent: 
         with _below():
             return overload.redispatch(keyset & _after, *inputs)
 
-    class Recorded(torch.autograd.Function):
+    class DispatchedCall(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *call: Any) -> Any:
             *inputs, keyset, ctx.modes = call
@@ -189,7 +189,7 @@ def _differentiable(overload: Any, save: Function, gradient: Function, tangent: 
             with _with_modes(ctx.modes):
                 return tangent(ctx, primals, *tangents[:-2])
 
-    record = _single_level(Recorded)
+    record = _single_level(DispatchedCall)
 
     def run(keyset: Any, *inputs: Any) -> Any:
         if _is_transforming():
