@@ -14,9 +14,8 @@ from tests.support import models
 from tests.support.runners import NHWC_DOMAIN, feeds_of, is_model, model_of
 from unpool.operators import resolve
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.graph import Graph, lift_constants
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.record import graph_of
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.symbolic import output_dims
 
@@ -196,7 +195,7 @@ def test_named_sizes_stay_where_nothing_changes():
 def types_of(model, **semantics):
     return {
         name: shapes.dims(one)
-        for name, one in infer(lift_constants(graph_of(model)), Semantics(**semantics)).types.items()
+        for name, one in infer(lift_constants(Graph.from_model(model)), Semantics(**semantics)).types.items()
     }
 
 
@@ -234,7 +233,7 @@ def test_output_shape_from_shape_nodes():
 def test_shapes_inside_bodies():
     """Our nodes in a branch are inferred from the values around it, and the branches' common sizes reach the graph."""
     model = models.conditional()
-    ours = infer(lift_constants(graph_of(model)), Semantics()).resolved
+    ours = infer(lift_constants(Graph.from_model(model)), Semantics()).resolved
     assert [one.inputs[0] for one in ours] == [(1, 2, 6, 6), (1, 2, 6, 6)]
     assert types_of(model)["y"] == (1, 2, None, None)
 

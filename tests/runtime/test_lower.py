@@ -19,9 +19,8 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED, USAGE
 from unpool.cli.option_values import Target as TargetWord
 from unpool.errors import UnsupportedError
-from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.record import graph_of
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lower import chosen, probes
@@ -100,9 +99,9 @@ def test_parts_are_checked_on_few_elements(rank, has_pool, monkeypatch):
 def test_windows_that_reach_far_are_scattered(rank, window):
     """A window with large gaps would take thousands of nodes to follow, so its indices are scattered."""
     model = open_sizes(rank, 2, f", {window}")
-    types = infer(graph_of(model), Semantics()).types
-    flow = SizeFlow(graph_of(model), types)
-    ((_, part),) = lowered_unpoolings(flow, names_beside(flow.graph), 2, "output")
+    types = infer(Graph.from_model(model), Semantics()).types
+    flow = SizeFlow(Graph.from_model(model), types)
+    ((_, part),) = lowered_unpoolings(flow, unused_names(flow.graph), 2, "output")
     assert part.pooling is None
     assert len(part.edit.nodes) < 20
 

@@ -8,8 +8,8 @@ from onnx import helper, numpy_helper
 
 import unpool
 from tests.support import models
-from unpool.runtime.graph import record as graphs
-from unpool.runtime.graph.constants import lift_constants, prune
+from unpool.runtime.graph import graph as graphs
+from unpool.runtime.graph.graph import lift_constants, prune
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.inline import inline
 
@@ -69,7 +69,7 @@ def run_whole(model, feed):
 
 def operators(model):
     """Operators of the folded graph."""
-    return [node.op_type for node in prune(fold(lift_constants(graphs.graph_of(model)))).nodes]
+    return [node.op_type for node in prune(fold(lift_constants(graphs.Graph.from_model(model)))).nodes]
 
 
 def assert_equal_to_onnxruntime(model, tolerance=1e-5):
@@ -148,7 +148,7 @@ def test_shared_weights_are_folded_once_per_reader():
 def test_folding_rounds_once_from_float64():
     """The folded weights are the float64 product, rounded to float32."""
     model = models.folding(f"n = {NORM} y = Mul (n, k)", **BN, **PER_CHANNEL)
-    folded = prune(fold(lift_constants(graphs.graph_of(model))))
+    folded = prune(fold(lift_constants(graphs.Graph.from_model(model))))
     wide = {name: value.astype(np.float64) for name, value in (BN | PER_CHANNEL).items()}
     epsilon = float(np.float32(0.01))
     factor = wide["ns"] / np.sqrt(wide["nv"] + epsilon)
@@ -176,7 +176,7 @@ def test_constants_from_nodes_reach_the_fold():
 def test_every_constant_node_is_a_constant(attribute, expected):
     """Each form of Constant gives its tensor, in type and value."""
     made = models.model(f"c (float[1] x) => (float[1] y) {{ k = Constant <{attribute}> () y = Relu (x) }}")
-    got = numpy_helper.to_array(lift_constants(graphs.graph_of(made)).constants["k"])
+    got = numpy_helper.to_array(lift_constants(graphs.Graph.from_model(made)).constants["k"])
     assert got.dtype == expected.dtype
     assert np.array_equal(got, expected)
 
@@ -211,7 +211,7 @@ def test_dead_nodes_and_constants_are_dropped():
     model = models.conditional()
     model.graph.initializer.append(numpy_helper.from_array(models.random(3), "nobody"))
     model.graph.node.insert(0, helper.make_node("Relu", ["x"], ["unread"]))
-    kept = prune(lift_constants(graphs.graph_of(model)))
+    kept = prune(lift_constants(graphs.Graph.from_model(model)))
     assert [node.op_type for node in kept.nodes] == ["Relu", "If", "Neg"]
     assert set(kept.constants) == {"w1"}
 

@@ -28,8 +28,8 @@ from unpool.runtime.backends.reference_backend import ReferencePartition
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
 from unpool.runtime.graph import type_names
+from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads
-from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types, dtype, sizes
@@ -183,7 +183,7 @@ class PlanBuilder:
         for name in names & graph.constants.keys():
             self._constants[name] = self._shared.array(graph.constants[name], is_weight=name in weights)
         for name in names & graph.sparse_constants.keys():
-            array = dense(graph.sparse_constants[name])
+            array = to_dense(graph.sparse_constants[name])
             self._constants[name] = own_weights(array) if name in weights else _read_only(array)
         self._specs |= {position: self._spec(node) for position, node in nodes.items()}
 
@@ -300,7 +300,7 @@ class PlanBuilder:
         constants = {
             name: self._shared.array(graph.constants[name], is_weight=False) for name in names & graph.constants.keys()
         }
-        constants |= {name: dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
+        constants |= {name: to_dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
         return step_class(node, graph.opsets[""], semantics.compat)(node, step, subgraphs, constants)
 
     def _load_partition(self, step: Step) -> None:

@@ -22,9 +22,9 @@ from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.backends.schedule import Schedules
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Targets, Values, check_cancelled
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import failed
+from unpool.runtime.graph.errors import step_error
+from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.record import Graph, dense
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES, Body, single_shape
 from unpool.runtime.plan.plan import Step
@@ -61,7 +61,7 @@ class LoadedSubgraph:
             except UnpoolError:
                 raise
             except Exception as error:
-                raise failed(entry.name, error) from error
+                raise step_error(entry.name, error) from error
             values.update(zip(entry.step.outputs, outputs, strict=True))
             for name in entry.last_uses:
                 del values[name]
@@ -86,7 +86,7 @@ def constant_outputs(graph: Graph) -> dict[str, AnyArray]:
     """The outputs that are constants, which no node makes."""
     names = graph.output_names
     found = {name: array_of(graph.constants[name]) for name in names if name in graph.constants}
-    return found | {name: dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
+    return found | {name: to_dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
 
 
 class OuterScope(NamedTuple):

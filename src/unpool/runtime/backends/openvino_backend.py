@@ -25,7 +25,7 @@ from unpool.runtime.backends.ort_values import array_at
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import with_data

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.boundary import one_line
+from unpool.runtime.graph.errors import one_line
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
 

@@ -11,7 +11,7 @@ from unpool.runtime.compare.difference import Tolerance
 from unpool.runtime.compare.matching import Values, compared_values
 from unpool.runtime.compare.stepwise import Stepwise
 from unpool.runtime.compare.torch_nodes import run_node
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import is_unpool_op, node_name
 from unpool.runtime.graph.semantics import Semantics, spec_of
 
@@ -32,7 +32,7 @@ def by_torch(model: Stepwise, seen: Values, expected: Values, semantics: Semanti
             outputs = run_node(spec, [_value(known, name) for name in node.input])
             made |= dict(zip(node.output, outputs, strict=False))
         except Exception as error:  # whatever torch raises means that it does not run the node
-            refusals.append(Refusal(node_name(node), model.operator(node), brief(error)))
+            refusals.append(Refusal(node_name(node), model.operator(node), short_message(error)))
     found = compared_values(model, seen, expected, made, tolerance)
     return Peer(f"torch {version('torch')}, node by node", tuple(_alone(found)), refusals=tuple(refusals))
 

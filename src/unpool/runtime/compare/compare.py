@@ -26,10 +26,10 @@ from unpool.runtime.compare.matching import Values, compared_outputs, compared_v
 from unpool.runtime.compare.running import TORCH, UNPOOL, WORDS, Run, ours, run, runtime_of
 from unpool.runtime.compare.stepwise import Stepwise, stepwise
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import place, reading
+from unpool.runtime.graph.errors import model_errors, source_name
+from unpool.runtime.graph.graph import to_dense
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import has_bodies, node_name
-from unpool.runtime.graph.record import dense
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.lower.runtimes import Feed
@@ -80,12 +80,12 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     words = _words(against, other)
     semantics = Semantics(compat, index_space, exact)
     peers = [runtime_of(word, semantics) for word in words if word != TORCH]
-    with reading(model):
+    with model_errors(model):
         first = second = stepwise(model, semantics)
     if other is not None:
-        with reading(other):
+        with model_errors(other):
             second = stepwise(other, semantics)
-    with reading(model):
+    with model_errors(model):
         fed, expected = _first_run(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
     seen = {**_constants(first), **fed}
     given = _feed_of(second, fed)
@@ -94,7 +94,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     found = {one.word: judge.peer(one.name, run(one, second, given)) for one in peers}
     if TORCH in words:
         found[TORCH] = by_torch(first, seen, expected.values, semantics, tolerance)
-    names = tuple(place(one) for one in (model, other) if one is not None)
+    names = tuple(source_name(one) for one in (model, other) if one is not None)
     return Comparison(
         names, ours(semantics).name, tuple(map(_text, fed.items())), tuple(found[word] for word in words), _notes(first)
     )
@@ -132,7 +132,7 @@ def _first_run(model: Stepwise, semantics: Semantics, feed: Feed | None, sizes: 
 def _constants(model: Stepwise) -> dict[str, Any]:
     """The constants of a model as arrays."""
     found = {name: array_of(tensor) for name, tensor in {**model.graph.defaults, **model.graph.constants}.items()}
-    return found | {name: dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
+    return found | {name: to_dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
 
 
 def _sizes_of(fixed: Stepwise, model: Stepwise) -> dict[str, int]:

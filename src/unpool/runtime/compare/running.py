@@ -14,7 +14,7 @@ from unpool.errors import UnpoolError
 from unpool.extras import missing_extra
 from unpool.runtime.compare.compared import Refusal
 from unpool.runtime.compare.stepwise import Stepwise
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.runtimes import Call, Feed, Runtime, runtimes
@@ -108,4 +108,4 @@ def _made(runtime: Runtime, model: onnx.ModelProto, feed: Feed) -> tuple[dict[st
             warnings.simplefilter("ignore")
             return dict(zip(names, runtime.prepare(model, feed)(), strict=True)), ""
     except Exception as error:  # whatever a runtime raises means that it does not run the model
-        return None, brief(UnpoolError(_CHATTER.sub("", " ".join(str(error).split()))))
+        return None, short_message(UnpoolError(_CHATTER.sub("", " ".join(str(error).split()))))

@@ -7,11 +7,10 @@ from onnx import helper
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import place
-from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.errors import source_name
+from unpool.runtime.graph.graph import Graph, prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import domain, reads, since_version, writes
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
@@ -74,7 +73,8 @@ def stepwise(source: ModelSource, semantics: Semantics) -> Stepwise:
     editable = open_model(load_for_command(source), semantics)
     if is_too_large(editable.model):
         raise UnsupportedError(
-            f"{place(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got more. "
+            f"{source_name(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got "
+            "more. "
             "Save it with its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
         )
     return Stepwise(editable.model, prune(editable.graph), editable.inference.types)

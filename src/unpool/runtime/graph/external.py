@@ -12,7 +12,7 @@ from onnx import external_data_helper
 from unpool import memory
 from unpool.errors import FileError, MissingFileError
 from unpool.runtime.graph import weight_files
-from unpool.runtime.graph.boundary import LONGEST, brief
+from unpool.runtime.graph.errors import LONGEST, short_message
 from unpool.runtime.graph.nodes import with_inner
 from unpool.runtime.graph.real_file import OutsideError, RealFile, real_file
 
@@ -115,13 +115,13 @@ class _Places:
         except OutsideError as error:
             advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS}."
             raise FileError(
-                f"{_expected(tensor, self._path)}. External data path validation failed: {brief(error)}. "
+                f"{_expected(tensor, self._path)}. External data path validation failed: {short_message(error)}. "
                 f"{advice if error.is_link else _ADVICE}"
             ) from error
         except FileNotFoundError as error:
             raise MissingFileError(f"{_expected(tensor, self._path)}, got no such file. {_ADVICE}") from error
         except (OSError, ValueError) as error:
-            raise FileError(f"{_expected(tensor, self._path)}, got: {brief(error)}. {_ADVICE}") from error
+            raise FileError(f"{_expected(tensor, self._path)}, got: {short_message(error)}. {_ADVICE}") from error
         offset = place.offset or 0
         length = size - offset if place.length is None else place.length
         if min(offset, length) < 0 or offset + length > size:
@@ -144,7 +144,7 @@ def _read(tensor: onnx.TensorProto, part: _Part, path: Path) -> None:
             stream.seek(part.offset)
             tensor.raw_data = stream.read(part.length)
     except Exception as error:
-        raise FileError(f"{_expected(tensor, path)}, got: {brief(error)}. {_ADVICE}") from error
+        raise FileError(f"{_expected(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
     tensor.data_location = onnx.TensorProto.DEFAULT
     del tensor.external_data[:]
 

@@ -19,10 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 from unpool.errors import ModelError, UnsupportedError
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, has_type, lift_constants
 from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name, reads, with_inner, writes
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph, has_type
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.symbolic import Dims, output_dims
@@ -196,7 +195,7 @@ class _Walk:
             return onnx.shape_inference.infer_shapes(model).graph
         except Exception as error:
             raise ModelError(
-                f"model: expected a graph whose types can be inferred, got: {brief(error)}. Export it again."
+                f"model: expected a graph whose types can be inferred, got: {short_message(error)}. Export it again."
             ) from error
 
 

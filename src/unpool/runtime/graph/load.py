@@ -9,7 +9,7 @@ import onnx
 
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.boundary import brief, place
+from unpool.runtime.graph.errors import short_message, source_name
 from unpool.runtime.graph.external import external_tensors, read_all
 from unpool.runtime.graph.foreign import Foreign, recognised
 from unpool.runtime.graph.node_order import in_order
@@ -48,20 +48,20 @@ def load(
     if isinstance(source, onnx.ModelProto):
         model = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        model = _parse(bytes(source), None, place(source))
+        model = _parse(bytes(source), None, source_name(source))
     elif isinstance(source, (str, os.PathLike)):
         return _from_file(Path(source), change, folders, leaves_weights=leaves_weights)
     else:
         raise error_class(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
-    _require_graph(model, place(source))
+    _require_graph(model, source_name(source))
     model = in_order(model)
     model = model if change is None else change(model)
     if folder and any(True for _ in external_tensors(model)):
         model = _own(model, source)
         read_all(model, Path(folder, "model"), folders, leaves_weights=leaves_weights)
-    _refuse_external(model, place(source))
+    _refuse_external(model, source_name(source))
     return model
 
 
@@ -102,7 +102,7 @@ def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, lea
         ) from error
     except (OSError, ValueError) as error:
         raise FileError(
-            f"{path}: expected a readable ONNX model, got: {brief(error)}. Check its name and permissions."
+            f"{path}: expected a readable ONNX model, got: {short_message(error)}. Check its name and permissions."
         ) from error
     model = _parse(content, path, str(path))
     _require_graph(model, str(path))
@@ -123,7 +123,7 @@ def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
         return onnx.load_from_string(content, format=known)
     except Exception as error:
         kind, advice = (recognised(content) if known == "protobuf" else None) or Foreign(
-            f"something else, or not all of it ({brief(error)})", "Download or export it again"
+            f"something else, or not all of it ({short_message(error)})", "Download or export it again"
         )
         raise error_class(ModelError, "InvalidProtobuf")(
             f"{where}: expected an ONNX model, got {kind}. {advice}."

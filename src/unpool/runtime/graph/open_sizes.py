@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from unpool.geometry import Window, pooled_quotient
-from unpool.runtime.graph.constants import constant_array
+from unpool.runtime.graph.graph import constant_array
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.size import Size, Sizes, grown, number, quotient
 

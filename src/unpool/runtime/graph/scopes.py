@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.graph import Graph, lift_constants
 from unpool.runtime.graph.inference import Inference
 from unpool.runtime.graph.nodes import bodies
-from unpool.runtime.graph.record import Graph
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_inner
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 
 INT64_INPUTS = {"MaxUnpool": {1: "I", 2: "output_shape"}}

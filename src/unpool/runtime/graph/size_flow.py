@@ -16,9 +16,9 @@ from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import attributes, domain
 from unpool.runtime.graph.open_sizes import followed
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.size import MULTIPLE, Size, Sizes, number, product, quotient
 from unpool.runtime.graph.symbolic import Dim
 from unpool.runtime.graph.without_weights import LARGE, is_large

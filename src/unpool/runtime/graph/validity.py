@@ -7,9 +7,9 @@ import onnx
 from onnx import helper
 
 from unpool.errors import ModelError
-from unpool.runtime.graph.boundary import LONGEST
+from unpool.runtime.graph.errors import LONGEST
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.nodes import bodies, with_inner
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.serialized import LARGEST_MESSAGE, is_too_large
 from unpool.runtime.graph.weight_files import folder_of
 from unpool.runtime.graph.without_weights import is_large, without_weights

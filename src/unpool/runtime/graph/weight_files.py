@@ -16,7 +16,7 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from unpool.dtypes import AnyArray
 from unpool.errors import FileError
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.real_file import RealFile
 from unpool.runtime.graph.without_weights import is_large
 
@@ -79,7 +79,8 @@ def _place(tensor: onnx.TensorProto) -> tuple[RealFile, int]:
 
 def _gone(tensor: onnx.TensorProto, file: RealFile, error: Exception) -> FileError:
     return FileError(
-        f"{file.path}: expected the data of tensor {tensor.name!r}, got: {brief(error)}. Leave the file where it was."
+        f"{file.path}: expected the data of tensor {tensor.name!r}, got: {short_message(error)}. Leave the file where "
+        "it was."
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import onnx
 
 from unpool.errors import UnpoolError
-from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import node_name
@@ -44,7 +44,7 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Find
     Raises:
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
     """
-    with reading(source):
+    with model_errors(source):
         editable, semantics = _open(_with_sizes(load_for_command(source), sizes or {}))
         return Findings(_findings(editable, semantics))
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from unpool.operators.activation import Activation
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.lower.writer import Writer

@@ -13,7 +13,7 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import with_inner
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.lowered import Check
@@ -87,7 +87,7 @@ def _check(runtime: Runtime, lowered: onnx.ModelProto, probes: Sequence[Probe], 
     except UnpoolError:
         raise
     except Exception as error:  # whatever a runtime raises means that it does not run the model
-        return Check(runtime.name, brief(error))
+        return Check(runtime.name, short_message(error))
     return Check(runtime.name)
 
 

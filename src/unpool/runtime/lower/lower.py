@@ -22,12 +22,11 @@ from onnx import helper
 from unpool.errors import UnsupportedError
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import reading
-from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, inner_nodes, is_unpool_op, node_name, reads
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
@@ -87,7 +86,7 @@ def lower(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     wanted, semantics = target_of(target), Semantics(compat, index_space)
-    with reading(source), with_spilled_weights(source) as (first, restore):
+    with model_errors(source), with_spilled_weights(source) as (first, restore):
         draft = _Draft(first, semantics, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
@@ -131,7 +130,7 @@ class _Draft:
         """Write nodes of the channels-last domain as ONNX's own."""
         opened = self._open()
         dtypes = {name: shapes.dtype(type_) for name, type_ in opened.inference.types.items()}
-        edits = list(channels_first_edits(opened.inference.resolved, names_beside(opened.graph), dtypes))
+        edits = list(channels_first_edits(opened.inference.resolved, unused_names(opened.graph), dtypes))
         if not edits:
             return
         into_model(self.model, edits)
@@ -154,7 +153,7 @@ class _Draft:
         opened = self._open()
         flow = SizeFlow(opened.graph, opened.inference.types)
         space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
-        found = list(lowered_unpoolings(flow, names_beside(opened.graph), target.doubled, space))
+        found = list(lowered_unpoolings(flow, unused_names(opened.graph), target.doubled, space))
         into_model(self.model, [edit for edit, _ in found])
         self.changes += [edit.change for edit, _ in found]
         return [part for _, part in found]
@@ -179,7 +178,7 @@ class _Draft:
     def pad_pools(self, target: Target) -> None:
         """Write every ceil_mode that is left as padding, where nobody reads indices."""
         opened = self._open()
-        names, of_integers = names_beside(opened.graph), not target.drops_windows
+        names, of_integers = unused_names(opened.graph), not target.drops_windows
         edits = list(padded_pools(opened.graph, opened.inference.types, names, of_integers=of_integers))
         into_model(self.model, edits)
         self.changes += [edit.change for edit in edits]

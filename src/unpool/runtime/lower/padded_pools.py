@@ -16,9 +16,8 @@ from unpool.geometry import ceil_end
 from unpool.operators import resolve, tensors
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames, Graph
 from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.lower.writer import Writer
 from unpool.runtime.passes.change import Change

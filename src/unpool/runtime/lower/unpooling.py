@@ -16,7 +16,7 @@ from unpool.geometry import Window
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.size import numbers
 from unpool.runtime.graph.size_flow import SizeFlow

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 
 TO_THE_END = 2**31 - 1
 """The `ends` of a Slice that goes to the end of an axis, in the range of every runtime."""

@@ -29,9 +29,8 @@ from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, with_inner
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import array_of
 
@@ -69,7 +68,7 @@ def as_conv_transpose(
         spared: values; a Conv that makes one of them stays.
         ranks: numbers of spatial axes; so does a Conv over any other.
     """
-    names = names_beside(graph)
+    names = unused_names(graph)
     nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
     for position, node in enumerate(nodes):
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in spared

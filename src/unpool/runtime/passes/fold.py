@@ -14,9 +14,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.weight_files import array_of
 
 FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization trained by default
@@ -49,7 +48,7 @@ class _Walk:
         self.nodes: list[onnx.NodeProto] = []
         self.constants = dict(graph.constants)
         self.folded, self.raised = dict(graph.folded), dict(graph.raised)
-        self._names = names_beside(graph)
+        self._names = unused_names(graph)
         self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
         self._maker: dict[str, int] = {}
 

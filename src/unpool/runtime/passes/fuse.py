@@ -14,8 +14,8 @@ from onnx import numpy_helper
 
 from unpool.operators.activation import PARAMETERS, Activation
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import attributes, domain, node_name
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fold import FIRST_OPSET
 

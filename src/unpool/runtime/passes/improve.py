@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from unpool.runtime.graph.constants import lift_constants, prune
+from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.inference import infer, stated_types
-from unpool.runtime.graph.record import Graph, graph_of
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
@@ -43,7 +42,7 @@ def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
         model: with shortened domains.
         semantics: how the three operators are read.
     """
-    return lift_constants(graph_of(lift_opset(inline(model), semantics)))
+    return lift_constants(Graph.from_model(lift_opset(inline(model), semantics)))
 
 
 def prepare(model: onnx.ModelProto, semantics: Semantics, changes: Changes) -> tuple[Graph, Types]:

@@ -9,8 +9,8 @@ from onnx import helper, inliner
 from onnx.defs import onnx_opset_version
 
 from unpool.errors import ModelError
-from unpool.runtime.graph.boundary import one_line
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.errors import one_line
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import with_inner
 from unpool.runtime.graph.without_weights import with_weights_of, without_weights
 

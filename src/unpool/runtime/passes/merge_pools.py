@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow

@@ -7,7 +7,7 @@ from onnx import TensorProto, defs, helper
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.fresh_names import FreshNames, names_beside_proto
+from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
 from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
 
 TARGET = 7
@@ -56,7 +56,7 @@ def align(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
     Raises:
         UnsupportedError: the rank of an operand is unknown.
     """
-    _align(graph, types, names_beside_proto(graph))
+    _align(graph, types, unused_names_in_proto(graph))
 
 
 def _align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: FreshNames) -> None:

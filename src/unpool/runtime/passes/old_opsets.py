@@ -8,9 +8,9 @@ import logging
 
 import onnx
 
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.nodes import is_unpool_op, with_inner
-from unpool.runtime.graph.record import graph_of
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.without_weights import with_weights_of, without_weights
 from unpool.runtime.passes import old_nodes
@@ -38,6 +38,8 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
     skeleton = without_weights(model)
     old_nodes.prepare(skeleton.graph, opset)
     skeleton = convert(skeleton, LAST_WITH_AXIS, {}, old_nodes.is_prepared)
-    old_nodes.align(skeleton.graph, infer(graph_of(skeleton), semantics).types)
-    skeleton = convert(skeleton, old_nodes.TARGET, infer(graph_of(skeleton), semantics).types, old_nodes.is_aligned)
+    old_nodes.align(skeleton.graph, infer(Graph.from_model(skeleton), semantics).types)
+    skeleton = convert(
+        skeleton, old_nodes.TARGET, infer(Graph.from_model(skeleton), semantics).types, old_nodes.is_aligned
+    )
     return with_weights_of(skeleton, model)

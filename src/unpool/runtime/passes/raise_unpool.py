@@ -19,7 +19,7 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import UnpoolWindow, window_between
 from unpool.operators import contract
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.size import Size, Sizes, number, numbers, product
 from unpool.runtime.graph.size_flow import SizeFlow

@@ -16,10 +16,9 @@ from onnx import TensorProto, helper
 
 from unpool.errors import ModelError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.graph import Graph, lift_constants
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.nodes import attributes, bodies, captured, domain, node_name
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.conv_as_transpose import before_choices

@@ -7,8 +7,8 @@ size wrong, onnxruntime would refuse a value that is right. So sizes are stated 
 import onnx
 
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, reads, writes
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 
 _PLAIN = {

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import onnx
 from onnx import helper
 
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.nodes import domain, reads, since_version, with_inner, writes
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import as_stored
 from unpool.runtime.plan.plan import Step

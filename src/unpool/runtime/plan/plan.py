@@ -16,8 +16,8 @@ import onnx
 
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import bodies, domain, is_unpool_op, node_name, reads, since_version, with_inner, writes
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_unpool_subgraphs
 from unpool.runtime.plan.lines import HOST, TITLES, Record, each, folded

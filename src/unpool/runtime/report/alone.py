@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.operators.activation import PARAMETERS, Activation
-from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weight_files import with_data
 from unpool.runtime.passes.fuse import FIRST_CLIP_WITH_INPUTS

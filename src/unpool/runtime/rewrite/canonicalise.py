@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.semantics import Semantics, naming
@@ -46,7 +46,7 @@ def canonicalise(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     semantics = Semantics(compat, index_space)
-    with reading(source):
+    with model_errors(source):
         editable = open_model(source, semantics)
         forms = [explicit_form(editable, resolved) for resolved in editable.inference.resolved]
         put_forms(editable.model, forms)

@@ -22,12 +22,10 @@ import onnx
 
 from unpool.display import display_line
 from unpool.errors import UnsupportedError
-from unpool.runtime.graph.boundary import reading
-from unpool.runtime.graph.constants import prune
-from unpool.runtime.graph.fresh_names import names_beside
+from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph, prune, unused_names
 from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.size_flow import SizeFlow
@@ -85,7 +83,7 @@ def fix(
             computes something else; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    with reading(source), with_spilled_weights(source) as (model, restore):
+    with model_errors(source), with_spilled_weights(source) as (model, restore):
         work = _Work(model, Semantics(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
@@ -108,7 +106,7 @@ class _Work:
 
     def add_offsets(self) -> None:
         """Add the offset of their plane to indices that count inside planes."""
-        edits, left = offset_edits(SizeFlow(self._graph, self._types), names_beside(self._graph))
+        edits, left = offset_edits(SizeFlow(self._graph, self._types), unused_names(self._graph))
         self._left += left
         if edits:
             self._put(edits)

@@ -10,11 +10,10 @@ from unpool.errors import UnsupportedError
 from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.constants import lift_constants
+from unpool.runtime.graph.graph import Graph, lift_constants
 from unpool.runtime.graph.inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import attributes, bodies, domain, with_inner
-from unpool.runtime.graph.record import Graph, graph_of
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.symbolic import Dims
 from unpool.runtime.graph.validity import check_model
@@ -51,7 +50,9 @@ def open_model(source: ModelSource, semantics: Semantics) -> EditableModel:
     model.CopyFrom(inline(shorten(load(source))))
     check_model(model)
     lifted = lift_opset(model, semantics)
-    return EditableModel(model, lift_constants(graph_of(model)), infer(lift_constants(graph_of(lifted)), semantics))
+    return EditableModel(
+        model, lift_constants(Graph.from_model(model)), infer(lift_constants(Graph.from_model(lifted)), semantics)
+    )
 
 
 def windowed_node(editable: EditableModel, resolved: ResolvedNode) -> WindowedNode:

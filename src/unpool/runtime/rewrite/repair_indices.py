@@ -15,7 +15,7 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import window_between
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.graph.size import Size, Sizes, grown, number, numbers, product
 from unpool.runtime.graph.size_flow import SizeFlow

@@ -12,7 +12,7 @@ from unpool.errors import UnsupportedError
 from unpool.operators import tensors
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
-from unpool.runtime.graph.fresh_names import FreshNames, names_beside_proto
+from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
 from unpool.runtime.passes.change import Change
@@ -40,7 +40,7 @@ def put_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
         UnsupportedError: a form needs Pad, and the model does not import ONNX's own operators.
     """
     opsets = {one.domain: one.version for one in model.opset_import}
-    _put(model.graph, iter(forms), opsets.get("", 0), names_beside_proto(model.graph))
+    _put(model.graph, iter(forms), opsets.get("", 0), unused_names_in_proto(model.graph))
 
 
 def _put(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names: FreshNames) -> None:

@@ -22,7 +22,7 @@ from unpool.errors import UnsupportedError
 from unpool.operators import contract
 from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_inner
@@ -65,7 +65,7 @@ def upgrade(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     semantics = Semantics(compat, index_space)
-    with reading(source):
+    with model_errors(source):
         editable = open_model(source, semantics)
         _check_opset(editable.graph.opsets, opset)
         rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in editable.inference.resolved]

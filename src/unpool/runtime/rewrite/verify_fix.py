@@ -15,7 +15,7 @@ from unpool.operators import resolve
 from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import Semantics
@@ -85,7 +85,7 @@ def verify_in_onnxruntime(
     try:
         first, weights = _whole(before)
     except RefusedError as error:
-        return brief(error)
+        return short_message(error)
     try:
         second, others = _whole(after)
     except RefusedError as error:
@@ -99,7 +99,7 @@ def verify_in_onnxruntime(
         try:
             expected = first.run([*values, *weights], None)
         except UnpoolError as error:
-            refusals.append(brief(error))
+            refusals.append(short_message(error))
             continue
         count += 1
         got = second.run([*values, *others], None)

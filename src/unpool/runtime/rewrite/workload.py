@@ -17,10 +17,9 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.constants import evaluated
+from unpool.runtime.graph.graph import Graph, evaluate_node
 from unpool.runtime.graph.inference import Inference, infer
 from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, writes
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.size import number
 from unpool.runtime.graph.size_flow import SizeFlow
@@ -243,7 +242,7 @@ def _computed(flow: SizeFlow, node: onnx.NodeProto, found: Mapping[str, AnyArray
         return np.array(math.prod(shape) if node.op_type == "Size" else shape[given.get("start", 0) : given.get("end")])
     feed = {name: found.get(name, flow.constant(name)) for name in filter(None, node.input)}
     known = {name: array for name, array in feed.items() if array is not None}
-    return evaluated(flow.graph, node, known) if len(known) == len(feed) else None
+    return evaluate_node(flow.graph, node, known) if len(known) == len(feed) else None
 
 
 def _largest_choice(flow: SizeFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:

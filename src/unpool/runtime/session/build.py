@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from unpool.errors import UnpoolError
-from unpool.runtime.graph.boundary import reading
+from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.autotune import USUAL, candidates, distinct_candidates, fastest, stored_result, trial_inputs
 from unpool.runtime.session.config import SessionConfig
@@ -70,7 +70,7 @@ def _build(config: SessionConfig) -> BuiltSession:
     ort_model = try_passthrough(config)
     if ort_model is not None:
         return BuiltSession(config, ort_model, ort_model.session.get_session_options(), None)
-    with reading(config.source):
+    with model_errors(config.source):
         model, options, load_options = load_model(config)
         providers = config.all_providers.of_onnxruntime
         profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None

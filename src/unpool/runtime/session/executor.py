@@ -17,9 +17,9 @@ from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
 from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
 from unpool.runtime.backends.schedule import ScheduledStep, Schedules
 from unpool.runtime.backends.step import check_cancelled, require_run_options
-from unpool.runtime.graph.boundary import failed
+from unpool.runtime.graph.errors import step_error
+from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.record import Graph, without_data
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.improve import prepare
@@ -69,7 +69,7 @@ class Executor:
     def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
         self.metadata = ModelMetadata.of_model(model)
         graph, types = prepare(model, options.semantics, options.changes)
-        self.graph = without_data(graph) if keeps_graph else None
+        self.graph = drop_constant_data(graph) if keeps_graph else None
         self.semantics = options.semantics
         self.cuda = options.cuda
         loaded_plan = build_plan(graph, types, options)
@@ -215,7 +215,7 @@ class Executor:
         except UnpoolError:
             raise
         except Exception as error:
-            raise failed(entry.name, error) from error
+            raise step_error(entry.name, error) from error
 
     def _copy(self, value: Any) -> Any:
         """An array or a tensor with memory of its own; any other value as it is."""

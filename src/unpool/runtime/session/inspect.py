@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from unpool.runtime.graph.boundary import reading
-from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.improve import prepare
@@ -27,7 +27,7 @@ def prepared_graph(session: InferenceSession) -> PreparedGraph:
         UnpoolError: the file of the model is gone, or is another one now.
     """
     config = session._config
-    with reading(config.source):
+    with model_errors(config.source):
         model, _, options = load_model(config)
         return PreparedGraph(*prepare(model, options.semantics, options.changes), options.semantics)
 

@@ -22,7 +22,7 @@ from unpool.runtime.backends.ort_options import (
     thread_budget,
 )
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.external import FOLDERS
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_inner
@@ -145,7 +145,7 @@ class _OverridingLoader:
             self.options = clone(config.options or onnxruntime.SessionOptions())
         except Exception as error:
             raise error_class(UnpoolError, type(error))(
-                f"SessionOptions: expected options that onnxruntime takes, got its refusal: {brief(error)}. "
+                f"SessionOptions: expected options that onnxruntime takes, got its refusal: {short_message(error)}. "
                 "Change or remove that option."
             ) from error
         if reads_model_config() and config.reads_config is False:

@@ -18,11 +18,10 @@ from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.backends.step import require_run_options
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import skim
-from unpool.runtime.graph.boundary import reading
-from unpool.runtime.graph.constants import lift_constants, prune
+from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.node_order import in_order
-from unpool.runtime.graph.record import graph_of
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
@@ -74,8 +73,8 @@ class OrtModel:
     @cached_property
     def plan(self) -> Plan:
         """The plan of a single step; the model is read once more for it, without its weights."""
-        with reading(self._source):
-            graph = prune(lift_constants(graph_of(in_order(_parse(self._source)))))
+        with model_errors(self._source):
+            graph = prune(lift_constants(Graph.from_model(in_order(_parse(self._source)))))
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(

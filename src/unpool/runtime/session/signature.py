@@ -14,7 +14,7 @@ from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes, type_names
-from unpool.runtime.graph.record import Graph, has_type
+from unpool.runtime.graph.graph import Graph, has_type
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.text import strings
 from unpool.runtime.requirements import onnxruntime

@@ -7,9 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.constants import prune
-from unpool.runtime.graph.record import without_data
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.graph import drop_constant_data, prune
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, alike, extent, parts, rounded
@@ -59,7 +58,7 @@ class Tiler:
         graph, self._types, self._semantics = prepared_graph(session)
         self._nodes = graph.nodes
         chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
-        self._graph = without_data(prune(replace(graph, outputs=chosen)))
+        self._graph = drop_constant_data(prune(replace(graph, outputs=chosen)))
 
     def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int], *, is_even: bool = False) -> Tiling:
         """The tiles of one image.
@@ -183,7 +182,7 @@ class Tiler:
         except UnpoolError as error:
             raise UnsupportedError(
                 f"tiles: expected a model that takes the image and a part of {list(read[next(iter(tiled))])} elements, "
-                f"got one that refuses the part: {brief(error)}. Take larger tiles, or run the image whole."
+                f"got one that refuses the part: {short_message(error)}. Take larger tiles, or run the image whole."
             ) from error
         require_alike(whole, part, removed)
 

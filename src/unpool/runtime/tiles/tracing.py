@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.record import Graph
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.tiles.rules.table import apply
@@ -34,7 +34,7 @@ def trace(
         except UnpoolError:
             raise
         except (ArithmeticError, LookupError, ValueError) as error:  # sizes for which no runtime has a result
-            raise refusal(node, f"cannot run on this size ({brief(error)})") from error
+            raise refusal(node, f"cannot run on this size ({short_message(error)})") from error
     return walk.done()
 
 

@@ -16,9 +16,9 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import domain, inner_nodes, node_name, reads
-from unpool.runtime.graph.record import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import LARGE, is_large
@@ -236,7 +236,7 @@ class Walk:
             made = _evaluated(node, self.opsets, read)
         except Exception as error:
             if sized:
-                raise refusal(node, f"fails for this size of the image ({brief(error)})") from error
+                raise refusal(node, f"fails for this size of the image ({short_message(error)})") from error
             return
         for name, values in zip(node.output, made, strict=True):
             if sized and np.size(values) > LARGE:

@@ -19,7 +19,7 @@ from unpool.runtime.backends.ort_options import silence
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import type_names
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.requirements import onnxruntime
 
 _OPSET, _IR = 16, 8

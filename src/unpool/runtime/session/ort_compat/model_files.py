@@ -26,12 +26,11 @@ from unpool.runtime.backends.ort_options import (
     silence,
 )
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.boundary import brief, place
-from unpool.runtime.graph.constants import prune
+from unpool.runtime.graph.errors import short_message, source_name
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.model_files import LARGE, move
 from unpool.runtime.graph.nodes import is_unpool_op, with_inner
-from unpool.runtime.graph.record import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.serialized import is_too_large, serialize
 from unpool.runtime.passes.domains import shorten
@@ -69,7 +68,8 @@ def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> 
             model = onnx.load_from_string(path.read_bytes())
         except Exception as error:
             raise error_class(ModelError, type(error))(
-                f"{place(source)}: expected a model in onnxruntime's format, got: {brief(error)}. Make it again."
+                f"{source_name(source)}: expected a model in onnxruntime's format, got: {short_message(error)}. Make "
+                "it again."
             ) from error
     model.graph.name = model.graph.name or "graph"  # ONNX asks for a name, and the other format does not keep it
     return bytes(model.SerializeToString())
@@ -111,7 +111,7 @@ def save_optimized(
         if stated_format == "ORT" or (stated_format is None and options.optimized_model_filepath.endswith(_SUFFIX)):
             raise error_class(UnsupportedError, type(error))(
                 f"{target}: expected a model that onnxruntime runs as a whole, for its own format, "
-                f"got: {brief(error)}. Name a file that ends in .onnx."
+                f"got: {short_message(error)}. Name a file that ends in .onnx."
             ) from error
         _save(optimized, target, options)
 

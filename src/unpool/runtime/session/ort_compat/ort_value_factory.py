@@ -12,7 +12,7 @@ from unpool.errors import UnsupportedError
 from unpool.runtime.backends.ort_options import FATAL
 from unpool.runtime.backends.ort_values import to_ort_value
 from unpool.runtime.graph import type_names
-from unpool.runtime.graph.boundary import brief
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.requirements import onnxruntime
 
 _OPSET, _IR = 14, 8
@@ -40,7 +40,8 @@ def make_ort_value(value: Any, type_name: str, where: str) -> onnxruntime.OrtVal
         return _strings(value) if type_name == _STRINGS else _sequence(value, type_name)
     except Exception as error:
         raise UnsupportedError(
-            f"{where}: expected a value that an OrtValue holds, got one of {type_name}: {brief(error)}. Use run."
+            f"{where}: expected a value that an OrtValue holds, got one of {type_name}: {short_message(error)}. Use "
+            "run."
         ) from error
 
 

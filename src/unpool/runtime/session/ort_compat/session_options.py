@@ -34,8 +34,8 @@ from unpool.runtime.backends.ort_options import (
 )
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.boundary import brief
-from unpool.runtime.graph.fresh_names import FreshNames
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import bodies, domain
 from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.requirements import onnxruntime
@@ -135,7 +135,7 @@ def _external_overrides(
         cause = refusal or error
         raise error_class(UnsupportedError, type(cause))(
             "SessionOptions: expected what onnxruntime takes together with this model, "
-            f"got its refusal: {brief(cause)}. Correct what was set or added."
+            f"got its refusal: {short_message(cause)}. Correct what was set or added."
         ) from cause
 
 
@@ -258,7 +258,7 @@ def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
         options: onnxruntime.SessionOptions = session.session_options
     except Exception as error:
         raise error_class(UnpoolError, RuntimeError)(
-            f"metadata {CONFIG_KEY!r}: expected options of a session in JSON, got: {brief(error)}. "
+            f"metadata {CONFIG_KEY!r}: expected options of a session in JSON, got: {short_message(error)}. "
             f"Write a JSON object of options, or unset {CONFIG_VARIABLE}."
         ) from error
     options.enable_profiling = enables_profiling

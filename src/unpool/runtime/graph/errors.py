@@ -10,7 +10,7 @@ LONGEST = 300  # characters that our messages quote of a foreign one
 
 
 @contextmanager
-def reading(source: object) -> Iterator[None]:
+def model_errors(source: object) -> Iterator[None]:
     """Turns any foreign exception raised inside into an error of ours that says which model was read.
 
     Args:
@@ -20,7 +20,7 @@ def reading(source: object) -> Iterator[None]:
         ShapeError: in place of MemoryError.
         ModelError: in place of any other exception; the first one is its cause.
 
-    >>> with reading("a.onnx"):
+    >>> with model_errors("a.onnx"):
     ...     {}["x"]
     Traceback (most recent call last):
         ...
@@ -32,29 +32,29 @@ def reading(source: object) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise ShapeError(
-            f"{place(source)}: expected a model that fits into memory, got too little of it. Split the model."
+            f"{source_name(source)}: expected a model that fits into memory, got too little of it. Split the model."
         ) from error
     except Exception as error:
         raise ModelError(
-            f"{place(source)}: expected a valid ONNX model, got {type(error).__name__}: {brief(error)}. "
+            f"{source_name(source)}: expected a valid ONNX model, got {type(error).__name__}: {short_message(error)}. "
             "Export it again."
         ) from error
 
 
-def failed(step: str, error: Exception) -> UnpoolError:
+def step_error(step: str, error: Exception) -> UnpoolError:
     """The error of ours to raise when a step of a plan fails with a foreign exception."""
     if isinstance(error, MemoryError):
         return ShapeError(f"step {step!r}: expected values that fit into memory, got too little of it. Reduce sizes.")
     return UnpoolError(
-        f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {brief(error)}. "
+        f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {short_message(error)}. "
         "Correct the inputs or the model."
     )
 
 
-def place(source: object) -> str:
+def source_name(source: object) -> str:
     """The name that error messages give to the source of a model.
 
-    >>> place(b"0123"), place("a.onnx")
+    >>> source_name(b"0123"), source_name("a.onnx")
     ('the 4 bytes', 'a.onnx')
     """
     if isinstance(source, (str, os.PathLike)):
@@ -64,7 +64,7 @@ def place(source: object) -> str:
     return f"the {type(source).__name__}"
 
 
-def brief(error: Exception) -> str:
+def short_message(error: Exception) -> str:
     """The message of an error on one line, at most LONGEST characters of it; its type if it has no message."""
     message = one_line(error)
     return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."

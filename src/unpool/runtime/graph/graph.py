@@ -1,0 +1,270 @@
+"""An ONNX graph as a plain record, which the passes change and the plan cuts into partitions."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.operators.activation import Activation
+from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, with_inner, writes
+from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.without_weights import LARGE, is_large
+
+FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in execution order and the values around them. Graphs share their protos, so nobody may change one.
+
+    Attributes:
+        nodes: in an order in which every value is made before it is read.
+        constants: tensors that no caller can override.
+        sparse_constants: the same, stored sparsely.
+        defaults: initializers that are also inputs: the caller may feed them.
+        inputs: graph inputs, `defaults` included.
+        outputs: graph outputs; one whose type the model does not state has none.
+        declared: types that the model states for values in between.
+        opsets: version by domain, "" for ONNX.
+        ir_version: of the model.
+        folded: by the first output of a node, the labels of the nodes that were folded into it.
+        activations: by the first output of a node of ours, the activation that it applies to every element at its end.
+        raised: by the first output of a node of ours that replaced others, a text that says which ones.
+        chosen: the outputs of the graph of a body on which, outside of it, the Indices of some MaxPool depend.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    constants: Mapping[str, onnx.TensorProto]
+    sparse_constants: Mapping[str, onnx.SparseTensorProto]
+    defaults: Mapping[str, onnx.TensorProto]
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    outputs: tuple[onnx.ValueInfoProto, ...]
+    declared: Mapping[str, onnx.TypeProto]
+    opsets: Mapping[str, int]
+    ir_version: int
+    folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    activations: Mapping[str, Activation] = field(default_factory=dict)
+    raised: Mapping[str, str] = field(default_factory=dict)
+    chosen: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_model(cls, model: onnx.ModelProto) -> "Graph":
+        """The graph of a model whose functions are inlined and whose tensors are in memory."""
+        graph = model.graph
+        inputs = {value.name for value in graph.input}
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
+        can_override = model.ir_version >= FIRST_IR_WITH_DEFAULTS
+        defaults = {name: tensor for name, tensor in tensors.items() if can_override and name in inputs}
+        constants = {name: tensor for name, tensor in tensors.items() if name not in defaults}
+        declared = {value.name: value.type for value in graph.value_info}
+        return cls(
+            nodes=tuple(graph.node),
+            constants=constants,
+            sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
+            defaults=defaults,
+            inputs=tuple(value for value in graph.input if value.name not in constants),
+            outputs=tuple(_with_type(value, declared) for value in graph.output),
+            declared=declared,
+            opsets={one.domain: one.version for one in model.opset_import},
+            ir_version=model.ir_version,
+        )
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the graph outputs."""
+        return tuple(value.name for value in self.outputs)
+
+    def uses(self) -> Counter[str]:
+        """How many nodes and graph outputs read each value; a node that reads it twice counts twice."""
+        counts = Counter(self.output_names)
+        for node in self.nodes:
+            counts.update(node.input)
+            counts.update(set(reads(node)) - set(node.input))
+        return counts
+
+
+def has_type(value: onnx.ValueInfoProto) -> bool:
+    """Whether the model states a type, which it need not do of outputs and of values in between."""
+    return value.type.WhichOneof("value") is not None
+
+
+def _with_type(value: onnx.ValueInfoProto, declared: Mapping[str, onnx.TypeProto]) -> onnx.ValueInfoProto:
+    """An output with the type that the model states of it, there or among the values in between."""
+    if has_type(value) or value.name not in declared:
+        return value
+    return helper.make_value_info(value.name, declared[value.name])
+
+
+def drop_constant_data(graph: Graph) -> Graph:
+    """The graph whose large constants have a type and a shape, and no elements."""
+    bare = {name: _bare(tensor) if is_large(tensor) else tensor for name, tensor in graph.constants.items()}
+    return replace(graph, constants=bare)
+
+
+def _bare(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def to_dense(sparse: onnx.SparseTensorProto) -> AnyArray:
+    """A sparse tensor written out."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    full = np.zeros(tuple(sparse.dims), values.dtype)
+    if indices.ndim == 1:
+        full.reshape(-1)[indices] = values
+    else:
+        full[tuple(indices.T)] = values
+    return full
+
+
+class FreshNames:
+    """Gives out each name once, and none that is taken already.
+
+    >>> names = FreshNames(["x"])
+    >>> names.fresh("x"), names.fresh("x"), names.fresh("y")
+    ('x_', 'x__', 'y')
+    """
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wish: str) -> str:
+        """The wished name, with as many underscores behind it as it takes until no value has that name."""
+        name = wish
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def unused_names(graph: Graph) -> FreshNames:
+    """Names that no value of a graph or of its bodies has."""
+    ends = (value.name for value in (*graph.inputs, *graph.outputs))
+    tensors = (*graph.constants, *graph.sparse_constants, *graph.defaults)
+    return FreshNames([*ends, *tensors, *_in_nodes(graph.nodes)])
+
+
+def unused_names_in_proto(graph: onnx.GraphProto) -> FreshNames:
+    """The same for a graph as ONNX stores it."""
+    return FreshNames([*_around_nodes(graph), *_in_nodes(graph.node)])
+
+
+def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    for node in with_inner(nodes):
+        yield from (*node.input, *node.output)
+        for _, body in bodies(node):
+            yield from _around_nodes(body)
+
+
+def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (one.name for one in (*graph.input, *graph.output, *graph.initializer))
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
+DEEPEST = 16
+"""Nodes that are followed back from a value to the constants that it is made of."""
+
+_MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+
+_AS_ARRAY: Mapping[str, Callable[[Any], Any]] = {
+    "value_float": lambda value: np.array(value, np.float32),
+    "value_floats": lambda value: np.array(value, np.float32),
+    "value_int": lambda value: np.array(value, np.int64),
+    "value_ints": lambda value: np.array(value, np.int64),
+    "value_string": lambda value: np.array(value, object),
+    "value_strings": lambda value: np.array(value, object),
+}
+
+
+def lift_constants(graph: Graph) -> Graph:
+    """The graph without Constant nodes, and without Identity nodes of constants: their values are constants instead."""
+    constants, sparse = dict(graph.constants), dict(graph.sparse_constants)
+    nodes = []
+    for node in graph.nodes:
+        if domain(node) == "" and node.op_type == "Constant":
+            _store(node, constants, sparse)
+        elif domain(node) == "" and node.op_type == "Identity" and node.input[0] in constants:
+            constants[node.output[0]] = constants[node.input[0]]
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), constants=constants, sparse_constants=sparse)
+
+
+def prune(graph: Graph) -> Graph:
+    """The graph without the nodes and constants that no output needs."""
+    needed = set(graph.output_names)
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(writes(node)):
+            kept.append(node)
+            needed.update(reads(node))
+    return replace(
+        graph,
+        nodes=tuple(reversed(kept)),
+        constants={name: tensor for name, tensor in graph.constants.items() if name in needed},
+        sparse_constants={name: tensor for name, tensor in graph.sparse_constants.items() if name in needed},
+    )
+
+
+def constant_array(graph: Graph, name: str) -> AnyArray | None:
+    """The small array that a value is in every run; None if it is large, or if that is not known.
+
+    It is a constant, or made of constants by nodes that move or convert numbers: torch's exporter behind dynamo=False
+    writes the pads of a Pad with seven of them.
+    """
+    makers = {output: node for node in graph.nodes for output in writes(node)}
+    return _constant_array(graph, makers, name, DEEPEST)
+
+
+def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: str, depth: int) -> AnyArray | None:
+    tensor, node = graph.constants.get(name), makers.get(name)
+    if tensor is not None:
+        return None if is_large(tensor) else array_of(tensor)
+    if node is None or domain(node) or node.op_type not in _MOVES or not depth:
+        return None
+    feed = {one: _constant_array(graph, makers, one, depth - 1) for one in filter(None, node.input)}
+    known = {one: array for one, array in feed.items() if array is not None}
+    is_large_one = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
+    if len(known) < len(feed) or is_large_one:
+        return None
+    return evaluate_node(graph, node, known)
+
+
+def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
+    """The first output of a node of ONNX's own domain, by onnx's ReferenceEvaluator; None where that raises.
+
+    Args:
+        graph: whose opset it is.
+        node: without bodies.
+        feed: an array for every input.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [helper.make_tensor_value_info(one, 0, None) for one in feed]
+    outputs = [helper.make_tensor_value_info(node.output[0], 0, None)]
+    model = helper.make_model(
+        helper.make_graph([node], "constant", inputs, outputs),
+        opset_imports=[helper.make_opsetid("", graph.opsets[""])],
+    )
+    try:
+        (made,) = ReferenceEvaluator(model).run(None, dict(feed))
+    except Exception:  # it raises whatever Python and NumPy raise
+        return None
+    return np.asarray(made)
+
+
+def _store(
+    node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], sparse: dict[str, onnx.SparseTensorProto]
+) -> None:
+    (kind, value), *_ = attributes(node).items()
+    name = node.output[0]
+    if kind == "value":
+        constants[name] = value
+    elif kind == "sparse_value":
+        sparse[name] = value
+    else:
+        constants[name] = numpy_helper.from_array(_AS_ARRAY[kind](value), name)
