@@ -45,7 +45,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     pair.add_argument("other", type=Path, metavar="FOLDER", help="that its package lies in, such as ../before/src")
     rent = commands.add_parser("rent", help="time what each mechanism earns: unpool with it and without")
     rent.add_argument("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS), metavar="NAME")
-    steady = commands.add_parser("steady", help="run whole networks many times: medians, and how far runs stray")
+    steady = commands.add_parser("steady", help="run whole networks many times: medians, and variation from run to run")
     steady.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
     steady.add_argument(
         "--runs", type=int, default=RUNS, metavar="N", help=f"of each engine, or more; by default {RUNS}"

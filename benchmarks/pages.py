@@ -39,35 +39,35 @@ README_ROWS = (
 
 STEADY = (
     "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn, without the first 10 ms of each turn. "
-    "*tuned* is a session with `tune=True`: the runners and ways that were the fastest in a trial. *busy* is beside "
-    'another process that kept a core busy; "–" is refused.'
+    "*tuned* is a session with `tune=True`: the runtimes and algorithms that were fastest in a trial. *busy* means that "
+    'another process kept a core busy; "–" means that the engine cannot run the network.'
 )
 
 ELSEWHERE = (
-    "Beside these tables: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
-    "Intel processor, [training and small calls](decisions/0009-torch-operators-without-the-dispatcher.md) beside "
+    "More measurements: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
+    "Intel processor, [training and small calls](decisions/0009-torch-operators-without-the-dispatcher.md) against "
     "PyTorch there, [whole networks](decisions/0007-partitions-sleep-between-nodes.md) on a quiet and on a busy "
     "machine, and what is known of [many cores](many-cores.md)."
 )
 """What was measured on other machines, or could not be measured."""
 
-STOPS = """\
-What stops rows that miss their goals, on an Intel Emerald Rapids, two threads, 2026-11-23. Its memory reads 20 GB/s and
-writes 11; it multiplies 333 GFLOP/s, at about 2.6 GHz. It was noisy: in DCGAN up 1024 the very same operator of PyTorch
-took 32 ms in one round and 78 in another.
+BOTTLENECKS = """\
+Reasons for the rows below their goals, on an Intel Emerald Rapids with two threads, 2026-11-23. Its memory reads
+20 GB/s and writes 11 GB/s; it computes 333 GFLOP/s at about 2.6 GHz. The machine was noisy: in DCGAN up 1024 the same
+operator of PyTorch took 32 ms in one round and 78 ms in another.
 
-- Pools of one image or small maps move their bytes at the speed of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
-  4.8 cycles of a thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only,
+- Pools of one image or of small maps are limited by the bandwidth of the caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
+  4.8 cycles per thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only,
   12.8 MB at 30 GB/s, 1.4 cycles.
-- CenterNet's depthwise growth reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times
+- CenterNet's depthwise ConvTranspose reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times
   as fast as PyTorch, would be 45 GB/s.
-- A GAN's head multiplies each of its 8.4 MB of weights once, and reads them at 30 GB/s, as OpenVINO does.
-- pix2pix up 512 has 33.5 MB of transformed weights, which come from memory for every block of tiles.
-- Fresh outputs are first written by the system, page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
-- U-Net up 256 multiplies 172 GFLOP/s; what keeps it from more was not found.
-- Most training of ConvTranspose is PyTorch's own operator on both sides: what those rows differ by is noise.
-- Whole networks: the peers' Conv. With `tune=True`, unpool takes it where it is faster."""
-"""Written by hand, for the results of one machine."""
+- The first layer of a GAN uses each of its 8.4 MB of weights once, and reads them at 30 GB/s, as OpenVINO does.
+- pix2pix up 512 has 33.5 MB of transformed weights, which are read from memory again for every block of tiles.
+- The operating system zeroes fresh outputs page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
+- U-Net up 256 computes 172 GFLOP/s; the bottleneck is not known.
+- Most training of ConvTranspose is PyTorch's own operator on both sides: differences in those rows are noise.
+- Whole networks: the other runtimes' Conv is faster. `tune=True` runs Conv in unpool where that is faster."""
+"""Text about the results of one machine, written by hand."""
 
 
 def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = ()) -> str:
@@ -80,8 +80,8 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
     """
     results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
     parts = [
-        f"# Speed\n\nWritten by `python -m benchmarks report` from these [results]({results}). [How they are measured]"
-        f"({manual}), and how to measure again.",
+        f"# Speed\n\nWritten by `python -m benchmarks report` from these [results]({results}). [How to measure]"
+        f"({manual}).",
         f"{source(standings)}.",
         conditions(standings),
     ]
@@ -91,7 +91,7 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
     if steady:
         parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
-    parts += ["## What stops it", STOPS, ELSEWHERE]
+    parts += ["## Where unpool is slower, and why", BOTTLENECKS, ELSEWHERE]
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"

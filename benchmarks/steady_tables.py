@@ -13,11 +13,10 @@ from unpool.runtime.table import table
 
 OURS = (UNPOOL, TUNED.name)
 
-STRAYING = (
-    "How far runs stray: one run in twenty takes so many times the median, or longer. *Multiplications alone* are no "
-    "network: the threads multiply numbers in registers for about as long as unpool runs. What these stray is the "
-    "machine's doing. The last column is the lowest 95th percentile of the peers over unpool's: above 1, unpool's is "
-    "lower."
+VARIATION = (
+    "Run-to-run variation: 95th percentile divided by the median. In *multiplications alone* the threads multiply "
+    "numbers in registers for about as long as unpool runs; variation in this column is noise of the machine. The last "
+    "column is the best peer's 95th percentile divided by unpool's: above 1, unpool's is lower."
 )
 
 ByEngine = Mapping[str, SteadyRow]
@@ -25,8 +24,8 @@ _Gain = TypeVar("_Gain")
 
 
 def markdown(rows: Sequence[SteadyRow]) -> str:
-    """Two tables of what was kept: how long runs take, and how far they stray."""
-    return f"{_durations(rows)}\n\n{STRAYING}\n\n{_straying(rows)}"
+    """Two tables of the stored runs: their times, and the variation from run to run."""
+    return f"{_durations(rows)}\n\n{VARIATION}\n\n{_variation(rows)}"
 
 
 def _durations(rows: Sequence[SteadyRow]) -> str:
@@ -45,17 +44,17 @@ def _durations(rows: Sequence[SteadyRow]) -> str:
     return in_markdown(titles, 1, lines)
 
 
-def _straying(rows: Sequence[SteadyRow]) -> str:
+def _variation(rows: Sequence[SteadyRow]) -> str:
     """The 95th percentile over the median, of each engine, and the best peer's 95th percentile over ours."""
     lines = []
     for prefix, cases in _by_load(rows):
-        lines += [[f"{prefix}{case}", *_strays([some])] for case, some in cases.items()]
-        lines += [[f"{prefix}geometric mean{title}", *_strays(each)] for title, each in _groups(cases).items()]
+        lines += [[f"{prefix}{case}", *_variation_cells([some])] for case, some in cases.items()]
+        lines += [[f"{prefix}geometric mean{title}", *_variation_cells(each)] for title, each in _groups(cases).items()]
     titles = ["p95 ÷ median", *(EVERY[name].title for name in ASKED), f"p95 of {UNPOOL}, × best"]
     return in_markdown(titles, 1, lines)
 
 
-def _strays(cases: Sequence[ByEngine]) -> list[str]:
+def _variation_cells(cases: Sequence[ByEngine]) -> list[str]:
     """Of each engine that all of these networks have, in the mean."""
     cells = []
     for name in ASKED:

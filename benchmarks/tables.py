@@ -8,7 +8,7 @@ from benchmarks.engines import BY_NAME, ENGINES
 from benchmarks.standings import Standing, Standings
 from unpool.runtime.table import table
 
-BEST = "*× best* is the fastest peer's time over ours: below 1, unpool is slower"
+BEST = "*× best* is how many times faster unpool is than the fastest of the others: below 1, it is slower"
 KINDS = {"float32": "", "float16": "float16", "bfloat16": "bfloat16", "uint8": "uint8"}
 
 
@@ -48,19 +48,20 @@ def source(standings: Standings) -> str:
 
 
 def conditions(standings: Standings) -> str:
-    """How the numbers came about, and what each column means."""
+    """The conditions of the measurement and the meaning of each column."""
     machine = standings.machine
     return f"""\
 - Each engine runs in a process of its own, one at a time, on random inputs, with constant weights. Its results are
-  compared with those of the others before it is timed. Times are medians of the best of several rounds.
+  compared with those of the others before it is timed. Of several rounds the best counts, and of its runs the
+  median.
 - {BEST}.
 - *goal* is what *× best* should be. Where a goal names a peer, it compares unpool with that peer alone.
-- *limit* is the shortest time that this machine could take, over ours: the time to read the inputs at
+- *limit* is the shortest time possible on this machine, divided by unpool's: the time to read the inputs at
   {machine.read / 1e9:.0f} GB/s and write the outputs at {machine.written / 1e9:.0f} GB/s, or to multiply at \
 {machine.flops / 1e9:.0f} GFLOP/s where that takes longer.
   It is above 100 % where data stays in a cache, and where an algorithm saves multiplications.
-- unpool writes its outputs into memory that earlier outputs have left, as it does by default. In rows that say *fresh
-  outputs* it writes into new memory."""
+- unpool reuses the memory of earlier outputs, as it does by default. In rows that say *fresh outputs* it writes into
+  new memory."""
 
 
 def markdown(found: Sequence[Standing], kinds: Sequence[str] = ()) -> str:

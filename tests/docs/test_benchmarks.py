@@ -210,7 +210,7 @@ def test_speed_page_says_where_its_numbers_are_from(tmp_path):
     assert "A CPU, 2 threads, 2030-01-02: unpool 1, PyTorch 1." in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## MaxUnpool",
-        "## What stops it",
+        "## Where unpool is slower, and why",
         "## Pictures",
     ]
     assert "| ENet unpool (1,64,32,32) k2 s2 |" in text
