@@ -39,8 +39,8 @@ README_ROWS = (
 
 STEADY = (
     "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn, without the first 10 ms of each turn. "
-    "*tuned* is a session with `tune=True`: the runtimes and algorithms that were fastest in a trial. *busy* means that "
-    'another process kept a core busy; "–" means that the engine cannot run the network.'
+    "*tuned* is a session with `tune=True`: the runtimes and algorithms that were fastest in a trial. *busy* means "
+    'that another process kept a core busy; "–" means that the engine cannot run the network.'
 )
 
 ELSEWHERE = (
@@ -56,7 +56,7 @@ Reasons for the rows below their goals, on an Intel Emerald Rapids with two thre
 20 GB/s and writes 11 GB/s; it computes 333 GFLOP/s at about 2.6 GHz. The machine was noisy: in DCGAN up 1024 the same
 operator of PyTorch took 32 ms in one round and 78 ms in another.
 
-- Pools of one image or of small maps are limited by the bandwidth of the caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
+- Pools of one image or of small maps are limited by the bandwidth of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
   4.8 cycles per thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only,
   12.8 MB at 30 GB/s, 1.4 cycles.
 - CenterNet's depthwise ConvTranspose reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times
