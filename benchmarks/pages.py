@@ -59,8 +59,8 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 - Pools of one image or of small maps are limited by the bandwidth of caches: ResNet stem, 1 image, 5.6 MB at 30 GB/s,
   4.8 cycles per thread for each output with its index; Inception 6.4 MB at 27 GB/s, 3.1 cycles; SPP 5, values only,
   12.8 MB at 30 GB/s, 1.4 cycles.
-- CenterNet's depthwise ConvTranspose reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the goal, 5 times
-  as fast as PyTorch, would be 45 GB/s.
+- CenterNet's depthwise ConvTranspose reads 4.2 MB and writes 16.8 MB at 31 GB/s, 0.8 cycles for each output; the
+  goal, 5 times as fast as PyTorch, would be 45 GB/s.
 - The first layer of a GAN uses each of its 8.4 MB of weights once, and reads them at 30 GB/s, as OpenVINO does.
 - pix2pix up 512 has 33.5 MB of transformed weights, which are read from memory again for every block of tiles.
 - The operating system zeroes fresh outputs page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
