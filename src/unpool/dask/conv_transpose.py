@@ -62,9 +62,7 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
         y as a dask array, a chunk for every chunk of x that contributes to it.
 
     Raises:
-        ShapeError: ranks, channels or sizes do not fit, or sizes of chunks are not known.
-        UnsupportedError: the type or attribute belongs to another version.
-        UnpoolError: no dask array, or another wrong argument. All errors are raised before computing.
+        UnpoolError: as `unpool.conv_transpose`, all before computing; a ShapeError also if sizes of chunks are unknown.
 
     Source: ONNX ConvTranspose 1, 11, 22.
 

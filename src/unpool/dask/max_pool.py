@@ -57,9 +57,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
         whose indices count in the whole of x, like those of `unpool.max_pool`.
 
     Raises:
-        ShapeError: ranks or sizes do not fit, or sizes of chunks are not known.
-        UnsupportedError: the type or attribute belongs to another version.
-        UnpoolError: no dask array, or another wrong argument. All errors are raised before computing.
+        UnpoolError: as `unpool.max_pool`, all before computing; a ShapeError also if sizes of chunks are unknown.
 
     Source: ONNX MaxPool 1-22.
 

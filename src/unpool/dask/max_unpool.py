@@ -74,10 +74,8 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
         outside the tensor, or with `local` outside its window.
 
     Raises:
-        ShapeError: ranks or sizes do not fit, or sizes of chunks are not known.
-        UnsupportedError: the type or attribute belongs to another version.
-        UnpoolError: no dask array, index_space is ambiguous, or another wrong argument. All errors are raised before
-            computing.
+        UnpoolError: as `unpool.max_unpool`, all before computing; also if index_space is ambiguous, and a ShapeError if
+            sizes of chunks are unknown.
 
     Source: ONNX MaxUnpool 9, 11, 22.
 
