@@ -23,7 +23,7 @@ import numpy as np
 
 from tests.campaigns.two_writers import FORMATS, Job, StoppedError, read, results, run, session
 from unpool.errors import UnpoolError
-from unpool.runtime.streams.earlier import folder_of
+from unpool.runtime.streams.checkpoint import partial_folder
 
 STOPS = (1, 4, 6)
 """Tiles or bands after which a run is interrupted; there are 6 or 3 in all."""
@@ -172,7 +172,7 @@ def states(opened, folder):
                     try:
                         run(opened, job)
                     except StoppedError:
-                        part = folder_of(job.targets)
+                        part = partial_folder(job.targets)
                         found[place.name] = (place, job)
                         if outputs == "yz" and stop == len(STOPS) * 2 and not is_blended:
                             moved = folder / f"{place.name}-moved"

@@ -67,14 +67,14 @@ def session():
 def run(opened, job):
     """Run one job; after `stop` tiles it ends."""
 
-    def told(progress):
+    def on_progress(progress):
         if progress.done == job.stop:
             raise StoppedError
 
     feed = {"x": image(job.number)}
     if job.is_blended:
-        return streams.blend(opened, feed, job.targets, TILE, overlap=0.25, resume=job.resume, told=told)
-    return streams.run(opened, feed, job.targets, TILE, resume=job.resume, told=told)
+        return streams.blend(opened, feed, job.targets, TILE, overlap=0.25, resume=job.resume, on_progress=on_progress)
+    return streams.run(opened, feed, job.targets, TILE, resume=job.resume, on_progress=on_progress)
 
 
 def work(pipe, barriers):

@@ -10,7 +10,7 @@ from tests.cli.test_cli import fails, here, invoke
 from tests.support import models
 from unpool import InferenceSession, UnpoolError, streams
 from unpool.cli.exits import OK, UNFIT, USAGE
-from unpool.runtime.streams.result import Scores, softmax
+from unpool.runtime.streams.output_transform import ScoreFormat, softmax
 
 __all__ = ["here"]
 
@@ -118,7 +118,7 @@ def test_softmax_of_a_part_is_that_of_the_whole():
 def test_nan_and_infinity():
     """NaN is above no threshold; a probability beside an infinite score is NaN, without a warning."""
     values = np.float32([[[np.nan, np.inf, -np.inf, 0.5]]])
-    assert Scores(threshold=0.5).of(values, 1).tolist() == [[0, 1, 0, 0]]
+    assert ScoreFormat(threshold=0.5).apply(values, 1).tolist() == [[0, 1, 0, 0]]
     assert np.isnan(softmax(np.float32([[[np.inf], [np.inf]]]), 1)).all()
 
 
@@ -126,7 +126,7 @@ def test_a_threshold_is_compared_exactly():
     """The number is that of the command line, not its rounding to the type of the scores."""
     third = np.float32([[[1 / 3]]])
     assert float(third[0, 0, 0]) > 1 / 3
-    assert Scores(threshold=1 / 3).of(third, 1).item() == 1
+    assert ScoreFormat(threshold=1 / 3).apply(third, 1).item() == 1
 
 
 BAD = {

@@ -87,10 +87,7 @@ INNER = {
         "links", "strides", "grid", "walk", "images", "windows", "bands", "blending", "rules", "tracing", "memory",
         "tiling", "tiler", "fitting", "run", "smallest", "overview",
     ),
-    "runtime/streams": (
-        "journal", "record", "earlier", "unfinished",
-        "flow", "progress", "result", "work", "doing", "job", "run", "blend",
-    ),
+    "runtime/streams": ("checkpoint", "partial_output", "output_transform", "inputs", "runner", "jobs", "run"),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
     "torch/exporting": (
         "example", "dynamic_shapes", "attributes", "verify", "nodes", "dynamo", "torchscript", "export",

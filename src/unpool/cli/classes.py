@@ -1,4 +1,4 @@
-"""Scores -> class numbers, their names, and the share of the area that each takes."""
+"""ScoreFormat -> class numbers, their names, and the share of the area that each takes."""
 
 import logging
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from unpool.cli.exits import UsageError
 from unpool.cli.model import sizes
 from unpool.errors import ShapeError
 from unpool.images.overlay import ClassView, rows_of
-from unpool.runtime.streams.result import Scores, class_type
+from unpool.runtime.streams.output_transform import ScoreFormat, class_type
 
 LARGEST_CLASS = 65535
-BEST = Scores(argmax=True)
+BEST = ScoreFormat(argmax=True)
 
 _log = logging.getLogger("unpool.cli")
 
 
-def class_map(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST) -> tuple[NDArray[Any], int]:
+def class_map(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = BEST) -> tuple[NDArray[Any], int]:
     """Number of the class with the highest score at every position; the first one wins a tie.
 
     Args:
@@ -48,11 +48,11 @@ def class_map(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST)
         )
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
         return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
-    count = how.count(scores.shape, axis, where)
-    return how.of(scores, axis), count
+    count = how.class_count(scores.shape, axis, where)
+    return how.apply(scores, axis), count
 
 
-def view_of_array(scores: NDArray[Any], layout: str, where: str, how: Scores = BEST) -> ClassView:
+def view_of_array(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = BEST) -> ClassView:
     """The classes of scores that are held; arguments as those of `class_map`."""
     classes, count = class_map(scores, layout, where, how)
     return ClassView(classes.shape, classes.dtype, count, lambda slices: classes[slices])

@@ -11,7 +11,7 @@ from unpool.cli.exits import print_error
 from unpool.cli.model import sizes
 from unpool.cli.run import Outcome, Result
 from unpool.display import display_line
-from unpool.runtime.streams.progress import Progress as TileProgress
+from unpool.runtime.streams.runner import Progress as TileProgress
 
 NAMED_AREAS = 6
 

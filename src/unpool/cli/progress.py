@@ -11,9 +11,9 @@ from rich.console import Console
 
 from unpool.cli.inputs import Item
 from unpool.cli.run import Progress
-from unpool.cli.streams import Told
 from unpool.display import display_line
-from unpool.runtime.streams.progress import Progress as TileProgress
+from unpool.runtime.streams.runner import Progress as TileProgress
+from unpool.runtime.streams.runner import ProgressCallback
 
 SECONDS_BETWEEN_LINES = 10
 
@@ -28,7 +28,7 @@ def progress(quiet: bool) -> Progress:
     if quiet:
         return Progress()
     if not console.is_terminal:
-        return Progress(told=_now_and_then())
+        return Progress(on_progress=_print_now_and_then())
     bar = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
@@ -43,13 +43,13 @@ def progress(quiet: bool) -> Progress:
         with bar:
             yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
 
-    def told(now: TileProgress) -> None:
-        task = next((one.id for one in bar.tasks if one.fields.get("is_told")), None)
+    def on_progress(now: TileProgress) -> None:
+        task = next((one.id for one in bar.tasks if one.fields.get("is_tiles")), None)
         if task is None:
-            task = bar.add_task("tiles", total=None, count="", is_told=True)
+            task = bar.add_task("tiles", total=None, count="", is_tiles=True)
         bar.update(task, total=now.tiles, completed=now.done, count=f"{now.done}/{now.tiles}, {pace(now)}")
 
-    return Progress(items, told)
+    return Progress(items, on_progress)
 
 
 def _counted(
@@ -65,8 +65,8 @@ def _counted(
     bar.remove_task(task)
 
 
-def _now_and_then() -> Told:
-    """Tells in a line on stderr how far a run over windows is, but not too often."""
+def _print_now_and_then() -> ProgressCallback:
+    """A callback that prints the progress of a run over windows on stderr, every ten seconds at most."""
     last = time.monotonic()
 
     def tell(now: TileProgress) -> None:

@@ -36,7 +36,7 @@ from unpool.images.overlay import (
 )
 from unpool.images.pixels import Backdrop, Picture, backdrop
 from unpool.images.raster import Sheet
-from unpool.runtime.streams.result import Scores, require_floats
+from unpool.runtime.streams.output_transform import ScoreFormat, require_floats
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -107,10 +107,10 @@ def write_result(
 def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
     """The softmax of (N, C, D1..Dk), or (N, D1..Dk, C), over the channels."""
     channel = None if scores.ndim < 3 else 1 if layout == "nchw" else scores.ndim - 1
-    how = Scores(softmax=True)
-    how.count(scores.shape, channel, name)
+    how = ScoreFormat(softmax=True)
+    how.class_count(scores.shape, channel, name)
     require_floats(scores.dtype, name)
-    return scores if channel is None else how.of(scores, channel)
+    return scores if channel is None else how.apply(scores, channel)
 
 
 def _held(arrays: Arrays) -> dict[str, Held]:

@@ -21,7 +21,7 @@ from unpool.cli.render import Drawn, Held, write_result
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
 from unpool.cli.spool import spool, spools, write_to_stdout
-from unpool.cli.streams import Told, open_feed, run_over_windows, takes_windows
+from unpool.cli.streams import open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import batches, joined, run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
@@ -31,9 +31,9 @@ from unpool.images.overlay import CLEAR
 from unpool.memory import free_pool
 from unpool.memory_limits import rss, trim
 from unpool.runtime.graph.model_files import outside
-from unpool.runtime.streams.doing import WrittenFile
-from unpool.runtime.streams.progress import Progress as TileProgress
-from unpool.runtime.streams.unfinished import require_places
+from unpool.runtime.streams.partial_output import require_replaceable
+from unpool.runtime.streams.runner import OutputFile, ProgressCallback
+from unpool.runtime.streams.runner import Progress as TileProgress
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -49,10 +49,10 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]
 
 @dataclass(frozen=True)
 class Progress:
-    """A way through the items that may show how far it is; `told` is called with how far the tiles of one are."""
+    """A way through the items that may show how far it is; `on_progress` gets the progress of its tiles."""
 
     items: Callable[[Sequence[Item]], Iterable[Item]] = iter
-    told: Told = lambda _: None
+    on_progress: ProgressCallback = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
         takes_windows(request, item, runner.session, wanted)
     for place in (place for place in written if place.parent.exists()):
         if request.format == "zarr":
-            require_places({"": place})
+            require_replaceable({"": place})
         else:
             resolve_target(place)
     return Outcome(_write_all(runner, found.items, places, found.failed), found.failed)
@@ -284,7 +284,7 @@ class _Runner:
 
         def tell(now: TileProgress) -> None:
             latest[:] = [now]
-            self.progress.told(now)
+            self.progress.on_progress(now)
 
         try:
             feeds = batches(feed.arrays, {name: slot.batch for name, slot in self.slots.items()}, item.label)
@@ -303,7 +303,7 @@ class _Runner:
         begin, results = time.perf_counter(), []
         run = (self.session, request, item, self.slots, self.wanted, folder)
 
-        with spool(*run, self.progress.told, files.undo, self._size_check(item)) as spooled:
+        with spool(*run, self.progress.on_progress, files.undo, self._size_check(item)) as spooled:
             for place, names in places.items():
                 if is_stdout:
                     held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
@@ -320,12 +320,13 @@ class _Runner:
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
-        told = self.progress.told
         with files.hold(places):
-            done = run_over_windows(self.session, request, feed, targets, told, files.undo, can_resume=True)
+            done = run_over_windows(
+                self.session, request, feed, targets, self.progress.on_progress, files.undo, can_resume=True
+            )
         seconds = time.perf_counter() - begin
 
-        def result(name: str, file: WrittenFile) -> Result:
+        def result(name: str, file: OutputFile) -> Result:
             held = {name: (file.shape, str(file.dtype))}
             return Result(item.label, file.path, held, seconds, notes=tuple(notes), progress=done.progress)
 

@@ -10,7 +10,7 @@ from unpool.cli.outputs import FLAT_FORMATS, PICTURE_FORMATS, WINDOW_FORMATS
 from unpool.cli.pixels import PixelRule
 from unpool.cli.tiles import TileOptions
 from unpool.images.overlay import Colour
-from unpool.runtime.streams.result import Scores
+from unpool.runtime.streams.output_transform import ScoreFormat
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Request:
         return self.argmax or self.overlay or self.threshold is not None
 
     @property
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreFormat:
         """How scores are written, or drawn."""
         is_best = self.makes_classes and self.threshold is None
-        return Scores(argmax=is_best, softmax=self.softmax, threshold=self.threshold)
+        return ScoreFormat(argmax=is_best, softmax=self.softmax, threshold=self.threshold)
 
     @property
     def format(self) -> str:

@@ -27,14 +27,14 @@ from unpool.cli.outputs import ARRAY_FORMATS, FLAT_FORMATS
 from unpool.cli.render import Drawn, Held, write_drawn, write_stored_pixels
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
-from unpool.cli.streams import PixelSource, Told, are_plain, open_feed, run_over_windows
+from unpool.cli.streams import PixelSource, are_plain, open_feed, run_over_windows
 from unpool.errors import UnsupportedError
 from unpool.images.axes import channel_axis, spatial_axes
 from unpool.images.npy import open_npy
 from unpool.images.overlay import BAND
 from unpool.images.pixels import Backdrop
 from unpool.images.source import OpenOptions
-from unpool.runtime.streams.doing import Finished, WrittenFile
+from unpool.runtime.streams.runner import OutputFile, ProgressCallback, RunResult
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -89,7 +89,7 @@ class Spooled:
     """
 
     request: Request
-    done: Finished
+    done: RunResult
     feed: Mapping[str, Any]
     notes: Sequence[str]
     item: Item
@@ -137,7 +137,7 @@ def spool(
     slots: Mapping[str, Slot],
     wanted: Sequence[str],
     folder: Path | None,
-    told: Told,
+    on_progress: ProgressCallback,
     undo: Callable[[], None],
     check: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Spooled]:
@@ -150,7 +150,7 @@ def spool(
         slots: the inputs.
         wanted: the names of the outputs.
         folder: where the temporary files are made; None takes the system's place for them.
-        told: is called with how far the run is.
+        on_progress: called with the progress of the run.
         undo: removes what else an interrupted command would leave.
         check: raises where the inputs cannot be run.
     """
@@ -174,7 +174,7 @@ def spool(
             shutil.rmtree(scratch, ignore_errors=True)
             undo()
 
-        done = run_over_windows(session, inner, feed, places, told, remove, can_resume=False)
+        done = run_over_windows(session, inner, feed, places, on_progress, remove, can_resume=False)
         yield Spooled(request, done, feed, notes, item)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -221,7 +221,7 @@ def _encoder_bytes(request: Request, feed: Mapping[str, Any]) -> int:
     return band + (IN_JPEG * prod(spatial) if request.format == "jpg" else 0)
 
 
-def _stored(file: WrittenFile) -> Any:
+def _stored(file: OutputFile) -> Any:
     """A temporary .npy, of which windows are read."""
     return open_npy(file.path, OpenOptions(len(file.shape)))
 

@@ -5,9 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +28,14 @@ from unpool.images.formats import read_stored
 from unpool.images.pixels import Picture, to_channels
 from unpool.images.source import BATCH, TiledSource
 from unpool.memory_limits import rss, trim
-from unpool.runtime.streams.blend import blend_locked
-from unpool.runtime.streams.doing import Finished
-from unpool.runtime.streams.job import Asked, least_memory, load_kernels
-from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.jobs import TileRequest, least_memory, load_kernels
 from unpool.runtime.streams.run import run_locked
+from unpool.runtime.streams.runner import ProgressCallback, RunResult
 from unpool.runtime.tiles.fitting import too_small
 from unpool.runtime.tiles.windows import Blending
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
-
-Told: TypeAlias = Callable[[Progress], None]
 
 WRITTEN_TYPES = ("float", "double", "float16", "uint", "int", "bool")
 PACKED = ".nii.gz"
@@ -168,11 +164,11 @@ def run_over_windows(
     request: Request,
     feed: Mapping[str, Any],
     places: Mapping[str, Path],
-    told: Told,
+    on_progress: ProgressCallback,
     undo: Callable[[], None],
     *,
     can_resume: bool,
-) -> Finished:
+) -> RunResult:
     """Run one item into a file by output; the caller holds the locks of these.
 
     Args:
@@ -180,17 +176,17 @@ def run_over_windows(
         request: the command line.
         feed: every input, as `open_feed` gives it.
         places: by output, its file.
-        told: is called with how far the run is.
+        on_progress: called with the progress of the run.
         undo: removes what an interrupted command would leave.
         can_resume: whether the files of an interrupted run stay, to be resumed.
     """
     tiles = request.tiles
-    asked = Asked(tiles.size or AUTO, tiles.memory, list(places), request.scores, request.rule.layout.upper())
+    tile_request = _tile_request(request, list(places), tiles.size or AUTO, tiles.memory)
+    if tiles.blend is not None and isinstance(tiles.size, tuple):
+        blending = Blending(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
+        tile_request = replace(tile_request, blending=blending)
     with _ending_at_once(undo, can_resume=can_resume):
-        if tiles.blend is not None and isinstance(tiles.size, tuple):
-            blending = Blending(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
-            return blend_locked(session, feed, places, blending, asked, resume=request.resume, told=told)
-        return run_locked(session, feed, places, asked, resume=request.resume, told=told)
+        return run_locked(session, feed, places, tile_request, resume=request.resume, on_progress=on_progress)
 
 
 def open_feed(
@@ -222,7 +218,7 @@ def open_feed(
     is_bounded = request.tiles.memory is not None
     if is_bounded:
         if request.tiles.blend is None:
-            load_kernels(session, feed, _asked(request, outputs), request.tiles.memory or 0)
+            load_kernels(session, feed, _tile_request(request, outputs), request.tiles.memory or 0)
         trim()
         _require_memory(session, request, feed, outputs, beside(feed))
     read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
@@ -231,8 +227,10 @@ def open_feed(
     return read, list(dict.fromkeys(notes))
 
 
-def _asked(request: Request, outputs: Sequence[str]) -> Asked:
-    return Asked(AUTO, None, outputs, request.scores, request.rule.layout.upper())
+def _tile_request(
+    request: Request, outputs: Sequence[str], tile: Sequence[int] | str = AUTO, memory: int | None = None
+) -> TileRequest:
+    return TileRequest(tile, memory, outputs, request.scores, request.rule.layout.upper())
 
 
 def _require_memory(
@@ -247,7 +245,7 @@ def _require_memory(
             held += one.footprint.held
     needed = peak
     if request.tiles.blend is None:
-        needed = max(peak, held + least_memory(session, feed, _asked(request, outputs)) + beside)
+        needed = max(peak, held + least_memory(session, feed, _tile_request(request, outputs)) + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(too_small("--max-memory", most, used, needed) + less)

@@ -1,7 +1,7 @@
 """Runs a model whole or in tiles, as the command line asks."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unpool.cli.exits import UsageError
 from unpool.errors import ShapeError
 from unpool.memory_limits import peak_rss
-from unpool.runtime.streams.progress import Progress
+from unpool.runtime.streams.runner import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -81,9 +81,9 @@ def run_model(
     wanted: Sequence[str],
     options: TileOptions,
     layout: str,
-    told: Callable[[Progress], None] = lambda _: None,
+    on_progress: ProgressCallback = lambda _: None,
 ) -> list[Any]:
-    """The wanted outputs; `told` is called with how far a run in tiles is."""
+    """The wanted outputs; `on_progress` gets the progress of a run in tiles."""
     if options.size is None:
         return session.run(list(wanted), dict(feed))
     if options.blend is not None and isinstance(options.size, tuple):
@@ -105,7 +105,7 @@ def run_model(
         count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
         for done, tile in enumerate(tiles, 1):
             yield tile
-            told(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
+            on_progress(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
 
     made = run(
         session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps

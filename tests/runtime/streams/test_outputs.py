@@ -11,8 +11,7 @@ from tests.support import models
 from unpool import InferenceSession, images, streams, tiles
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.images.sink import RawArrayFile
-from unpool.runtime.streams.earlier import folder_of
-from unpool.runtime.streams.record import record_of
+from unpool.runtime.streams.checkpoint import done_marker, partial_folder
 
 MANY = """many (float[1, 1, h, w] x, float[1, 1, hh, hw] mask) => (float[1, 1, hh, hw] half, int64[1, 1, a, b] best,
         float[1, 1, h, w] full) {
@@ -52,7 +51,7 @@ def test_several_outputs_are_written_in_one_run(tmp_path):
     """Inputs and outputs of different strides, three formats, ended in the middle: each is that of the whole."""
     session, feed, targets = many(tmp_path)
     with pytest.raises(StoppedError):
-        streams.run(session, feed, targets, (8, 12), told=stop_after(4))
+        streams.run(session, feed, targets, (8, 12), on_progress=stop_after(4))
     assert not any(target.exists() for target in targets.values())
     done = streams.run(session, feed, targets, (8, 12), resume=True)
     assert 3 <= done.progress.resumed < done.progress.tiles
@@ -61,7 +60,7 @@ def test_several_outputs_are_written_in_one_run(tmp_path):
         assert (file.path, file.shape, file.dtype) == (targets[value.name], whole.shape, whole.dtype)
         made = images.open(file.path)
         np.testing.assert_array_equal(made[tuple(slice(None) for _ in made.shape)], whole)
-    assert not folder_of(targets).exists()
+    assert not partial_folder(targets).exists()
 
 
 def test_several_outputs_want_a_place_each(tmp_path):
@@ -95,7 +94,7 @@ def test_complete_outputs_are_not_made_again(session, tmp_path, monkeypatch):
     with pytest.raises(UnpoolError, match=r"the earlier run read another input 'x'\. Give that one, or leave out"):
         streams.run(session, {"x": IMAGE + 1}, target, TILE, resume=True)
     assert content(tmp_path) == before
-    for damaged in (target, record_of(target)):
+    for damaged in (target, done_marker(target)):
         damaged.write_bytes(b"damaged")
         assert not streams.run(session, feed, target, TILE, resume=True).was_complete
         assert content(tmp_path)["y.npy"] == before["y.npy"]
@@ -110,7 +109,7 @@ def test_blended_files_are_those_of_memory(centred, ending, tmp_path):
     targets = {name: tmp_path / f"{name}{ending}" for name in whole}
     for bands in (1, 4):
         with pytest.raises(StoppedError):
-            streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, told=stop_after(bands), **words)
+            streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, on_progress=stop_after(bands), **words)
     done = streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, **words)
     assert (done.progress.tiles, done.progress.resumed >= 4) == (12, True)
     for name, expected in whole.items():
@@ -145,10 +144,10 @@ def test_a_full_disk_is_one_error_and_can_be_gone_on_from(session, place, tmp_pa
 
     module = "unpool.runtime.streams"
     where = {
-        "reserve": f"{module}.npy.reserve",
-        "write": f"{module}.raw.RawArrayFile.write",
-        "journal": f"{module}.journal.sync",
-        "record": f"{module}.unfinished.write_record",
+        "reserve": "unpool.images.npy.reserve",
+        "write": "unpool.images.sink.RawArrayFile.write",
+        "journal": f"{module}.checkpoint.sync",
+        "record": f"{module}.partial_output.write_done_marker",
     }[place]
     plain = {"write": RawArrayFile.write, "journal": lambda _: None}.get(place)
     if place == "record":

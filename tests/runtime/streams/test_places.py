@@ -16,9 +16,9 @@ from unpool import InferenceSession, images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError, lock
 from unpool.files.locks import lock_of
-from unpool.runtime.streams import unfinished
-from unpool.runtime.streams.earlier import folder_of
-from unpool.runtime.streams.unfinished import MARK, Unfinished
+from unpool.images.sink import OutputSpec
+from unpool.runtime.streams.checkpoint import partial_folder
+from unpool.runtime.streams.partial_output import MARK, PartialOutput
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
 X = IMAGE[:, :1]
@@ -187,10 +187,10 @@ def test_the_mode_and_the_link_of_a_replaced_output_are_kept(session, form, tmp_
     private = 0o700 if form == "zarr" else 0o600
     place.chmod(private)
 
-    def told(_):
+    def on_progress(_):
         seen.add(stat.S_IMODE((tmp_path / "there" / f"real.{form}.part" / place.name).stat().st_mode))
 
-    streams.run(session, {"x": X + 1}, tmp_path / f"y.{form}", TILE, output="y", told=told)
+    streams.run(session, {"x": X + 1}, tmp_path / f"y.{form}", TILE, output="y", on_progress=on_progress)
     assert seen == {stat.S_IMODE(place.stat().st_mode)} == {private}
     assert (tmp_path / f"y.{form}").is_symlink()
     np.testing.assert_array_equal(images.open(place)[(slice(None),) * 4], np.abs(X + 1))
@@ -202,7 +202,7 @@ def test_an_output_that_is_being_written_is_refused(session, form, tmp_path):
     """New, resumed, blended or as the second of two outputs: the other process is named, and nothing is touched."""
     target = tmp_path / f"y.{form}"
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": X}, target, TILE, output="y", told=stop_after(2))
+        streams.run(session, {"x": X}, target, TILE, output="y", on_progress=stop_after(2))
     with lock([target]):
         before = content(tmp_path)
         for words in ({}, {"resume": True}):
@@ -221,9 +221,9 @@ def test_an_output_that_is_being_written_is_refused(session, form, tmp_path):
 def test_nothing_is_written_once_a_run_is_over(session, tmp_path):
     """What a thread still has in hands after the end does not reach the files, where another run may write by then."""
     target = tmp_path / "y.npy"
-    work = {"y": unfinished.OutputSpec(X.shape, X.dtype, 1, X.shape)}
+    work = {"y": OutputSpec(X.shape, X.dtype, 1, X.shape)}
     window = {"y": (slice(None),) * 4}
-    with Unfinished({"y": target}, {"n": 1}, work, 2) as run:
+    with PartialOutput({"y": target}, {"n": 1}, work, 2) as run:
         run.add(0, window, {"y": X})
     before = content(tmp_path)
     with pytest.raises(WriteError, match="the run is over"):
@@ -234,19 +234,19 @@ def test_nothing_is_written_once_a_run_is_over(session, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_run_whose_folder_is_deleted_leaves_that_of_the_next_one(session, form, tmp_path, monkeypatch):
     """Whoever deletes the lock and the folder of a run, and begins another one, gets the result of that one alone."""
-    target, plain, count = tmp_path / f"y.{form}", Unfinished.add, []
+    target, plain, count = tmp_path / f"y.{form}", PartialOutput.add, []
 
     def add(run, *words):
         plain(run, *words)
         count.append(words)
         if len(count) == 2:
-            monkeypatch.setattr(Unfinished, "add", plain)
-            shutil.rmtree(folder_of({"y": target}))
+            monkeypatch.setattr(PartialOutput, "add", plain)
+            shutil.rmtree(partial_folder({"y": target}))
             lock_of(target).unlink(missing_ok=True)
             with pytest.raises(StoppedError):
-                streams.run(session, {"x": -X}, target, TILE, output="z", told=stop_after(2))
+                streams.run(session, {"x": -X}, target, TILE, output="z", on_progress=stop_after(2))
 
-    monkeypatch.setattr(Unfinished, "add", add)
+    monkeypatch.setattr(PartialOutput, "add", add)
     with pytest.raises(WriteError, match=r"\.part: was deleted or replaced during the run"):
         streams.run(session, {"x": X}, target, TILE, output="y")
     assert not target.exists()
@@ -259,8 +259,8 @@ def test_an_array_that_was_on_its_way_out_does_not_block_the_next_one(session, t
     target = tmp_path / "y.zarr"
     zarr.create_array(str(target), data=X)
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": X}, target, TILE, output="y", told=stop_after(2))
-    shutil.copytree(target, folder_of({"y": target}) / "old y.zarr")
+        streams.run(session, {"x": X}, target, TILE, output="y", on_progress=stop_after(2))
+    shutil.copytree(target, partial_folder({"y": target}) / "old y.zarr")
     streams.run(session, {"x": X}, target, TILE, output="y", resume=True)
     np.testing.assert_array_equal(zarr.open_array(str(target), mode="r")[...], np.abs(X))
 

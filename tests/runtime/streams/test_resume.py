@@ -18,9 +18,7 @@ from unpool import images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError
 from unpool.images.checks import parse_json
-from unpool.runtime.streams.earlier import folder_of
-from unpool.runtime.streams.journal import parse_journal, settings_digest
-from unpool.runtime.streams.record import record_of
+from unpool.runtime.streams.checkpoint import done_marker, parse_journal, partial_folder, settings_digest
 
 X = np.random.default_rng(8).standard_normal((1, 1, 64, 96)).astype(np.float32)
 TILE, TILES = (16, 16), 24
@@ -36,8 +34,8 @@ def interrupted(session, folder, form, tiles=5):
     """The data of a run that was ended, and its folder."""
     target = folder / f"y.{form}"
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": X}, target, TILE, output="y", told=stop_after(tiles))
-    part = folder_of({"y": target})
+        streams.run(session, {"x": X}, target, TILE, output="y", on_progress=stop_after(tiles))
+    part = partial_folder({"y": target})
     return part / target.name, part
 
 
@@ -201,10 +199,10 @@ def test_chunks_of_the_input_behind_a_link_are_seen(session, tmp_path):
     (tmp_path / "moved" / "0" / "8").symlink_to(tmp_path / "moved", target_is_directory=True)
     (source / "9").symlink_to("/", target_is_directory=True)
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", told=stop_after(5))
+        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", on_progress=stop_after(5))
     streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", resume=True)
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", told=stop_after(5))
+        streams.run(session, {"x": source}, tmp_path / "y.npy", TILE, output="y", on_progress=stop_after(5))
     chunk = tmp_path / "moved" / "0" / "0" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[::-1])
     with pytest.raises(UnpoolError, match="the interrupted run read another input 'x'"):
@@ -331,8 +329,8 @@ def test_sizes_of_tiles_that_are_none(session, cell, tmp_path):
     """Tiles that memory chose are taken from the earlier run; what is no size is one error."""
     target = tmp_path / "y.npy"
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": X}, target, output="y", told=stop_after(1))
-    journal = folder_of({"y": target}) / "journal"
+        streams.run(session, {"x": X}, target, output="y", on_progress=stop_after(1))
+    journal = partial_folder({"y": target}) / "journal"
     journal.write_bytes(with_settings(journal.read_bytes(), cell=cell))
     with pytest.raises(UnpoolError, match=r"not the sizes of a tile|one per spatial axis"):
         streams.run(session, {"x": X}, target, output="y", resume=True)
@@ -357,9 +355,9 @@ def test_damaged_records_are_ignored(session, name, tmp_path):
     target = tmp_path / "y.npy"
     streams.run(session, {"x": X}, target, TILE, output="y")
     assert resumed(session, tmp_path, "npy").was_complete
-    damaged = RECORDS[name](record_of(target).read_bytes())
-    assert damaged != record_of(target).read_bytes()
-    record_of(target).write_bytes(damaged)
+    damaged = RECORDS[name](done_marker(target).read_bytes())
+    assert damaged != done_marker(target).read_bytes()
+    done_marker(target).write_bytes(damaged)
     assert not resumed(session, tmp_path, "npy").was_complete
     assert resumed(session, tmp_path, "npy").was_complete
 
@@ -375,7 +373,7 @@ def test_no_number_is_a_word_in_a_journal(session, tmp_path):
     """Blended windows with NaN around the image are resumed: JSON has no NaN, and none is equal to another."""
     feed, words = {"x": X}, {"output": "y", "cval": float("nan")}
     with pytest.raises(StoppedError):
-        streams.blend(session, feed, tmp_path / "y.npy", 32, told=stop_after(1), **words)
+        streams.blend(session, feed, tmp_path / "y.npy", 32, on_progress=stop_after(1), **words)
     assert streams.blend(session, feed, tmp_path / "y.npy", 32, resume=True, **words).progress.resumed >= 1
 
 

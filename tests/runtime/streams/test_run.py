@@ -9,8 +9,8 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, streams
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
-from unpool.runtime.streams import job as working
-from unpool.runtime.streams.earlier import folder_of
+from unpool.runtime.streams import jobs
+from unpool.runtime.streams.checkpoint import partial_folder
 
 IMAGE = np.random.default_rng(5).random((1, 3, 45, 62), np.float32)
 IMAGE[:, :, :20, :24] = 0
@@ -29,11 +29,11 @@ class StoppedError(Exception):
 
 
 def stop_after(tiles):
-    def told(progress):
+    def on_progress(progress):
         if progress.done - progress.resumed == tiles:
             raise StoppedError
 
-    return told
+    return on_progress
 
 
 def content(path):
@@ -50,12 +50,12 @@ def test_ended_runs_go_on_to_the_same_bytes(session, ending, tmp_path):
     assert (progress.tiles, progress.resumed, progress.done) == (TILES, 0, TILES)
     for tiles in (1, 5):
         with pytest.raises(StoppedError):
-            streams.run(session, {"x": IMAGE}, made, TILE, resume=True, told=stop_after(tiles))
+            streams.run(session, {"x": IMAGE}, made, TILE, resume=True, on_progress=stop_after(tiles))
         assert not made.exists()
     last = streams.run(session, {"x": IMAGE}, made, TILE, resume=True)
     assert last.progress.resumed >= 6
     assert content(made) == content(whole)
-    assert not folder_of({"y": made}).exists()
+    assert not partial_folder({"y": made}).exists()
     if ending == ".npy":
         np.testing.assert_array_equal(np.load(made), session.run(None, {"x": IMAGE})[0])
 
@@ -63,8 +63,8 @@ def test_ended_runs_go_on_to_the_same_bytes(session, ending, tmp_path):
 def unfinished(session, folder, tiles=4):
     """A run that was ended, into y.npy."""
     with pytest.raises(StoppedError):
-        streams.run(session, {"x": IMAGE}, folder / "y.npy", TILE, told=stop_after(tiles))
-    return folder_of({"y": folder / "y.npy"})
+        streams.run(session, {"x": IMAGE}, folder / "y.npy", TILE, on_progress=stop_after(tiles))
+    return partial_folder({"y": folder / "y.npy"})
 
 
 def test_a_tile_counts_by_its_content(session, tmp_path):
@@ -126,14 +126,14 @@ def test_the_limit_of_memory_chooses_tiles_of_one_shape(session, tmp_path, monke
     """A limit cuts the image, and what every tile reads has one shape, so that memory for one serves all."""
     monkeypatch.setattr("unpool.runtime.tiles.fitting.rss", lambda: 0)
     read = set()
-    plain = working.read_tile
+    plain = jobs.read_tile
 
     def noted(tile, feed):
         found = plain(tile, feed)
         read.add(found["x"].shape)
         return found
 
-    monkeypatch.setattr(working, "read_tile", noted)
+    monkeypatch.setattr(jobs, "read_tile", noted)
     image = np.random.default_rng(1).random((1, 1, 1003, 1501), np.float32)
     done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=125 << 20)
     assert done.progress.tiles > 1

@@ -22,8 +22,8 @@ from unpool.runtime.cluster.outputs import Outputs, chunks_of, local_place
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.graph.type_names import parse
-from unpool.runtime.streams.doing import paths_of
-from unpool.runtime.streams.unfinished import require_apart
+from unpool.runtime.streams.inputs import input_paths
+from unpool.runtime.streams.partial_output import require_apart
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
 
@@ -73,7 +73,7 @@ def map_tiles(
     twin = _for_workers(session, work.threads)
     types = {value.name: dtype(parse(value.type)) for value in session.get_outputs()}
     places = [place for place in [local_place(to)] if place is not None]
-    require_apart(places, paths_of(session, arrays))
+    require_apart(places, input_paths(session, arrays))
     for place in places:
         with write_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,18 +1,20 @@
-"""Runs a model over files in exact tiles; whatever ends the process, a run can be gone on with."""
+"""Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpool.errors import UnpoolError
 from unpool.extras import require
 from unpool.files import lock
-from unpool.runtime.streams.doing import Finished, do, paths_of, targets_of
-from unpool.runtime.streams.earlier import earlier_run
-from unpool.runtime.streams.job import Asked, job, load_kernels
-from unpool.runtime.streams.progress import Progress
-from unpool.runtime.streams.result import Scores
-from unpool.runtime.streams.unfinished import require_apart, require_places, require_targets
+from unpool.runtime.streams.checkpoint import find_checkpoint
+from unpool.runtime.streams.inputs import input_paths
+from unpool.runtime.streams.jobs import AUTO, TileRequest, blend_job, exact_job, load_kernels
+from unpool.runtime.streams.output_transform import ScoreFormat
+from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
+from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job
+from unpool.runtime.tiles.windows import Blending
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -22,7 +24,7 @@ def run(  # noqa: PLR0913  public options, by keyword only
     session: "InferenceSession",
     feed: Mapping[str, Any],
     target: str | Path | Mapping[str, str | Path],
-    tile: Sequence[int] | str = "auto",
+    tile: Sequence[int] | str = AUTO,
     *,
     output: str | None = None,
     argmax: bool = False,
@@ -31,14 +33,14 @@ def run(  # noqa: PLR0913  public options, by keyword only
     max_memory: int | None = None,
     layout: str = "NCHW",
     resume: bool = False,
-    told: Callable[[Progress], None] = lambda _: None,
-) -> Finished:
-    """Write outputs of a model into files, tile by tile: what `session.run` gives, of images that no memory holds.
+    on_progress: ProgressCallback = lambda _: None,
+) -> RunResult:
+    """Write outputs of a model to files, tile by tile: the results of `session.run` for images larger than memory.
 
     Until the last tile is written, `TARGET.part` beside the file holds its data, and a journal of the finished tiles.
-    Whatever ends the process, a run with `resume=True` and the same settings goes on from there, and gives the same
-    bytes as one that was never ended. What an earlier run wrote is read again and compared with the journal. Beside a
-    complete output, `.TARGET.done` says what it was made of; with `resume=True`, nothing is computed again then.
+    After an interruption of any kind, a run with `resume=True` and the same settings continues from there, and writes
+    the same bytes as a single run. It reads the data of the earlier run again and compares them with the journal.
+    Beside a complete output, `.TARGET.done` holds its settings; with `resume=True`, nothing is computed again then.
 
     Args:
         session: that runs the tiles.
@@ -47,26 +49,27 @@ def run(  # noqa: PLR0913  public options, by keyword only
             not read to see whether it has changed.
         target: .zarr (version 3), .npy, .tif (BigTIFF in tiles, not compressed) or .nii; for several outputs, a
             file by name for each, in one folder.
-        tile: elements of the first input of which one tile gives the results, by spatial axis, rounded down to a
+        tile: elements of the first input for which one tile gives the results, by spatial axis, rounded down to a
             multiple of the total stride; "auto" takes the largest that fits into memory.
         output: name of the output for a single target; by default the only one.
         argmax: write the number of the channel with the largest value, uint8 up to 256 channels, else uint16.
         softmax: write probabilities, by the softmax over the channels, in the type of the output; it has floats.
         threshold: of an output with one channel, write 1 where it is above this number and 0 elsewhere, as uint8.
-        max_memory: bytes that the process may have in all, for "auto"; by default half of what is free comes on top.
+        max_memory: limit of the memory of the process in bytes, for "auto"; by default the memory in use, and half of
+            what is free.
         layout: "NCHW" where inputs have channels before the spatial axes, or "NHWC".
-        resume: go on with an earlier run, if there is one.
-        told: is called whenever a tile is on the disk, with how far the run is.
+        resume: continue an earlier run, if there is one.
+        on_progress: called with the progress whenever a tile is on disk.
 
     Returns:
-        what was written, and how far the run was at its end.
+        the files, and the progress at the end.
 
     Raises:
         UnsupportedError: a node does not treat every position of the image alike; the message names it. Or the format
             of a file does not hold such an array.
         ShapeError: even the smallest tile takes too much memory.
         FileError: a file cannot be read or written.
-        UnpoolError: there is an unfinished run, and `resume` is False; or `resume`, and the settings are not those of
+        UnpoolError: there is an interrupted run, and `resume` is False; or `resume`, and the settings are not those of
             the earlier run.
 
     >>> import tempfile
@@ -83,37 +86,149 @@ def run(  # noqa: PLR0913  public options, by keyword only
     ...     done.progress.tiles, np.load(Path(folder) / "y.npy").shape
     (4, (1, 1, 4, 3))
     """
-    targets = targets_of(session, target, output)
-    require_apart(targets.values(), paths_of(session, feed))
-    asked = Asked(tile, max_memory, list(targets), Scores(argmax, softmax, threshold), layout)
+    targets = output_paths(session, target, output)
+    request = TileRequest(tile, max_memory, list(targets), ScoreFormat(argmax, softmax, threshold), layout)
+    return _lock_and_run(session, feed, targets, request, resume=resume, on_progress=on_progress)
+
+
+def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text says where most of them are described
+    session: "InferenceSession",
+    feed: Mapping[str, Any],
+    target: str | Path | Mapping[str, str | Path],
+    roi_size: Sequence[int] | int,
+    *,
+    sw_batch_size: int = 1,
+    overlap: float | Sequence[float] = 0.25,
+    mode: str = "constant",
+    sigma_scale: float | Sequence[float] = 0.125,
+    padding_mode: str = "constant",
+    cval: float = 0.0,
+    output: str | None = None,
+    argmax: bool = False,
+    softmax: bool = False,
+    threshold: float | None = None,
+    max_memory: int | None = None,
+    layout: str = "NCHW",
+    resume: bool = False,
+    on_progress: ProgressCallback = lambda _: None,
+) -> RunResult:
+    """Write outputs of a model to files, averaged over overlapping windows: the results of `unpool.tiles.blend`.
+
+    Windows with the same start along the first axis form a band. Memory holds the sums of one band, and rows that no
+    later window reaches are written: it grows with the width of an image, and not with its height.
+
+    The arguments `feed`, `target`, `output` and `layout`, and `argmax`, `softmax` and `threshold` of the averages, are
+    those of `run`. Those from `roi_size` to `cval` are those of `unpool.tiles.blend`.
+
+    Args:
+        session: that runs the windows; it has to take batches of `sw_batch_size`, and images of `roi_size`.
+        max_memory: limit of the memory of the process in bytes; by default there is none.
+        resume: continue an earlier run, if there is one, after its last band.
+        on_progress: called with the progress whenever a band is on disk.
+
+    Returns:
+        the files, and the progress at the end; its tiles are bands.
+
+    Raises:
+        ShapeError: an output is no image of floats, or a band takes more than `max_memory`.
+        FileError: a file cannot be read or written.
+        UnpoolError: an argument is out of its range; there is an interrupted run, and `resume` is False; or `resume`,
+            and the settings are not those of the earlier run.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from onnx import parser
+    >>> from unpool import InferenceSession
+    >>> session = InferenceSession(parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     centred (float[1, 1, h, w] x) => (float[1, 1, h, w] y) {
+    ...         m = GlobalAveragePool (x)
+    ...         y = Sub (x, m)
+    ...     }'''))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = blend(session, {"x": np.ones((1, 1, 9, 8), np.float32)}, Path(folder) / "y.npy", 4, overlap=0.5)
+    ...     done.progress.tiles, float(np.load(Path(folder) / "y.npy").max())
+    (4, 0.0)
+    """
+    targets = output_paths(session, target, output)
+    blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
+    scores = ScoreFormat(argmax, softmax, threshold)
+    request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
+    return _lock_and_run(session, feed, targets, request, resume=resume, on_progress=on_progress)
+
+
+def _lock_and_run(
+    session: "InferenceSession",
+    feed: Mapping[str, Any],
+    targets: Mapping[str, Path],
+    request: TileRequest,
+    *,
+    resume: bool,
+    on_progress: ProgressCallback,
+) -> RunResult:
+    require_apart(targets.values(), input_paths(session, feed))
     with lock(targets.values()):
-        return run_locked(session, feed, targets, asked, resume=resume, told=told)
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def run_locked(
     session: "InferenceSession",
     feed: Mapping[str, Any],
     targets: Mapping[str, Path],
-    asked: Asked,
+    request: TileRequest,
     *,
     resume: bool,
-    told: Callable[[Progress], None],
-) -> Finished:
-    """See `run`; the caller holds the locks of the outputs, and has seen that they are apart from the inputs."""
-    require_targets(list(targets.values()))
-    require_places(targets)
-    earlier = earlier_run(targets, resume=resume)
-    if asked.max_memory is not None:
+    on_progress: ProgressCallback,
+) -> RunResult:
+    """`run` or `blend`, for a caller that holds the locks of the outputs and has checked that they are not inputs."""
+    require_distinct(list(targets.values()))
+    require_replaceable(targets)
+    checkpoint = find_checkpoint(targets, resume=resume)
+    if request.blending is not None:
+        blended = blend_job(session, feed, request, request.blending)
+        return run_job(blended, targets, checkpoint, on_progress)
+    if request.max_memory is not None:
         _load_packages(targets.values())
-        load_kernels(session, feed, asked, asked.max_memory)
-    return do(job(session, feed, asked, None if earlier is None else earlier.settings), targets, earlier, told)
+        load_kernels(session, feed, request, request.max_memory)
+    exact = exact_job(session, feed, request, None if checkpoint is None else checkpoint.settings)
+    return run_job(exact, targets, checkpoint, on_progress)
+
+
+def output_paths(
+    session: "InferenceSession", target: str | Path | Mapping[str, str | Path], output: str | None
+) -> dict[str, Path]:
+    """By output, its file.
+
+    Args:
+        session: of the model.
+        target: the file of one output, or files by output.
+        output: the name of the one output.
+
+    Raises:
+        UnpoolError: the model has no such output, or there is one file for several outputs.
+        FileError: the files are in several folders.
+    """
+    names = [value.name for value in session.get_outputs()]
+    if isinstance(target, Mapping):
+        targets = {name: Path(path) for name, path in target.items()}
+        if output is not None or not targets or not set(targets) <= set(names):
+            raise UnpoolError(
+                f"target: expected files for outputs out of {', '.join(names)}, and no `output` beside them; "
+                f"got {', '.join(targets) or 'none'}. Name outputs of the model."
+            )
+    elif output is None and len(names) > 1:
+        raise UnpoolError(f"output: expected one of {', '.join(names)}, got none. Name one, or give a file for each.")
+    else:
+        targets = {output or names[0]: Path(target)}
+    require_distinct(list(targets.values()))
+    return targets
 
 
 def _load_packages(targets: Iterable[Path]) -> None:
-    """Import what writes the files, so that its memory counts as taken when tiles are chosen.
+    """Import the packages that write the files, so that their memory counts as used when tiles are chosen.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: one is not installed.
     """
     for target in targets:
         if target.suffix == ".zarr":

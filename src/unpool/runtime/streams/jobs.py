@@ -1,0 +1,372 @@
+"""The two kinds of jobs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unpool.errors import FileError, ShapeError, UnpoolError
+from unpool.images.axes import Slices
+from unpool.images.sink import OutputSpec
+from unpool.memory_limits import rss
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.streams.checkpoint import Settings
+from unpool.runtime.streams.inputs import (
+    fingerprint_sources,
+    load_uncut,
+    open_sources,
+    session_settings,
+    spatial_header,
+)
+from unpool.runtime.streams.output_transform import (
+    SOFTMAX_COPIES,
+    OutputTransform,
+    ScoreFormat,
+    output_transform,
+    tensor_spec,
+)
+from unpool.runtime.streams.runner import PIPELINE_DEPTH, RUNTIME_OVERHEAD_BYTES, PartResult, Stage, run_pipeline
+from unpool.runtime.tiles.bands import Bands, Blended
+from unpool.runtime.tiles.fitting import WHOLE, fitted, least_bytes, too_small
+from unpool.runtime.tiles.run import compute_tile, read_tile
+from unpool.runtime.tiles.tiler import Tiler
+from unpool.runtime.tiles.tiling import Tile, Tiling
+from unpool.runtime.tiles.windows import Array, Blending, Run, Windows, windows_of
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class TileRequest:
+    """The arguments of `run` or `blend`.
+
+    Attributes:
+        tile: "auto", or elements by spatial axis; exact tiles only.
+        max_memory: bytes of the process; None for no limit.
+        outputs: their names.
+        scores: the format of scores.
+        layout: of the inputs.
+        blending: the overlap and the weights of windows; None for exact tiles.
+    """
+
+    tile: Sequence[int] | str
+    max_memory: int | None
+    outputs: Sequence[str]
+    scores: ScoreFormat
+    layout: str
+    blending: Blending | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", list(self.outputs))
+        if not isinstance(self.tile, str):
+            object.__setattr__(self, "tile", [int(length) for length in self.tile])
+        elif self.tile != AUTO:
+            raise UnpoolError(
+                f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Pass a list such as [512, 512].'
+            )
+
+
+@dataclass(frozen=True)
+class ExactTileJob:
+    """A job whose parts are exact tiles.
+
+    Attributes:
+        session: that runs the tiles.
+        tiling: of the image.
+        feed: every input; those that are not cut are arrays.
+        transforms: by output, the step to its file.
+        settings: everything on which the results depend.
+    """
+
+    session: "InferenceSession"
+    tiling: Tiling
+    feed: Mapping[str, Any]
+    transforms: Mapping[str, OutputTransform]
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.tiling)
+
+    def windows(self, part: int) -> Mapping[str, Slices]:
+        """The windows of a tile in the outputs to which it contributes."""
+        return self.tiling[part].filled
+
+    def items(self, parts: Collection[int]) -> Iterable[Tile]:
+        """These tiles."""
+        return (tile for tile in self.tiling if tile.number in parts)
+
+    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
+        """Read a tile, and compute it."""
+
+        def read(tile: Tile) -> tuple[Tile, Any]:
+            return tile, read_tile(tile, self.feed)
+
+        def compute(item: tuple[Tile, Any]) -> PartResult:
+            tile, feed = item
+            outputs = compute_tile(self.session, self.tiling, tile, feed, options)
+            return tile.number, {name: self.transforms[name].apply(outputs[name]) for name in tile.filled}
+
+        return read, compute
+
+
+def exact_job(
+    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, earlier: Settings | None
+) -> ExactTileJob:
+    """The job for a feed of paths, sources and arrays; only inputs that are not cut are read.
+
+    Args:
+        session: that runs the tiles.
+        feed: every input by name.
+        request: of the caller.
+        earlier: the settings of an earlier run, whose tile size is used again where memory chose it.
+
+    Raises:
+        UnpoolError: an input is missing or of another type, or an output does not depend on the image.
+    """
+    plan = _ExactPlan(session, feed, request)
+    cell = plan.tile_size(earlier)
+    tiling = plan.tiler.tiling(plan.shapes, cell, is_even=request.tile == AUTO)
+    header = spatial_header(plan.sources)
+    transforms = {
+        name: output_transform(name, plan.tensor_spec(tiling, name, header), request.scores) for name in request.outputs
+    }
+    settings = {
+        **session_settings(session),
+        "inputs": fingerprint_sources(plan.sources),
+        **asdict(request.scores),
+        "tile": request.tile,
+        "max_memory": request.max_memory,
+        "outputs": request.outputs,
+        "layout": request.layout,
+        "cell": [int(length) for length in cell],
+        "types": [transform.spec.dtype.str for transform in transforms.values()],
+        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
+    }
+    return ExactTileJob(session, tiling, load_uncut(plan.sources, tiling.inputs), transforms, settings)
+
+
+def least_memory(session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> int:
+    """Bytes that a run in the smallest tiles takes in addition to those of the process and of the sources.
+
+    Args:
+        session: that would run the tiles.
+        feed: every input by name; of those that are no paths, only the shape and the type count.
+        request: of the caller.
+    """
+    return _ExactPlan(session, feed, request).least_bytes()
+
+
+def load_kernels(session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, max_memory: int) -> None:
+    """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as used.
+
+    Args:
+        session: that will run the tiles.
+        feed: every input by name; of those that are no paths, only the shape and the type count.
+        request: of the caller.
+        max_memory: bytes of the process; nothing is run where the smallest tile takes more.
+    """
+    plan = _ExactPlan(session, feed, request)
+    if rss() + plan.least_bytes() > max_memory:
+        return
+    strides = plan.tiler.strides(plan.shapes)
+    largest = plan.tiler.tiling(plan.shapes, [max(strides)] * len(strides), is_even=True).largest()
+    zeros = {
+        name: np.zeros(largest.get(name, plan.shapes[name]), source.dtype) for name, source in plan.sources.items()
+    }
+    with suppress(UnpoolError):  # the first tile raises it again
+        session.run(list(request.outputs), zeros)
+
+
+class _ExactPlan:
+    """The choice of exact tiles for a request."""
+
+    def __init__(self, session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> None:
+        self._request = request
+        self.sources = open_sources(session, feed, request.layout)
+        self.tiler = Tiler(session, layout=request.layout, outputs=request.outputs)
+        self.shapes = {name: tuple(source.shape) for name, source in self.sources.items()}
+
+    def tile_size(self, earlier: Settings | None) -> Sequence[int]:
+        """Elements of the first input for which a tile gives the results, by spatial axis."""
+        if not isinstance(self._request.tile, str):
+            return self._request.tile
+        if earlier is None or "cell" not in earlier:
+            return fitted(self.tiler, self.shapes, self._request.max_memory, self._buffer_bytes).tile
+        cell = earlier["cell"]
+        if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= WHOLE for size in cell):
+            return cell
+        raise FileError(
+            f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete what it left to start over."
+        )
+
+    def least_bytes(self) -> int:
+        """Bytes that a run in the smallest tiles takes."""
+        return least_bytes(self.tiler, self.shapes, self._buffer_bytes)
+
+    def tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
+        """The spec of an output of the whole image; a tile gives `piece` of it at most.
+
+        Raises:
+            UnpoolError: it is the same for every tile.
+        """
+        if name not in tiling.outputs:
+            raise UnpoolError(
+                f"output {name!r}: does not depend on the image, so it cannot be cut into tiles. Run it without tiles."
+            )
+        field = tiling.trace.fields[name]
+        lengths = [
+            max((part.kept[name].stop - part.kept[name].first for part in along if name in part.kept), default=1)
+            for along in tiling.parts
+        ]
+        sizes = zip(field.shape, field.axes, strict=True)
+        piece = tuple(size if axis is None else lengths[axis] for size, axis in sizes)
+        spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
+        return tensor_spec(self.tiler.session, name, field.shape, piece, spatial, header)
+
+    def _buffer_bytes(self, tiling: Tiling) -> int:
+        """Bytes that the pipeline holds in addition to the tile that is being computed."""
+        read = sum(prod(shape) * self.sources[name].dtype.itemsize for name, shape in tiling.largest().items())
+        specs = [self.tensor_spec(tiling, name) for name in self._request.outputs]
+        results = sum(prod(spec.piece) * spec.dtype.itemsize for spec in specs)
+        softmax = SOFTMAX_COPIES * results if self._request.scores.softmax else 0
+        return PIPELINE_DEPTH * (int(read) + results) + softmax + RUNTIME_OVERHEAD_BYTES
+
+
+@dataclass(frozen=True)
+class BlendJob:
+    """A job whose parts are bands of overlapping windows.
+
+    Attributes:
+        reader: reads and runs windows.
+        bands: by output, the windows of its bands.
+        transforms: by output, the step to its file.
+        settings: everything on which the results depend.
+    """
+
+    reader: "_WindowRunner"
+    bands: Mapping[str, Bands]
+    transforms: Mapping[str, OutputTransform]
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.reader.windows)
+
+    def windows(self, part: int) -> Mapping[str, Slices]:
+        """The windows of a band in the outputs."""
+        return {name: bands.window(part) for name, bands in self.bands.items()}
+
+    def items(self, parts: Collection[int]) -> Iterable[Run]:
+        """The runs of windows that contribute to these bands."""
+        return self.reader.windows.runs(parts)
+
+    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
+        """Read windows, compute them, and add them to the averages."""
+        averages = Blended(self.reader.windows, list(self.transforms))
+
+        def add(item: tuple[Run, Sequence[Array]]) -> PartResult | None:
+            run, outputs = item
+            rows = averages.add(run, outputs)
+            return (
+                None if rows is None else (run.band, {name: self.transforms[name].apply(rows[name]) for name in rows})
+            )
+
+        return (*self.reader.stages(options), add)
+
+
+@dataclass(frozen=True)
+class _WindowRunner:
+    """The windows of a feed, and the session that runs them; inputs that are not cut are arrays."""
+
+    session: "InferenceSession"
+    names: Sequence[str]
+    windows: Windows
+    feed: Mapping[str, Any]
+
+    def stages(self, options: onnxruntime.RunOptions) -> tuple[Stage, Stage]:
+        """Read windows, and compute them."""
+
+        def read(run: Run) -> tuple[Run, dict[str, Array]]:
+            return run, self.windows.read(self.feed, run)
+
+        def compute(item: tuple[Run, dict[str, Array]]) -> tuple[Run, Sequence[Array]]:
+            run, arrays = item
+            return run, self.session.run(list(self.names), {**self.feed, **arrays}, options)
+
+        return read, compute
+
+    def run_first(self) -> Sequence[Array]:
+        """The outputs of the first run, which show the shapes and types of all."""
+        options = onnxruntime.RunOptions()
+
+        def terminate() -> None:
+            options.terminate = True
+
+        runs = [next(iter(self.windows.runs([0])))]
+        ((_, outputs),) = run_pipeline(runs, self.stages(options), terminate)
+        first: Sequence[Array] = outputs
+        return first
+
+
+def blend_job(
+    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: Blending
+) -> BlendJob:
+    """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs.
+
+    Raises:
+        ShapeError: an output is no image of floats, or a band takes too much memory.
+    """
+    names, layout = request.outputs, request.layout
+    sources = open_sources(session, feed, layout)
+    windows = windows_of({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
+    reader = _WindowRunner(session, names, windows, load_uncut(sources, windows.names))
+    bands = {name: Bands(windows, name, array) for name, array in zip(names, reader.run_first(), strict=True)}
+    if request.max_memory is not None:
+        _require_band_memory(reader, bands.values(), request.scores, request.max_memory)
+    header = spatial_header(sources)
+    transforms = {
+        name: output_transform(
+            name, tensor_spec(session, name, band.shape, band.piece, windows.axes, header), request.scores
+        )
+        for name, band in bands.items()
+    }
+    settings = {
+        **session_settings(session),
+        "inputs": fingerprint_sources(sources),
+        "blend": {name: _json_value(value) for name, value in asdict(blending).items()},
+        "outputs": list(names),
+        **asdict(request.scores),
+        "layout": layout,
+        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
+    }
+    return BlendJob(reader, bands, transforms, settings)
+
+
+def _json_value(value: Any) -> Any:
+    """A setting as JSON has it, which has no NaN and no tuples."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _require_band_memory(reader: _WindowRunner, bands: Collection[Bands], scores: ScoreFormat, max_memory: int) -> None:
+    """Refuse bands that exceed the memory limit; the memory of a run of windows is in use already."""
+    windows, batch = reader.windows, reader.windows.blending.sw_batch_size
+    sources = [reader.feed[name] for name in windows.names]
+    elements = prod([windows.images, *windows.sizes])
+    read = sum(prod(windows.roi) * source.dtype.itemsize * prod(source.shape) // elements for source in sources)
+    outputs = sum(prod(band.part) * band.dtype.itemsize for band in bands)
+    softmax = SOFTMAX_COPIES if scores.softmax else 0
+    buffers = sum(PIPELINE_DEPTH * band.bytes // 2 + softmax * band.bytes for band in bands)
+    held = sum(band.bytes for band in bands)
+    used, needed = rss(), held + buffers + PIPELINE_DEPTH * batch * (read + outputs) + RUNTIME_OVERHEAD_BYTES
+    if used + needed > max_memory:
+        raise ShapeError(
+            f"blend: {too_small('max_memory', max_memory, used, needed)} A band of windows takes that over the width "
+            "of the image. Windows that are shorter along the first axis take less."
+        )

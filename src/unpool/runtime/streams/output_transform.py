@@ -1,0 +1,201 @@
+"""The contents of an output file: the values of the model, probabilities, or class numbers."""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.images.axes import Array, Shape, Slices
+from unpool.images.sink import OutputSpec
+from unpool.runtime.graph.type_names import numpy_type
+
+if TYPE_CHECKING:
+    from unpool.runtime.session.session import InferenceSession
+
+
+MAX_CLASSES = 65536
+
+
+@dataclass(frozen=True)
+class ScoreFormat:
+    """The format in which scores of classes are written; by default unchanged.
+
+    Attributes:
+        argmax: the number of the channel with the largest value, the first of equals.
+        softmax: probabilities, the softmax over the channels.
+        threshold: for one channel: 1 where it is above this number, 0 elsewhere and for NaN.
+
+    Raises:
+        UnpoolError: more than one of these, or a threshold that is not finite.
+    """
+
+    argmax: bool = False
+    softmax: bool = False
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value is not None and value is not False]
+        if len(given) > 1:
+            raise UnpoolError(f"scores: expected one of argmax, softmax, threshold; got {', '.join(given)}. Drop one.")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise UnpoolError(f"threshold: expected a finite number, got {self.threshold}. Pass one such as 0.5.")
+
+    @property
+    def writes_classes(self) -> bool:
+        """Whether class numbers are written."""
+        return self.argmax or self.threshold is not None
+
+    def class_count(self, shape: Shape, channel: int | None, where: str) -> int:
+        """Number of classes in scores of this shape.
+
+        Raises:
+            ShapeError: there are too few channels, or too many.
+        """
+        channels, text = 0 if channel is None else shape[channel], "x".join(map(str, shape))
+        if self.threshold is not None:
+            if channels != 1:
+                raise ShapeError(
+                    f"{where}: a threshold is for one channel of scores, got {text}. For several, take the best class "
+                    "with argmax."
+                )
+            return 2
+        if not 2 <= channels <= MAX_CLASSES or 0 in shape:
+            result = "softmax" if self.softmax else "the best class"
+            advice = "For a mask of one channel, set a threshold: 0.5 for probabilities, 0 for logits."
+            advice = advice if channels == 1 else "Write them as they are."
+            raise ShapeError(f"{where}: {result} needs scores of 2 to {MAX_CLASSES} channels, got {text}. {advice}")
+        return channels
+
+    def apply(self, scores: Array, channel: int) -> Array:
+        """The values for the file; class numbers have no axis of channels."""
+        values: Array = scores
+        if self.threshold is not None:
+            values = (scores.take(0, channel) > np.float64(self.threshold)).astype(np.uint8)
+        elif self.argmax:
+            values = scores.argmax(channel).astype(class_type(scores.shape[channel]))
+        elif self.softmax:
+            values = softmax(scores, channel)
+        return values
+
+
+SOFTMAX_COPIES = 3
+"""Arrays of the size of the scores that a softmax allocates; for float16 one of them is wider."""
+
+
+def class_type(count: int) -> np.dtype[Any]:
+    """The type of class numbers: uint8 up to 256 classes, else uint16."""
+    return np.dtype(np.uint8 if count <= 256 else np.uint16)
+
+
+def softmax(scores: Array, channel: int) -> Array:
+    """Probabilities of classes, in the type of the scores, a floating-point type.
+
+        p[c] = exp(s[c] - max s) / sum exp(s - max s)
+
+    Channels are added in order, so that a part of an image gives the same bits as the whole image.
+
+    >>> softmax(np.float32([[0.0, np.log(3.0)]]), 1).tolist()
+    [[0.25, 0.75]]
+    """
+    powers = np.array(np.moveaxis(scores, channel, 0), np.promote_types(scores.dtype, np.float32), order="C")
+    with np.errstate(invalid="ignore"):  # of infinities, whose probabilities are NaN
+        powers -= powers.max(axis=0)
+        np.exp(powers, out=powers)
+        total = np.zeros(powers.shape[1:], powers.dtype)
+        for channel_powers in powers:
+            total += channel_powers
+        powers /= total
+    probabilities: Array = np.ascontiguousarray(np.moveaxis(powers, 0, channel), scores.dtype)
+    return probabilities
+
+
+@dataclass(frozen=True)
+class OutputTransform:
+    """The step from an output of the model to its file, part by part.
+
+    Attributes:
+        name: of the output.
+        spec: the shape and the type of the file.
+        scores: the format of scores.
+        channel: the axis of classes; None where values are written unchanged.
+    """
+
+    name: str
+    spec: OutputSpec
+    scores: ScoreFormat = ScoreFormat()
+    channel: int | None = None
+
+    def apply(self, array: Array) -> Array:
+        """A part of the file, from that of the output."""
+        return array if self.channel is None else self.scores.apply(array, self.channel)
+
+    def window(self, slices: Slices) -> Slices:
+        """The window of the file, from that of the output."""
+        window: Slices = _drop(slices, self.channel) if self.scores.writes_classes else slices
+        return window
+
+
+def tensor_spec(
+    session: "InferenceSession",
+    name: str,
+    shape: Shape,
+    piece: Shape,
+    spatial: Collection[int],
+    spatial_header: Any = None,
+) -> OutputSpec:
+    """The spec of an output as the model gives it.
+
+    Args:
+        session: of the model.
+        name: of the output.
+        shape: for the whole image.
+        piece: the shape that a part of the run gives, the maximum along each axis.
+        spatial: its axes that are axes of the image; if one other axis is left beside the batch, that is the channels.
+        spatial_header: the header of the volume that the model sees.
+    """
+    others = [axis for axis in range(1, len(shape)) if axis not in spatial]
+    dtype = numpy_type(next(value.type for value in session.get_outputs() if value.name == name))
+    channel = others[0] if len(others) == 1 else None
+    return OutputSpec(shape, np.dtype(object) if dtype is None else dtype, channel, piece, spatial_header)
+
+
+def output_transform(name: str, tensor: OutputSpec, scores: ScoreFormat = ScoreFormat()) -> OutputTransform:
+    """The step from an output of the model to its file.
+
+    Args:
+        name: of the output.
+        tensor: its spec, as the model gives it.
+        scores: the format of scores; class numbers are uint8 up to 256 classes, else uint16.
+
+    Raises:
+        ShapeError: the number of channels does not fit the format.
+        UnsupportedError: files have no such type, or it has no softmax.
+    """
+    channel, where = tensor.channel, f"output {name!r}"
+    if scores.writes_classes:
+        count = scores.class_count(tensor.shape, channel, where)
+        shape, piece = _drop(tensor.shape, channel), _drop(tensor.piece, channel)
+        return OutputTransform(
+            name, OutputSpec(shape, class_type(count), None, piece, tensor.spatial_header, count), scores, channel
+        )
+    if tensor.dtype.kind not in "biuf" or tensor.dtype.type.__module__ != "numpy":
+        raise UnsupportedError(
+            f"{where}: its type {tensor.dtype} cannot be written tile by tile. Run it without tiles."
+        )
+    if scores.softmax:
+        scores.class_count(tensor.shape, channel, where)
+        require_floats(tensor.dtype, where)
+    return OutputTransform(name, tensor, scores, channel if scores.softmax else None)
+
+
+def require_floats(dtype: np.dtype[Any], where: str) -> None:
+    """Refuse a softmax of numbers that are not floats."""
+    if dtype.kind != "f":
+        raise UnsupportedError(f"{where}: expected floats for softmax, got {dtype}. Leave softmax out.")
+
+
+def _drop(values: Any, axis: int | None) -> Any:
+    return values if axis is None else (*values[:axis], *values[axis + 1 :])

@@ -1,0 +1,304 @@
+"""Outputs until they are complete: `NAME.part` beside them holds their data and the journal of the run.
+
+    begin      NAME.part, its mark, NAME.part/OUTPUT of zeros for each, then NAME.part/journal
+    part       its data, synced; then its line in the journal, synced
+    end        NAME.part/OUTPUT -> OUTPUT for each, the done marker, then NAME.part is removed
+
+NAME is the first output, with links resolved. So a file under the name of an output is complete, and a run can be
+resumed wherever the process ended. A part is a tile, or a band of blended windows. The caller holds the locks of the
+outputs.
+"""
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from unpool.errors import FileError
+from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
+from unpool.images.axes import Array, Slices
+from unpool.images.fingerprint import fingerprint_array
+from unpool.images.formats import ending_of, format_of
+from unpool.images.sink import OutputSpec, Sink
+from unpool.images.zarr import is_zarr_array, other_member
+from unpool.runtime.streams.checkpoint import (
+    JOURNAL,
+    Checkpoint,
+    Journal,
+    Settings,
+    create_journal,
+    done_marker,
+    partial_folder,
+    require_same_settings,
+    write_done_marker,
+)
+
+MARK = ".unpool"
+"""The first file in NAME.part: only a folder with this file, or an empty one, is removed."""
+
+_log = logging.getLogger("unpool.streams")
+
+
+class PartialOutput:
+    """Outputs to which parts are added. A context manager: a run that fails before its first part leaves no files.
+
+    Args:
+        targets: by output, the file, or the folder of a Zarr array.
+        settings: of the run; those of an interrupted run have to be equal.
+        specs: by output, its shape and type.
+        count: number of parts.
+
+    Raises:
+        UnpoolError: the interrupted run had other settings; the message names one.
+        FileError: data of the interrupted run are missing, or those of something else.
+        WriteError, UnsupportedError, ShapeError: an output cannot be written.
+    """
+
+    def __init__(
+        self, targets: Mapping[str, Path], settings: Settings, specs: Mapping[str, OutputSpec], count: int
+    ) -> None:
+        self._targets, self._folder, self._count = targets, partial_folder(targets), count
+        self._files = {name: resolve_link(target) for name, target in targets.items()}
+        self._data = {name: self._folder / file.name for name, file in self._files.items()}
+        self._first = next(iter(targets.values()))
+        self._lock, self._is_closed, self._is_finishing = threading.Lock(), False, False
+        require_replaceable(targets)
+        with write_errors(self._first):
+            if self._folder.is_symlink() or not os.path.lexists(self._folder / JOURNAL):
+                self._create(settings, specs)
+            self._journal = Journal(self._folder / JOURNAL)
+            try:
+                require_same_settings(Checkpoint(self._journal.settings, False), settings, targets)
+                self._moved = self._find_moved()
+                self._sinks = {name: self._open(name, specs[name]) for name in targets}
+            except BaseException:
+                self._journal.close()
+                raise
+
+    def __enter__(self) -> "PartialOutput":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_closed = True
+        is_useless = error is not None and not self._journal.finished and not self._is_finishing
+        if is_useless and self._journal.is_in_place():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._journal.close()
+
+    def finished_parts(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
+        """The parts of an interrupted run whose data are intact; all others have to be added.
+
+        Args:
+            windows: the window of each output, by part.
+
+        Raises:
+            FileError: an output has its name already, and is not what the interrupted run wrote.
+        """
+        journal = {part: content for part, content in self._journal.finished.items() if 0 <= part < self._count}
+        finished = {part for part, content in journal.items() if self._content(windows(part)) == content}
+        if self._moved and len(finished) < self._count:
+            raise FileError(self._missing_data(self._moved[0]))
+        if len(finished) < len(journal):
+            _log.info("%s: %d tiles are damaged and computed again", self._folder, len(journal) - len(finished))
+        with write_errors(self._first):
+            for name, sink in self._sinks.items():
+                if name not in self._moved:
+                    sink.keep(part[name] for part in map(windows, sorted(finished)) if name in part)
+        return finished
+
+    def add(self, part: int, windows: Mapping[str, Slices], arrays: Mapping[str, Array]) -> None:
+        """Write a part: its data, then its line in the journal.
+
+        Raises:
+            WriteError: it cannot be written; or the run is over; or its folder was deleted or replaced, and may belong
+                to another process.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise WriteError(f"{self._first}: the run is over, so no more is written. Run it again.")
+            self._require_folder()
+            contents = []
+            for name, window in windows.items():
+                with write_errors(self._targets[name]):
+                    array = np.ascontiguousarray(arrays[name])
+                    self._sinks[name].write(window, array)
+                    contents.append(fingerprint_array(array))
+            with write_errors(self._first):
+                self._journal.add(part, " ".join(contents))
+
+    def finish(self) -> None:
+        """Move the outputs to their names, with the file modes of those that they replace.
+
+        Raises:
+            WriteError: they cannot be moved, or the folder of the run was deleted or replaced.
+        """
+        require_replaceable(self._targets)
+        self._require_folder()
+        self._is_finishing = True
+        for name, file in self._files.items():
+            if name not in self._moved:
+                with write_errors(self._targets[name]):
+                    copy_mode(file, self._data[name])
+                    _replace(file, self._data[name], self._folder / f"old {file.name}")
+        with write_errors(self._first):
+            sync_folder(self._folder.parent)
+            write_done_marker(self._files, self._journal.settings)
+            shutil.rmtree(self._folder)
+
+    def _require_folder(self) -> None:
+        """Refuse to write into the folder of another run, which began after that of this one was deleted."""
+        if not self._journal.is_in_place():
+            raise WriteError(f"{self._folder}: was deleted or replaced during the run, which ends here. Run it again.")
+
+    def _content(self, windows: Mapping[str, Slices]) -> str | None:
+        """The fingerprint of a part in the files; None where they cannot be read."""
+        try:
+            return " ".join(fingerprint_array(self._sinks[name].read(window)) for name, window in windows.items())
+        except OSError as error:
+            _log.info("%s: %s", self._folder, error)
+            return None
+
+    def _find_moved(self) -> list[str]:
+        """The outputs that an interrupted run has moved to their names, which it did after its last part.
+
+        Raises:
+            FileError: the data of an output are missing in both places.
+        """
+        moved = [name for name, data in self._data.items() if not os.path.lexists(data)]
+        is_complete = len(self._journal.finished) >= self._count
+        missing = [name for name in moved if not (is_complete and self._files[name].exists())]
+        if missing:
+            raise FileError(self._missing_data(missing[0]))
+        return moved
+
+    def _missing_data(self, name: str) -> str:
+        return f"{self._data[name]}: the data of the interrupted run are gone. Delete {self._folder} to start over."
+
+    def _open(self, name: str, spec: OutputSpec) -> Sink:
+        """The data of an output, to be written and read; only to be read where it has been moved.
+
+        Raises:
+            FileError: they are not what this run would write.
+        """
+        file_format = format_of(self._targets[name])
+        if name not in self._moved:
+            return file_format.open(self._data[name], spec)
+        try:
+            return file_format.open(self._files[name], spec)
+        except OSError as error:
+            raise FileError(self._missing_data(name)) from error
+
+    def _create(self, settings: Settings, specs: Mapping[str, OutputSpec]) -> None:
+        """Create the data and the journal; an earlier folder without a journal holds nothing to keep."""
+        _remove_stale(self._folder)
+        self._folder.mkdir()
+        try:
+            (self._folder / MARK).touch()
+            sync_folder(self._folder)
+            for name, data in self._data.items():
+                format_of(self._targets[name]).create(data, specs[name])
+                copy_mode(self._files[name], data)
+            sync_folder(self._folder)
+            create_journal(self._folder / JOURNAL, settings)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        sync_folder(self._folder.parent)
+
+
+def require_distinct(targets: Sequence[Path]) -> None:
+    """Refuse outputs that are not files of one folder, each with a name of its own, also with links resolved."""
+    for paths in (targets, [resolve_link(target) for target in targets]):
+        folders, names = ({path.parent.absolute() for path in paths}, {path.name for path in paths})
+        if len(folders) > 1 or len(names) < len(targets):
+            raise FileError(
+                f"outputs: expected names of their own in one folder, got {', '.join(map(str, paths))}. "
+                "Put all of them into one folder, each under a name of its own."
+            )
+
+
+def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
+    """Refuse an output that is an input, lies in one, or contains one.
+
+    Raises:
+        FileError: such an output; nothing is written.
+    """
+    overlap = find_overlap(targets, sources)
+    if overlap is not None:
+        raise FileError(f"{overlap}: is an input of this run, lies in one or contains one. Choose another output.")
+
+
+def require_replaceable(targets: Mapping[str, Path]) -> None:
+    """Refuse to replace anything but a file, or for a Zarr array a folder with such an array and nothing else.
+
+    Raises:
+        MissingFileError: a folder does not exist.
+        FileError: something else has the name of an output, or it is write-protected.
+    """
+    for target in targets.values():
+        is_zarr = ending_of(target) == ".zarr"
+        if is_zarr and target.is_dir():
+            _require_zarr_array(target)
+            continue
+        resolve_target(target)
+        if is_zarr and os.path.exists(target):
+            raise FileError(f"{target}: is a file, and is not replaced by a folder. Move it, or choose another output.")
+    resolve_target(done_marker(next(iter(targets.values()))))
+
+
+def _require_zarr_array(folder: Path) -> None:
+    """Refuse a folder that is no Zarr array, holds something else too, or is write-protected."""
+    if not is_zarr_array(folder):
+        raise FileError(
+            f"{folder}: is a folder, but not a single Zarr array, and is not replaced. Move it, or choose another "
+            "output."
+        )
+    member = other_member(resolve_link(folder))
+    if member is not None:
+        raise FileError(
+            f"{folder}: holds {member.relative_to(resolve_link(folder))}, which is not of the Zarr array and would be "
+            "deleted. Move it, or choose another output."
+        )
+    if not os.access(folder, os.W_OK):
+        raise WriteError(f"{folder}: cannot be written (the folder is write-protected). Choose another place.")
+
+
+def _replace(file: Path, data: Path, old: Path) -> None:
+    """Move data to the name of an output; a folder of that name moves to `old`, and back on an error."""
+    if not file.is_dir():
+        os.replace(data, file)
+        return
+    shutil.rmtree(old, ignore_errors=True)  # left by a process that ended between these lines
+    os.replace(file, old)
+    try:
+        os.replace(data, file)
+    except BaseException:
+        os.replace(old, file)
+        raise
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the folder of a run that was interrupted before it had a journal.
+
+    Raises:
+        FileError: it was made by something else.
+    """
+    if not os.path.lexists(folder):
+        return
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    if is_folder and (folder / MARK).is_file():
+        shutil.rmtree(folder)
+    elif is_folder and not any(folder.iterdir()):
+        folder.rmdir()
+    else:
+        raise FileError(
+            f"{folder}: is needed for this run, and was not made by one. Move it, or choose another output."
+        )

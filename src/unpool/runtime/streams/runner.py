@@ -1,0 +1,288 @@
+"""Runs a job part by part: it reads, computes and writes at the same time, and continues an interrupted run."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from unpool.images.axes import Array, Shape, Slices
+from unpool.memory_limits import peak_rss
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.streams.checkpoint import Checkpoint, Settings, require_same_settings
+from unpool.runtime.streams.output_transform import OutputTransform
+from unpool.runtime.streams.partial_output import PartialOutput
+
+Stage: TypeAlias = Callable[[Any], Any]
+PartResult: TypeAlias = tuple[int, Mapping[str, Array]]
+"""The number of a part, and its array for each output."""
+
+QUEUE_SIZE = 1
+"""Maximum number of items that wait between two stages; each stage holds one more."""
+
+PIPELINE_DEPTH = 2 + QUEUE_SIZE
+"""Items in memory between two stages: one in each of the two, and those in the queue."""
+
+RUNTIME_OVERHEAD_BYTES = 96 << 20
+"""Memory that the first run takes for machine code, compressors, threads and their buffers."""
+
+POLL_SECONDS = 0.05
+"""Time between two checks of a blocked stage for the end of the run."""
+
+_END = object()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a run.
+
+    Attributes:
+        tiles: of the image.
+        resumed: those of them that an earlier run had finished.
+        done: of all tiles.
+        seconds: since this run began with its first tile.
+        peak: bytes of memory that the process has had at most; 0 where the system does not tell.
+        was_complete: an earlier run had written all of it, so that nothing was computed.
+
+    >>> half = Progress(tiles=100, resumed=20, done=60, seconds=20.0, peak=0)
+    >>> half.rate, half.left
+    (2.0, 20.0)
+    """
+
+    tiles: int
+    resumed: int
+    done: int
+    seconds: float
+    peak: int
+    was_complete: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Tiles per second of this run."""
+        return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Estimated seconds for the remaining tiles; None before the first tile of this run."""
+        return (self.tiles - self.done) / self.rate if self.rate else None
+
+
+ProgressCallback: TypeAlias = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A complete file: its path, shape and type; `classes` counts them where it holds class numbers."""
+
+    path: Path
+    shape: Shape
+    dtype: np.dtype[Any]
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The files of a run by output, and its progress at the end.
+
+    `path`, `shape` and `dtype` are those of the first file, often the only one.
+    """
+
+    files: Mapping[str, OutputFile]
+    progress: Progress
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether an earlier run had written everything, so that nothing was computed."""
+        return self.progress.was_complete
+
+    @property
+    def path(self) -> Path:
+        """Of the first file."""
+        return self._first.path
+
+    @property
+    def shape(self) -> Shape:
+        """Of the first file."""
+        return self._first.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the first file."""
+        return self._first.dtype
+
+    @property
+    def _first(self) -> OutputFile:
+        return next(iter(self.files.values()))
+
+
+class TiledJob(Protocol):
+    """A run in parts that are written one by one; `len` counts them."""
+
+    @property
+    def settings(self) -> Settings:
+        """Everything on which the results depend, for the journal."""
+
+    @property
+    def transforms(self) -> Mapping[str, OutputTransform]:
+        """By output, the step to its file."""
+
+    def __len__(self) -> int:
+        """Number of parts."""
+
+    def windows(self, part: int) -> Mapping[str, Slices]:
+        """The windows of a part in the outputs to which it contributes."""
+
+    def items(self, parts: Collection[int]) -> Iterable[Any]:
+        """The items that go through the stages to compute these parts."""
+
+    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
+        """The steps from an item to a `PartResult`, or to None where an item completes no part.
+
+        Args:
+            options: of the runs; they can terminate them.
+        """
+
+
+def run_job(
+    job: TiledJob,
+    targets: Mapping[str, Path],
+    checkpoint: Checkpoint | None,
+    on_progress: ProgressCallback,
+) -> RunResult:
+    """Compute the remaining parts of a job, and move the outputs to their names.
+
+    Args:
+        job: the parts, and how to compute them.
+        targets: by output, its file.
+        checkpoint: the earlier run, if there is one; after a complete one nothing is computed.
+        on_progress: called whenever a part is on disk.
+
+    Raises:
+        UnpoolError: the earlier run had other settings.
+        FileError: an output cannot be written.
+    """
+    specs = {name: transform.spec for name, transform in job.transforms.items()}
+    if checkpoint is not None and checkpoint.is_complete:
+        require_same_settings(checkpoint, job.settings, targets)
+        progress = Progress(len(job), len(job), len(job), 0.0, peak_rss(), was_complete=True)
+    else:
+        with PartialOutput(targets, job.settings, specs, len(job)) as output:
+            progress = _run_parts(job, output, on_progress)
+            output.finish()
+    files = {name: OutputFile(targets[name], spec.shape, spec.dtype, spec.classes) for name, spec in specs.items()}
+    return RunResult(files, progress)
+
+
+def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallback) -> Progress:
+    """Compute and write the parts that are not finished."""
+    transforms = job.transforms
+
+    def windows(part: int) -> dict[str, Slices]:
+        return {name: transforms[name].window(slices) for name, slices in job.windows(part).items()}
+
+    finished = output.finished_parts(windows)
+    options = onnxruntime.RunOptions()
+    begin, done = time.monotonic(), len(finished)
+
+    def write(result: PartResult | None) -> int:
+        if result is None:
+            return 0
+        part, arrays = result
+        output.add(part, windows(part), arrays)
+        return 1
+
+    def terminate() -> None:
+        options.terminate = True
+
+    def progress() -> Progress:
+        return Progress(len(job), len(finished), done, time.monotonic() - begin, peak_rss())
+
+    parts = set(range(len(job))).difference(finished)
+    for count in run_pipeline(job.items(parts), (*job.stages(options), write), terminate):
+        if count:
+            done += count
+            on_progress(progress())
+    return progress()
+
+
+def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], terminate: Callable[[], None]) -> Iterator[Any]:
+    """The results of the last stage, in the order of the items; every stage runs in a thread of its own.
+
+    The caller's thread only waits, so that Ctrl-C takes effect at once. The threads then end by themselves after their
+    current item; the caller does not wait for them.
+
+    Args:
+        items: go through all stages.
+        stages: each is called with one item at a time, and its result goes to the next one.
+        terminate: called at the end, after an error or an interruption too.
+
+    Raises:
+        any exception of a stage; later items are dropped.
+
+    >>> list(run_pipeline([1, 2, 3], [lambda x: x + 1, str], lambda: None))
+    ['2', '3', '4']
+    """
+    stop = threading.Event()
+    queues: list[queue.Queue[Any]] = [queue.Queue(QUEUE_SIZE) for _ in stages]
+    feed = iter(items)
+    for number, (stage, results) in enumerate(zip(stages, queues, strict=True)):
+        source = _drain(queues[number - 1], stop) if number else feed
+        threading.Thread(target=_run_stage, args=(stage, source, results, stop), daemon=True).start()
+    try:
+        yield from _drain(queues[-1], stop)
+    finally:
+        stop.set()
+        terminate()
+
+
+@dataclass(frozen=True)
+class _StageError:
+    """An exception on its way to the caller."""
+
+    error: BaseException
+
+
+def _run_stage(stage: Stage, items: Iterator[Any], results: "queue.Queue[Any]", stop: threading.Event) -> None:
+    try:
+        for item in items:
+            result = stage(item)
+            if stop.is_set() or not _put(results, result, stop):
+                return
+            del item, result  # memory of a tile, not to be held while the next one is awaited
+        _put(results, _END, stop)
+    except BaseException as error:
+        _put(results, _StageError(error), stop)
+
+
+def _put(results: "queue.Queue[Any]", item: Any, stop: threading.Event) -> bool:
+    """Add an item once there is room; False if the run ends first."""
+    while not stop.is_set():
+        try:
+            results.put(item, timeout=POLL_SECONDS)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def _drain(items: "queue.Queue[Any]", stop: threading.Event) -> Iterator[Any]:
+    """The items of a queue until its end, or that of the run.
+
+    Raises:
+        any exception of the stage before.
+    """
+    while not stop.is_set():
+        try:
+            item = items.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            continue
+        if item is _END:
+            return
+        if isinstance(item, _StageError):
+            raise item.error
+        yield item
+        del item
