@@ -80,6 +80,14 @@ INNER = {
         "axes", "checks", "fingerprint", "source", "sink", "pixels", "npy", "zarr_metadata", "zarr_store", "zarr",
         "nifti", "tiff_checks", "tiff_writer", "tiff", "raster", "overlay", "formats", "__init__",
     ),
+    "runtime/backends": (
+        "ort_options", "ort_values", "step", "schedule", "ort_backend", "openvino_device", "openvino_backend",
+        "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
+    ),
+    "runtime/session": (
+        "ort_compat", "config", "signature", "random_inputs", "executor", "passthrough", "load", "autotune", "build",
+        "io_binding", "ort_methods", "session", "inspect",
+    ),
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),

@@ -25,7 +25,7 @@ from unpool.runtime.session.config import SessionConfig, stable_source, tuning_s
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
 from unpool.runtime.session.load import require_picklable
 from unpool.runtime.session.ort_compat.providers import select_providers
-from unpool.runtime.session.ort_compat.session_methods import AsyncRunner, Callback, OrtSessionMethods, session_errors
+from unpool.runtime.session.ort_methods import AsyncRunner, Callback, OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
 
 
