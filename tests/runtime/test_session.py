@@ -301,7 +301,7 @@ def test_ort_values_in_and_out(kind):
 
 def test_what_is_no_ort_value():
     """A sequence of sequences has no OrtValue; the message says what to use."""
-    with pytest.raises(unpool.UnsupportedError, match=r"'y': expected a value that an OrtValue holds.*Use run\."):
+    with pytest.raises(unpool.UnsupportedError, match=r"'y': an OrtValue cannot hold a value.*Use run\."):
         make_ort_value([[models.random(2)]], "seq(seq(tensor(float)))", "output 'y'")
 
 
@@ -573,11 +573,11 @@ INVALID = {
     "unconnected": (node_model(helper.make_node("Relu", ["q"], ["y"])), r"model: expected a valid ONNX model.*q"),
     "wrong types of another operator": (
         node_model(helper.make_node("Add", ["x", "z"], ["y"]), inputs=(*BYTES, ("z", TensorProto.FLOAT, [1]))),
-        r"node 'Add->y': expected a valid graph",
+        r"node 'Add->y': the graph is invalid",
     ),
     "operator nobody runs": (
         node_model(helper.make_node("Odd", ["x"], ["y"], domain="elsewhere"), domains=[("elsewhere", 1)]),
-        r"node 'Odd->y': expected operators that onnxruntime or onnx's ReferenceEvaluator can run, got: [^.]*\. R",
+        r"node 'Odd->y': neither onnxruntime nor onnx's ReferenceEvaluator can run it: [^.]*\. R",
     ),
 }
 

@@ -389,7 +389,7 @@ class PlanBuilder:
         try:
             onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         except onnx.shape_inference.InferenceError as cause:
-            raise ModelError(f"{self._where(step)}: expected a valid graph, got: {error}. Export it again.") from cause
+            raise ModelError(f"{self._where(step)}: the graph is invalid: {error}. Export the model again.") from cause
 
     def _where(self, step: Step) -> str:
         names = [node_name(self._graph.nodes[position]) for position in step.nodes]

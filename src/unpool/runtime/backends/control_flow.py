@@ -149,7 +149,9 @@ class ControlStep(ABC):
         """The common length."""
         distinct = sorted(set(lengths))
         if len(distinct) != 1:
-            raise ShapeError(f"{self._where()}: expected {name} of one length, got {distinct}. Cut them.")
+            raise ShapeError(
+                f"{self._where()}: expected {name} of one length, got {distinct}. Pass inputs of one length."
+            )
         return distinct[0]
 
     def _where(self) -> str:
@@ -242,7 +244,7 @@ class BatchedScanStep(ScanStep):
         lengths = [longest] * batch if sequence_lens is None else [int(length) for length in np.ravel(sequence_lens)]
         if len(lengths) != batch or any(not 0 <= length <= longest for length in lengths):
             raise ShapeError(
-                f"{self._where()}: expected {batch} lengths from 0 to {longest}, got {lengths}. Correct sequence_lens."
+                f"{self._where()}: expected {batch} lengths from 0 to {longest}, got {lengths}. Change sequence_lens."
             )
         results = []
         for index, length in enumerate(lengths):

@@ -119,7 +119,9 @@ class CudaMemory:
         else:
             x = torch.utils.dlpack.from_dlpack(value) if is_on_gpu(value) else None
         if x is not None and x.device != self.device:
-            raise UnpoolError(f"{where}: expected memory of {self} or of the CPU, got {x.device}. Move it there.")
+            raise UnpoolError(
+                f"{where}: expected memory of {self} or of the CPU, got {x.device}. Move it to that device."
+            )
         if x is not None and x.requires_grad:
             raise UnpoolError(f"{where}: expected a tensor without gradient. Use x.detach().")
         return x

@@ -31,8 +31,8 @@ class ReferencePartition(Partition):
             raise
         except Exception as error:
             raise UnsupportedError(
-                f"{where}: expected operators that onnxruntime or onnx's ReferenceEvaluator can run, "
-                f"got: {one_line(error)}. Replace these nodes."
+                f"{where}: neither onnxruntime nor onnx's ReferenceEvaluator can run it: {one_line(error)}. "
+                "Replace these nodes."
             ) from error
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:  # noqa: ARG002

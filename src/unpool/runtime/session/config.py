@@ -91,8 +91,8 @@ class SessionConfig:
         """
         if isinstance(self.source, onnx.ModelProto):
             raise UnsupportedError(
-                "InferenceSession: expected a model of less than 2 GiB, or the path of a file, got a larger ModelProto "
-                "to be pickled. Save it, and make the session of its path."
+                "InferenceSession: a ModelProto of 2 GiB or more cannot be pickled. Save it to a file, and make the "
+                "session from its path."
             )
         state = {name: value for name, value in vars(self).items() if name != "options"}
         if self.options is None:

@@ -268,10 +268,12 @@ def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> Non
     kind_of = _kind if cuda is None else cuda.kind
     kind, target_kind = kind_of(value), kind_of(target)
     if kind != target_kind:
-        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind it anew.")
+        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind memory of that type.")
     shape, target_shape = tuple(value.shape), tuple(target.shape)
     if shape != target_shape:
-        raise ShapeError(f"output {name!r}: expected memory of shape {shape}, got {target_shape}. Bind it anew.")
+        raise ShapeError(
+            f"output {name!r}: expected memory of shape {shape}, got {target_shape}. Bind memory of that shape."
+        )
     if cuda is None:
         np.copyto(target, value)
     else:

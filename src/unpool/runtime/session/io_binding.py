@@ -239,11 +239,12 @@ def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> Non
         return
     have = target.dtype if cuda is None else cuda.kind(target)
     if have != kind:
-        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {have}. Bind it anew.")
+        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {have}. Bind memory of that type.")
     fixed = [size if isinstance(size, int) else have for size, have in zip(info.shape, target.shape, strict=False)]
     if info.shape and (len(info.shape) != target.ndim or fixed != list(target.shape)):
         raise ShapeError(
-            f"output {info.name!r}: expected memory of shape {info.shape}, got {list(target.shape)}. Bind it anew."
+            f"output {info.name!r}: expected memory of shape {info.shape}, got {list(target.shape)}. "
+            "Bind memory of that shape."
         )
 
 

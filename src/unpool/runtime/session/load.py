@@ -124,8 +124,8 @@ def require_picklable(config: SessionConfig) -> None:
     model = loader.load()
     if not loader.overrides.is_empty or needs_libraries(model) or has_providers(config.options):
         raise UnsupportedError(
-            "InferenceSession: expected SessionOptions of attributes and entries alone to be pickled, got some with "
-            "initializers, sizes, libraries or providers. Make the session anew where it is needed."
+            "InferenceSession: SessionOptions with initializers, sizes, libraries or providers cannot be pickled. Make "
+            "a new session in the other process."
         )
 
 
@@ -145,8 +145,7 @@ class _OverridingLoader:
             self.options = clone(config.options or onnxruntime.SessionOptions())
         except Exception as error:
             raise error_class(UnpoolError, type(error))(
-                f"SessionOptions: expected options that onnxruntime takes, got its refusal: {short_message(error)}. "
-                "Change or remove that option."
+                f"SessionOptions: onnxruntime rejected the options: {short_message(error)}. Change or remove that option."
             ) from error
         if reads_model_config() and config.reads_config is False:
             raise error_class(UnpoolError, RuntimeError)(
@@ -168,8 +167,8 @@ class _OverridingLoader:
             return model
         if config_entry(self.options, _NO_CPU) == "1":
             raise error_class(UnsupportedError, "Fail")(
-                f"SessionOptions: expected a session that may use the CPU, where unpool runs, got the entry {_NO_CPU} "
-                "= 1. Remove the entry or set it to 0."
+                f"SessionOptions: the entry {_NO_CPU} = 1 forbids the CPU, on which unpool runs. Remove the entry or "
+                "set it to 0."
             )
         self.overrides = read_overrides(self.options, model, self._data_folder())
         if self.overrides.is_empty:
@@ -199,8 +198,8 @@ def _needed_caller_options(
         return None
     if overrides.has_external:
         raise UnsupportedError(
-            "SessionOptions.add_external_initializers: expected a model whose operators need no library and no "
-            "provider that the options bring too, got both. Put the initializers into the model."
+            "SessionOptions.add_external_initializers: external initializers cannot be combined with operator "
+            "libraries or added providers. Put the initializers into the model."
         )
     return options
 

@@ -172,7 +172,7 @@ class OrtSessionMethods:
         if unknown and error_on_invalid:
             raise error_class(UnpoolError, RuntimeError)(
                 f"set_tuning_results: expected results of {', '.join(self.get_providers())}; "
-                f"got those of {', '.join(unknown)}. Leave them out."
+                f"got those of {', '.join(unknown)}. Remove them."
             )
         for session in self._model.ort_sessions:
             session.set_tuning_results(results, error_on_invalid=error_on_invalid)

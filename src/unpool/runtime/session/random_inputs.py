@@ -58,8 +58,7 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     kind = dtype(parse(info.type))
     if kind is None or kind == np.dtype(object):
         raise UnsupportedError(
-            f"input {info.name!r}: expected a tensor of numbers, for which random ones can stand, got {info.type}. "
-            "Give the input itself."
+            f"input {info.name!r}: random values need a tensor of numbers, got {info.type}. Give the input itself."
         )
     if kind.kind in "iub":
         return rng.integers(0, 256 if kind == np.uint8 else 2, shape).astype(kind)

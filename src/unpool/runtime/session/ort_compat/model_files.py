@@ -68,8 +68,8 @@ def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> 
             model = onnx.load_from_string(path.read_bytes())
         except Exception as error:
             raise error_class(ModelError, type(error))(
-                f"{source_name(source)}: expected a model in onnxruntime's format, got: {short_message(error)}. Make "
-                "it again."
+                f"{source_name(source)}: expected a model in onnxruntime's format, got: {short_message(error)}. "
+                "Convert the model again."
             ) from error
     model.graph.name = model.graph.name or "graph"  # ONNX asks for a name, and the other format does not keep it
     return bytes(model.SerializeToString())
@@ -110,8 +110,8 @@ def save_optimized(
         stated_format = config_entry(options, SAVE_FORMAT)
         if stated_format == "ORT" or (stated_format is None and options.optimized_model_filepath.endswith(_SUFFIX)):
             raise error_class(UnsupportedError, type(error))(
-                f"{target}: expected a model that onnxruntime runs as a whole, for its own format, "
-                f"got: {short_message(error)}. Name a file that ends in .onnx."
+                f"{target}: onnxruntime writes its own format only for models that it runs, and it refuses this one: "
+                f"{short_message(error)}. Name a file that ends in .onnx."
             ) from error
         _save(optimized, target, options)
 

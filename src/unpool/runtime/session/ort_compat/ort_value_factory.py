@@ -40,8 +40,7 @@ def make_ort_value(value: Any, type_name: str, where: str) -> onnxruntime.OrtVal
         return _strings(value) if type_name == _STRINGS else _sequence(value, type_name)
     except Exception as error:
         raise UnsupportedError(
-            f"{where}: expected a value that an OrtValue holds, got one of {type_name}: {short_message(error)}. Use "
-            "run."
+            f"{where}: an OrtValue cannot hold a value of {type_name}: {short_message(error)}. Use run."
         ) from error
 
 

@@ -102,7 +102,7 @@ def _can_start_cuda(providers: Providers) -> bool:
         )
     except Exception as error:
         raise error_class(UnpoolError, type(error))(
-            f"{CUDA}: expected options and a device that it takes, got its refusal: {ort_message(error)}. "
+            f"{CUDA} refuses its options or its device: {ort_message(error)}. "
             f"Change provider_options, or leave {CUDA} out."
         ) from error
     return CUDA in session.get_providers()
@@ -124,7 +124,7 @@ def _pairs(
     if not isinstance(options, Sequence) or len(options) != len(providers):
         raise UnpoolError(
             f"InferenceSession: expected one dict in provider_options per provider ({len(providers)}), "
-            f"got {len(options) if isinstance(options, Sequence) else options!r}. Give as many."
+            f"got {len(options) if isinstance(options, Sequence) else options!r}. Give a dict for each provider."
         )
     for name, own in zip(providers, options, strict=True):
         if not _is_pair((name, own)):
@@ -157,8 +157,8 @@ def cuda_memory(providers: Providers) -> "CudaMemory | None":
         return None
     if options.get(_GRAPH, "0").lower() in ("1", "true"):
         raise UnsupportedError(
-            f"{CUDA}: expected {_GRAPH} to be 0, for partitions get memory at other addresses in every run; got 1. "
-            "Leave it out."
+            f"{CUDA}: expected {_GRAPH} to be 0, got 1: partitions get memory at other addresses in every run. "
+            "Remove the option."
         )
     device, stream = int(options.get("device_id", 0)), int(options.get("user_compute_stream", 0))
     return _memory()(device, stream or None)

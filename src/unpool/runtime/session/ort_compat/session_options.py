@@ -134,8 +134,8 @@ def _external_overrides(
     except Exception as error:
         cause = refusal or error
         raise error_class(UnsupportedError, type(cause))(
-            "SessionOptions: expected what onnxruntime takes together with this model, "
-            f"got its refusal: {short_message(cause)}. Correct what was set or added."
+            f"SessionOptions: onnxruntime refuses them for this model: {short_message(cause)}. "
+            "Change or remove the option or the initializers."
         ) from cause
 
 
@@ -234,12 +234,12 @@ def _replace(tensor: TensorProto, array: Any) -> None:
     if override.data_type != tensor.data_type:
         raise error_class(UnpoolError, "InvalidArgument")(
             f"initializer {tensor.name!r}: expected {kind(tensor.data_type)}, as the model has it, "
-            f"got {kind(override.data_type)} from SessionOptions. Convert it."
+            f"got {kind(override.data_type)} from SessionOptions. Add it in the model's type."
         )
     if list(override.dims) != list(tensor.dims):
         raise error_class(ShapeError, "InvalidArgument")(
             f"initializer {tensor.name!r}: expected shape {list(tensor.dims)}, as the model has it, "
-            f"got {list(override.dims)} from SessionOptions. Reshape it."
+            f"got {list(override.dims)} from SessionOptions. Add it in the model's shape."
         )
     tensor.CopyFrom(override)
 
