@@ -145,7 +145,8 @@ class _OverridingLoader:
             self.options = clone(config.options or onnxruntime.SessionOptions())
         except Exception as error:
             raise error_class(UnpoolError, type(error))(
-                f"SessionOptions: onnxruntime rejected the options: {short_message(error)}. Change or remove that option."
+                f"SessionOptions: onnxruntime rejected the options: {short_message(error)}. "
+                "Change or remove that option."
             ) from error
         if reads_model_config() and config.reads_config is False:
             raise error_class(UnpoolError, RuntimeError)(
