@@ -92,8 +92,8 @@ INNER = {
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": (
-        "links", "strides", "grid", "walk", "images", "windows", "bands", "blending", "rules", "tracing", "memory",
-        "tiling", "tiler", "fitting", "run", "smallest", "overview",
+        "links", "grid", "walk", "windows", "blending", "rules", "memory", "tiling", "tiler", "fitting", "run",
+        "overview",
     ),
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "inputs", "runner", "jobs", "run"),
     "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),

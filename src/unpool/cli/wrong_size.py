@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.model import sizes
 from unpool.errors import UnpoolError
-from unpool.runtime.tiles.overview import Overview, overview
-from unpool.runtime.tiles.smallest import Taken
+from unpool.runtime.tiles.overview import Overview, Taken, overview
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.walk import Shape
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, tiles
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.tiles.bands import Blended
+from unpool.runtime.tiles.blending import Blended
 from unpool.runtime.tiles.windows import Blending, windows_of
 
 

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 
 from unpool.geometry import Span, Window, pooled_size, span_reaching, span_read, upsampled_size
 from unpool.runtime.tiles.grid import AxisGeometry, extent, parts
-from unpool.runtime.tiles.links import Edge, Link
-from unpool.runtime.tiles.strides import Strides
+from unpool.runtime.tiles.links import Edge, Link, Strides
 
 WINDOWS = st.builds(Window, st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
 

@@ -14,8 +14,8 @@ from tests.support import models
 from unpool import tiles
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.session.session import FallbackWarning
-from unpool.runtime.tiles.rules.indices import counted_anew
 from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
+from unpool.runtime.tiles.rules.windows import counted_anew
 
 MEASURES = {"Shape", "Size"}
 """Operators that are tiled without a rule: they read sizes alone."""

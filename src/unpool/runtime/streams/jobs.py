@@ -29,7 +29,7 @@ from unpool.runtime.streams.output_transform import (
     tensor_spec,
 )
 from unpool.runtime.streams.runner import PIPELINE_DEPTH, RUNTIME_OVERHEAD_BYTES, PartResult, Stage, run_pipeline
-from unpool.runtime.tiles.bands import Bands, Blended
+from unpool.runtime.tiles.blending import Bands, Blended
 from unpool.runtime.tiles.fitting import WHOLE, fitted, least_bytes, too_small
 from unpool.runtime.tiles.run import compute_tile, read_tile
 from unpool.runtime.tiles.tiler import Tiler

@@ -4,7 +4,7 @@ A value that depends on them is a field: some of its axes are spatial axes of th
 same for every tile. Numbers that are made of sizes alone, such as those of Shape, are computed on the way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from unpool.errors import UnsupportedError
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_name
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph
@@ -22,8 +22,7 @@ from unpool.runtime.graph.nodes import domain, inner_nodes, node_name, reads
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weight_files import array_of
 from unpool.runtime.graph.without_weights import LARGE, is_large
-from unpool.runtime.tiles.links import Edge, Link
-from unpool.runtime.tiles.strides import Strides
+from unpool.runtime.tiles.links import Edge, Link, Strides
 
 Shape: TypeAlias = tuple[int, ...]
 Axes: TypeAlias = tuple[int | None, ...]
@@ -261,3 +260,48 @@ def _evaluated(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[st
     with np.errstate(all="ignore"):  # a size of a tile may be a divisor of 0
         found = iter(ReferenceEvaluator(model).run(None, dict(read)))
     return [next(found) if name else np.zeros(0) for name in node.output]
+
+
+LAYOUTS = ("NCHW", "NHWC")
+
+
+def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] | None) -> dict[str, Axes]:
+    """For every input that is cut, which spatial axis of the image each of its axes is.
+
+    Args:
+        shapes: of all inputs that are fed.
+        layout: "NCHW" where channels come before the spatial axes, of which there may be one to three, or "NHWC".
+        names: the inputs to cut. By default: all of the highest rank that have more than one element on a spatial axis.
+
+    Raises:
+        UnpoolError: no input is an image, or one that is named is none.
+        ShapeError: an image has no elements.
+
+    >>> image_inputs({"x": (1, 3, 64, 48), "time": (1,)}, "NCHW", None)
+    {'x': (None, None, 0, 1)}
+    """
+    if layout not in LAYOUTS:
+        raise UnpoolError(
+            f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {suggest_name(layout, LAYOUTS)}"
+        )
+    chosen = list(shapes) if names is None else list(names)
+    for name in chosen:
+        if name not in shapes:
+            raise UnpoolError(f"tiles: expected inputs among {', '.join(shapes)}; got {name!r}. Choose one.")
+    rank = max((len(shapes[name]) for name in chosen), default=0)
+    fitting = [name for name in chosen if len(shapes[name]) == rank > 2 and max(_spatial(shapes[name], layout)) > 1]
+    if not fitting or (names is not None and len(fitting) < len(chosen)):
+        raise UnpoolError(
+            "tiles: expected an input of batch, channels and one spatial axis or more, "
+            f"got {', '.join(f'{name} of shape {list(shapes[name])}' for name in chosen) or 'none'}. Run it whole."
+        )
+    for name in fitting:
+        if 0 in shapes[name]:
+            raise ShapeError(f"tiles: input {name!r} of shape {list(shapes[name])} has no elements. Run it whole.")
+    spatial = tuple(range(rank - 2))
+    axes: Axes = (None, None, *spatial) if layout == "NCHW" else (None, *spatial, None)
+    return dict.fromkeys(fitting, axes)
+
+
+def _spatial(shape: Shape, layout: str) -> Shape:
+    return shape[2:] if layout == "NCHW" else shape[1:-1]

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.tiles.images import image_inputs
-from unpool.runtime.tiles.walk import Shape
+from unpool.runtime.tiles.walk import Shape, image_inputs
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Slices: TypeAlias = tuple[slice, ...]

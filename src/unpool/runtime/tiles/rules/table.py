@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_unpool_op
-from unpool.runtime.tiles.rules import indices, layout, pointwise, resize, windows
+from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import Walk, refusal
 
 Rule: TypeAlias = Callable[[Walk, onnx.NodeProto], None]
@@ -154,7 +154,7 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
         _measure(walk, node)
     elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
-        indices.counted_anew(walk, node)
+        windows.counted_anew(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
         _check_attributes(node)
         RULES[node.op_type](walk, node)
