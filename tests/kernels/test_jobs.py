@@ -269,8 +269,7 @@ def test_parts_of_planes_take_their_own_indices() -> None:
         expected[place] = value
     for parts in (1, 2, 7, 60):
         y = np.full(120, -1)
-        kernel = scatter._kernel()
-        assert kernel(readonly(x), readonly(places), y, 2, parts, 1, 0, 2 * parts)
+        assert scatter.scatter_planes(readonly(x), readonly(places), y, 2, parts, 1, 0, 2 * parts)
         assert y.tolist() == expected.tolist()
     places[0, 0, 4, 6] = 60
-    assert not kernel(readonly(x), readonly(places), y, 2, 60, 1, 0, 120)
+    assert not scatter.scatter_planes(readonly(x), readonly(places), y, 2, 60, 1, 0, 120)

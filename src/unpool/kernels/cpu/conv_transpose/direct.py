@@ -20,7 +20,7 @@ from unpool.kernels.cpu.conv_transpose.direct_kernel import (
     STRIDES,
     DirectParams,
     DirectTables,
-    kernel,
+    make_kernel,
 )
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -148,7 +148,7 @@ def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, thread
         np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
     )  # fmt: skip
     args, count = record(params, activation=activation_dtype(problem.dtype)), outer * len(bands)
-    return Launch(kernel(problem.dtype), count, cost, args, tables)
+    return Launch(make_kernel(problem.dtype), count, cost, args, tables)
 
 
 def products_of(channels: int, kind, taps, apart: list[list[int]]):

@@ -75,19 +75,12 @@ class DirectTables(NamedTuple):
     terms: Table  # bytes in the window, bytes in the panel
 
 
-@cache
-def kernel(dtype: np.dtype[Any]):
-    """The kernel for a type of x, w, b and y."""
-    lanes = vector_bytes() // dtype.itemsize
-    return _make_kernel(StaticArgs(element=getattr(types, dtype.name), lanes=lanes))
-
-
 class BandAddresses(NamedTuple):
-    """Addresses of what a band of rows is made of, for one output channel."""
+    """Addresses of the inputs and the output of a band of rows, for one output channel."""
 
-    y: int  # where its part of the plane begins
-    panel: int  # where row 0 of x would be
-    window: int  # its weights
+    y: int  # of its part of the plane
+    panel: int  # of row 0 of x, if it were there
+    window: int  # of its weights
 
 
 class TermLists(NamedTuple):
@@ -100,23 +93,26 @@ class TermLists(NamedTuple):
 class RowRange(NamedTuple):
     """Some rows of y."""
 
-    table: int  # address of what is said of the first
-    total: int  # how many they are
+    table: int  # address of the entry of the first
+    total: int  # number of them
     length: int  # neighbours to write in each
 
 
 class RowTerms(NamedTuple):
-    """What is added up for one row."""
+    """The sums of one row."""
 
     near: Any  # terms that `load_terms` holds in registers
-    lists: TermLists  # where all of them are
+    lists: TermLists  # all terms
     window: int  # address of the weights
     bias: Any  # in all lanes
 
 
-def _make_kernel(static):
-    element, lanes, size = static.element, static.lanes, static.element.bitwidth // 8
-    number = np.dtype(str(element)).type
+@cache
+def make_kernel(dtype: np.dtype[Any]):
+    """The compiled kernel for a type of x, w, b and y."""
+    element, size, number = getattr(types, dtype.name), dtype.itemsize, dtype.type
+    lanes = vector_bytes() // size
+    static = StaticArgs(element=element, lanes=lanes)
     by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in STRIDES)
 
     @jit()

@@ -129,7 +129,7 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     )
     args, cost = record(params, activation=activation_dtype(problem.dtype)), problem.batch * problem.channels * columns
     launch = Launch(
-        _kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, args
+        _make_kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, args
     )
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
@@ -182,15 +182,10 @@ def multiply_maps(x, w, b, y, first, stop):
 
 
 @cache
-def _kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
-    lanes, (rows, vectors) = vector_bytes() // dtype.itemsize, tile
-    static = StaticArgs(element=getattr(types, dtype.name), lanes=lanes, rows=rows, vectors=vectors)
-    return _make_kernel(static)
-
-
-def _make_kernel(static):
-    element, lanes, rows, size = static.element, static.lanes, static.rows, static.element.bitwidth // 8
-    wide = static.vectors * lanes
+def _make_kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
+    (rows, vectors), element, size = tile, getattr(types, dtype.name), dtype.itemsize
+    lanes = vector_bytes() // size
+    static, wide = StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
 
     @jit()
     def conv_transpose_gemm(x, w, b, y, args, first, stop):

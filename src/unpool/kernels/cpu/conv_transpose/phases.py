@@ -86,7 +86,7 @@ def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epi
         edges=edges, fills=fills, targets=targets, kinds=kinds, offsets=offsets, slots=slots, sizes=sizes
     )  # fmt: skip
     return Launch(
-        kernel_of(problem.dtype, BITS.get(storage.name, storage)),
+        _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
         problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
         record(params, activation=activation_dtype(problem.dtype)), tables, parts=parts,
     )  # fmt: skip
@@ -179,13 +179,6 @@ class PhasesTables(NamedTuple):
     sizes: Table  # per chunk of output channels, the weights before it; and their number
 
 
-@cache
-def kernel_of(compute: np.dtype[Any], storage: np.dtype[Any]):
-    """The compiled kernel that forms sums in one type and stores them in another; 16-bit floats as their bits."""
-    element, stored = getattr(types, compute.name), getattr(types, storage.name)
-    return _make_kernel(StaticArgs(element=element, stored=stored, lanes=vector_bytes() // compute.itemsize), TILES)
-
-
 class SumPart(NamedTuple):
     """Some channels and taps of the sums of a class."""
 
@@ -194,11 +187,14 @@ class SumPart(NamedTuple):
     is_more: bool  # whether their sums are added to what is there
 
 
-def _make_kernel(static, tiles):
-    element, lanes, size = static.element, static.lanes, static.element.bitwidth // 8
-    stored_size = static.stored.bitwidth // 8
-    first_tile, second_tile, third_tile, fourth_tile = (static.replace(rows=rows, vectors=wide) for rows, wide in tiles)
-    heights = tuple(rows for rows, _ in tiles)
+@cache
+def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
+    """The compiled kernel that forms sums in one type and stores them in another; 16-bit floats as their bits."""
+    element, size, stored_size = getattr(types, compute.name), compute.itemsize, storage.itemsize
+    lanes = vector_bytes() // size
+    static = StaticArgs(element=element, stored=getattr(types, storage.name), lanes=lanes)
+    first_tile, second_tile, third_tile, fourth_tile = (static.replace(rows=rows, vectors=wide) for rows, wide in TILES)
+    heights = tuple(rows for rows, _ in TILES)
 
     @jit()
     def conv_transpose_phases(x, packed, b, y, args, tables, first, stop):

@@ -22,7 +22,7 @@ from unpool.kernels.cpu.conv_transpose.phases_plan import (
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
-from unpool.kernels.cpu.vector.specialize import StaticArgs, record
+from unpool.kernels.cpu.vector.specialize import record
 
 MANY = 1 << 15
 """Least number of weights for compiled code, where they are packed in every call."""
@@ -80,7 +80,7 @@ def fill(packed: Any, w: Any, cut: Blocking, group: int, threads: int | None) ->
 
 @lru_cache(maxsize=64)
 def _launch(dtype: np.dtype[Any], rows: int, jobs: int, work: int) -> Launch:
-    return Launch(_kernel(dtype, rows), jobs, work, parts=1)
+    return Launch(_make_kernel(dtype, rows), jobs, work, parts=1)
 
 
 @lru_cache(maxsize=64)
@@ -107,12 +107,8 @@ def _tables(cut: Blocking, channels: int, maps: int, taps: int):
 
 
 @cache
-def _kernel(dtype: np.dtype[Any], rows: int):
-    return _make_kernel(StaticArgs(element=getattr(types, dtype.name), rows=rows))
-
-
-def _make_kernel(static):
-    element, rows, width = static.element, static.rows, static.element.bitwidth // 8
+def _make_kernel(dtype: np.dtype[Any], rows: int):
+    element, width = getattr(types, dtype.name), dtype.itemsize
 
     @jit()
     def pack_channels(w, packed, args, tiles, taps, first, stop):

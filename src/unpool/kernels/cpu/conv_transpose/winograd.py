@@ -39,7 +39,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_kernel import (
     VECTORS,
     WinogradEntry,
     WinogradParams,
-    kernel,
+    make_kernel,
     params_record,
     tile_rows,
 )
@@ -227,7 +227,7 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
 
 @lru_cache(maxsize=64)
 def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
-    return Launch(packing_kernel(dtype, tile_rows()), jobs, work, parts=1)
+    return Launch(_make_packing_kernel(dtype, tile_rows()), jobs, work, parts=1)
 
 
 def launch(
@@ -267,7 +267,7 @@ def _launch(
         activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
     return Launch(
-        kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, problem.split_cost,
+        make_kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, problem.split_cost,
         params_record(params, problem.dtype), np.array(list(tiling.entries), record(WinogradEntry(0, 0)).dtype),
         parts=1,
     )  # fmt: skip
@@ -311,7 +311,7 @@ def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
 
 
 @cache
-def packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
+def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
     """The compiled kernel that packs weights of a type for tiles of `rows` rows."""
     element, width = getattr(types, dtype.name), dtype.itemsize
     wide = rows * np.dtype(np.float64).itemsize

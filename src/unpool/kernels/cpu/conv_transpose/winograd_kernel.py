@@ -96,7 +96,7 @@ def tile_rows() -> int:
 
 
 @cache
-def kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
+def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
     """The compiled kernel that forms sums in one type and stores them in another, for tiles of `outputs` x `outputs`.
 
     Args:
@@ -108,11 +108,7 @@ def kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
     static = StaticArgs(
         element=element, stored=stored, lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
     )  # fmt: skip
-    return _make_kernel(static)
-
-
-def _make_kernel(static):
-    element, lanes, size, rows, outputs = static.element, static.lanes, static.size, static.rows, static.outputs
+    lanes, rows = static.lanes, static.rows
     of_any, of_sums, step = static.drop("outputs", "stored"), static.drop("stored"), static.stored.bitwidth // 8
 
     @jit(fastmath={"contract"})

@@ -129,7 +129,7 @@ def launch(pool: PoolProblem) -> Launch:
         prefetch_bytes=rows.window.stride * columns.large * element.size // blocks, has_prefetch=_has_prefetch(pool),
         indices_non_temporal=is_non_temporal, infinity=element.infinity, nan=pool.mode.nan,
     )  # fmt: skip
-    kernel = _kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
+    kernel = _make_kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
     return Launch(kernel, pool.outer * count, pool.work, record(params))
 
 
@@ -153,7 +153,7 @@ def indices_fill_lines(small: int, element: str) -> bool:
 
 
 @cache
-def _kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
+def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
     """The compiled kernel for one element type and window.
 
     Args:
@@ -163,16 +163,15 @@ def _kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
         step: rows, and columns, between windows: 1 or 2.
         has_indices: whether indices are stored.
     """
-    static = StaticArgs(
-        element=getattr(types, element), lanes=compare_lanes(element), depth=depth, taps=taps, step=step,
-        has_indices=int(has_indices),
+    lanes, size = compare_lanes(element), np.dtype(element).itemsize
+    inside, outside = (
+        StaticArgs(
+            element=getattr(types, element), lanes=lanes, depth=depth, taps=taps, step=step,
+            has_indices=int(has_indices), is_inside=is_inside,
+        )
+        for is_inside in (1, 0)
     )  # fmt: skip
-    return _make_kernel(static.replace(is_inside=1), static.replace(is_inside=0))
-
-
-def _make_kernel(inside, beside):
-    element, lanes, depth, step, taps = inside.element, inside.lanes, inside.depth, inside.step, inside.taps
-    size, span = element.bitwidth // 8, (lanes - 1) * step + taps
+    span = (lanes - 1) * step + taps
     read = span if step == 1 and taps <= LOADED_TAPS else -(-span // lanes) * lanes
 
     @jit()
@@ -213,11 +212,11 @@ def _make_kernel(inside, beside):
                 if not has_nan and is_inside:
                     has_nan = any_of(roll(block, band, ends, none, is_output, IGNORED, inside))
                 elif not has_nan:
-                    has_nan = any_of(roll(block, band, ends, none, is_output, IGNORED, beside))
+                    has_nan = any_of(roll(block, band, ends, none, is_output, IGNORED, outside))
                 if has_nan and is_inside:
                     has_nan = roll_again(block, band, ends, none, is_output, nan, inside)
                 elif has_nan:
-                    has_nan = roll_again(block, band, ends, none, is_output, nan, beside)
+                    has_nan = roll_again(block, band, ends, none, is_output, nan, outside)
                 prefetch_address += prefetch_bytes * (high - low)
             low += band_height
             if low >= small_height:

@@ -63,7 +63,7 @@ def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., objec
     )  # fmt: skip
     jobs = pool.size // params.plane * params.strips
     call = Launch(
-        _kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
+        _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
         record(params, fill=COMPARE_TYPES[element.name]), found.tables,
     )  # fmt: skip
     return PaddingGuard(call, jobs, params, plane.lanes.small, fallback)
@@ -125,38 +125,28 @@ def _fill(element: ElementType, has_indices: bool):
 
 
 @cache
-def _kernel(element: str, stride: int, has_indices: bool):
+def _make_kernel(element: str, stride: int, has_indices: bool):
     """The compiled kernel for one element type.
 
     Args:
-        element: as `ElementType` names it.
-        stride: of the last axis: 1; 2 if its windows are pooled in one move; 0 for any.
+        element: name of an `ElementType`.
+        stride: of the last axis: 1; 2 if its windows are pooled in one reduction; 0 for any.
         has_indices: whether indices are stored.
     """
-    compare_type = getattr(types, COMPARE_TYPES[element])
-    reductions = StaticArgs(
-        compare_type=compare_type, place=types.int64 if compare_type.bitwidth == 64 else types.int32,
-        lanes=compare_lanes(element), step=min(stride, 1), origin=CARRIED if has_indices else NOWHERE,
-    )  # fmt: skip
-    rows = StaticArgs(
-        element=getattr(types, element), compare_type=compare_type, lanes=reductions.lanes, phases=max(stride, 1)
+    compare_type, lanes, number = (
+        getattr(types, COMPARE_TYPES[element]),
+        compare_lanes(element),
+        getattr(types, element),
     )
-    return _make_kernel(rows, reductions, int(has_indices))
-
-
-def _make_kernel(rows_fixed, final, has_indices):
-    """The kernel, from the static arguments of laying out rows, and of the last reduction along a row.
-
-    That one alone may have another step than 1.
-    """
-    from_taps = FROM_TAPS if has_indices else NOWHERE
-    only, first_of_many, carried = (
-        final.replace(origin=from_taps),
-        final.replace(origin=from_taps, step=1),
-        final.replace(step=1),
+    size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)
+    place = types.int64 if width == 8 else types.int32
+    from_taps, from_before = (FROM_TAPS, CARRIED) if has_indices else (NOWHERE, NOWHERE)
+    laid_out = StaticArgs(element=number, compare_type=compare_type, lanes=lanes, phases=max(stride, 1))
+    final = StaticArgs(  # the last reduction along a row: the only one whose step may not be 1
+        compare_type=compare_type, place=place, lanes=lanes, step=min(stride, 1), origin=from_before
     )
-    element, compare_type, place = rows_fixed.element, final.compare_type, final.place
-    last, size, width = carried.replace(element=element), element.bitwidth // 8, compare_type.bitwidth // 8
+    only, carried = final.replace(origin=from_taps), final.replace(step=1)
+    first_of_many, last = carried.replace(origin=from_taps), carried.replace(element=number)
 
     @jit()
     def pool_strips(x, y, indices, flags, args, tables, first, stop):
@@ -169,14 +159,10 @@ def _make_kernel(rows_fixed, final, has_indices):
         params, starts, row_places, lane_places = args[0], tables.starts, tables.row_places, tables.lane_places
         tap_bytes, tap_places = tables.tap_bytes, tables.tap_places
         line_reductions, plane_reductions = tables.line_reductions, tables.plane_reductions
-        strips, line_rows, line_size, pooled_size = (
-            params.strips,
-            params.line_rows,
-            params.line_size,
-            params.pooled_size,
-        )
-        lines, line_places = np.empty(2 * line_size, compare_type), np.empty(line_size * has_indices, place)
-        pooled, places = np.empty(2 * pooled_size, compare_type), np.empty(2 * pooled_size * has_indices, place)
+        strips, line_rows = params.strips, params.line_rows
+        line_size, pooled_size = params.line_size, params.pooled_size
+        lines, line_places = np.empty(2 * line_size, compare_type), np.empty(line_size * counts, place)
+        pooled, places = np.empty(2 * pooled_size, compare_type), np.empty(2 * pooled_size * counts, place)
         lines[:] = params.fill
         found, last_line, last_plane, zero = False, line_reductions.size - 1, plane_reductions.shape[1] - 1, np.int64(0)
         out, nowhere = line_reductions[last_line], RowPlaces(zero, zero)
@@ -192,7 +178,7 @@ def _make_kernel(rows_fixed, final, has_indices):
             near, far, met = aligned(pooled), aligned(pooled) + pooled_size * width, False
             for done in range(0, used, line_rows):
                 rows, now = min(line_rows, used - done), strip * params.strip_rows + done
-                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, rows_fixed)
+                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
                 met |= has_nan
                 taps = TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
                 to = BufferRef(near + done * params.pooled_pitch * width, to_places)

@@ -23,7 +23,7 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import RunningMax, place_type, update_best
+from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import (
     IGNORED,
@@ -156,7 +156,7 @@ def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
         nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     return Launch(
-        _kernel(element.name, lanes.window.size, pool.has_indices, is_wide, block),
+        _make_kernel(element.name, lanes.window.size, pool.has_indices, is_wide, block),
         pool.outer * len(tiling.corners), pool.work,
         record(params, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
     )  # fmt: skip
@@ -188,7 +188,7 @@ def _prefetch_distance(pool: PoolProblem, reach: int) -> int:
 
 
 @cache
-def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
+def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
     """The compiled kernel for one element type.
 
     Args:
@@ -198,13 +198,9 @@ def _kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: in
         is_wide: whether places have 64 bits.
         lanes: outputs in one block.
     """
-    return _make_kernel(
-        getattr(types, element), place_type(element, is_wide=is_wide), lanes, np.dtype(element).itemsize, step,
-        int(has_indices),
-    )  # fmt: skip
+    size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
+    number, stores_indices = getattr(types, element), int(has_indices)
 
-
-def _make_kernel(element, place_type, lanes, size, step, has_indices):
     @jit()
     def pool_tiles(x, y, indices, args, corners, offsets, first, stop):
         """Write rows of y in memory order: for every outer, row of outputs, block of lanes, row of its windows, tap.
@@ -212,13 +208,8 @@ def _make_kernel(element, place_type, lanes, size, step, has_indices):
         A last block overlaps its neighbour.
         """
         params = args[0]
-        plane, small, prefetch_distance, nan, has_nan = (
-            params.plane,
-            params.small,
-            params.prefetch_distance,
-            params.nan,
-            False,
-        )
+        plane, small, prefetch_distance = params.plane, params.small, params.prefetch_distance
+        nan, has_nan = params.nan, False
         outer_places, lane_places = params.outer_places, params.lane_places
         y_non_temporal = params.y_non_temporal and address_of(y) % LINE == 0
         indices_non_temporal = params.indices_non_temporal and address_of(indices) % LINE == 0
@@ -238,7 +229,7 @@ def _make_kernel(element, place_type, lanes, size, step, has_indices):
                 done = block + lanes
                 base = source + (outer * plane + corners[row, 0] + block * step) * size
                 is_safe = base + (rows[count - 1, 0] + lanes * step) * size <= end
-                best, total = none, splat(element(0), lanes)
+                best, total = none, splat(number(0), lanes)
                 if prefetch_distance:
                     begin = source + (outer * plane + (row * small + block) * share) * size + prefetch_distance
                     for line in range(0, lanes * share * size, LINE):
@@ -246,7 +237,7 @@ def _make_kernel(element, place_type, lanes, size, step, has_indices):
                 if is_safe and not has_nan:
                     for number in range(count):
                         address, place = base + rows[number, 0] * size, rows[number, 1]
-                        taps = load_taps(address, element, lanes, step)
+                        taps = load_taps(address, number, lanes, step)
                         for tap in range(step):
                             total = total_of(total, taps[tap])
                             best = update_best(best, taps[tap], place + tap, limit, IGNORED, None)
@@ -257,7 +248,7 @@ def _make_kernel(element, place_type, lanes, size, step, has_indices):
                         for tap in range(step):
                             address = base + (rows[number, 0] + tap) * size
                             if is_safe and address + lanes * step * size <= end:
-                                value = load_every(address, element, lanes, step, step * size)
+                                value = load_every(address, number, lanes, step, step * size)
                             else:
                                 value = gather(address, step * size, is_output, nothing)
                             best = update_best(best, value, rows[number, 1] + tap, limit, nan, None)
@@ -270,13 +261,13 @@ def _make_kernel(element, place_type, lanes, size, step, has_indices):
                         store_nontemporal(address_of(y) + target * size, best.value)
                     else:
                         store(address_of(y) + target * size, best.value)
-                    if has_indices and indices_non_temporal:
+                    if stores_indices and indices_non_temporal:
                         store_nontemporal(address_of(indices) + target * 8, index)
-                    elif has_indices:
+                    elif stores_indices:
                         store(address_of(indices) + target * 8, index)
                 else:
                     store_masked(address_of(y) + target * size, best.value, is_output)
-                    if has_indices:
+                    if stores_indices:
                         store_masked(address_of(indices) + target * 8, index, is_output)
             row += 1
             if row == corners.shape[0]:

@@ -80,7 +80,7 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool)
         is_non_temporal=is_recycled and is_worth_non_temporal(planes * large * size, row * size),
     )  # fmt: skip
     return Launch(
-        _kernel(size), planes * count, planes * (small + large) // VECTOR_SPEEDUP, record(params), cuts, sources
+        _make_kernel(size), planes * count, planes * (small + large) // VECTOR_SPEEDUP, record(params), cuts, sources
     )
 
 
@@ -120,12 +120,9 @@ def _slabs(axes: tuple[Axis, ...]):
 
 
 @cache
-def _kernel(size: int):
-    lanes = vector_bytes() // size
-    return _make_kernel(getattr(types, f"int{8 * size}"), lanes, 2 * lanes, size)
+def _make_kernel(size: int):
+    element, lanes, wide = getattr(types, f"int{8 * size}"), vector_bytes() // size, 2 * vector_bytes() // size
 
-
-def _make_kernel(element, lanes, wide, size):
     @jit()
     def stream_slabs(x, indices, y, args, cuts, sources, first, stop):
         """Write some slabs, in the memory order of y; whether every index lies in its element's window.
