@@ -14,10 +14,10 @@ from unittest.mock import patch
 import numpy as np
 
 import unpool
-from tests.cases import kernel_conv_transpose as growth_cases
+from tests.cases import kernel_conv_transpose as conv_transpose_cases
 from tests.cases import kernel_few_channels as direct_cases
 from tests.cases import kernel_pools as kernel_cases
-from tests.cases.kernel_conv_transpose import growth_case, winograd_case
+from tests.cases.kernel_conv_transpose import conv_transpose_case, winograd_case
 from tests.cases.kernel_few_channels import direct_case
 from tests.cases.kernel_pools import CANARY, SAMPLE_KERNELS, WIDE_KERNELS, eager_threads, pool_case
 from tests.cases.kernel_tiles import tile_case
@@ -36,7 +36,7 @@ from unpool.kernels.cpu.max_unpool import windows
 Case = Callable[[], str | None]
 """Runs it; what is wrong, None if nothing is."""
 
-WAYS = ("gemm_1x1", "rows", "phases")
+ALGORITHMS = ("gemm_1x1", "rows", "phases")
 FLOATS = (np.float32, np.float16, np.float64)
 SHAPES = ((1, 2, 5, 33), (2, 3, 7, 8), (3, 1, 4, 17), (1, 5, 1, 1), (0, 2, 3, 5), (2, 1, 9, 64))
 
@@ -56,7 +56,7 @@ def guarded(*, at_end: bool) -> Iterator[None]:
         return beside_guard(np.full(shape, 77, dtype), at_end=at_end)
 
     with ExitStack() as stack:
-        for module in (kernel_cases, growth_cases):
+        for module in (kernel_cases, conv_transpose_cases):
             stack.enter_context(patch.object(module, "placed", placed))
             stack.enter_context(patch.object(module, "given", given))
         for module in (pooling, arrays, per_plane):
@@ -65,24 +65,27 @@ def guarded(*, at_end: bool) -> Iterator[None]:
 
 
 def cases(count: int) -> list[tuple[str, Case]]:
-    """Names and cases: so many pools and transposed convolutions, and fewer of what has fewer ways."""
+    """Names and cases: so many pools and transposed convolutions, and fewer of what has fewer kernels."""
     few = max(6, count // 4)
     pools = [pool_case(number, SAMPLE_KERNELS) for number in range(count)]
     pools += [pool_case(number, WIDE_KERNELS) for number in range(5000, 5004)]
     pools += [tile_case(number) for number in range(few)]
-    growths = [growth_case(number) for number in range(count)] + [winograd_case(number) for number in range(few)]
+    conv_transposes = [conv_transpose_case(number) for number in range(count)] + [
+        winograd_case(number) for number in range(few)
+    ]
     found: list[tuple[str, Case]] = [
         (case.name, partial(kernel_cases.difference, case, 1 + number % 2)) for number, case in enumerate(pools)
     ]
     found += [
-        (case.name, partial(growth_cases.difference, case, 1 + number // 4 % 2)) for number, case in enumerate(growths)
+        (case.name, partial(conv_transpose_cases.difference, case, 1 + number // 4 % 2))
+        for number, case in enumerate(conv_transposes)
     ]
     found += [
         (case.name, partial(direct_cases.difference, case, 1 + number % 2))
         for number, case in enumerate(map(direct_case, range(few)))
     ]
     for number in range(few):
-        found += [(f"{way} {number}", partial(grown, number, way)) for way in WAYS]
+        found += [(f"{algorithm} {number}", partial(computed, number, algorithm)) for algorithm in ALGORITHMS]
         found += [
             (f"{work.__name__} {number}", partial(work, number))
             for work in (judged, packed, unpooled, in_planes, empty)
@@ -90,10 +93,10 @@ def cases(count: int) -> list[tuple[str, Case]]:
     return found
 
 
-def grown(number: int, way: str) -> str | None:
-    """What is wrong with a transposed convolution that is computed in this way."""
-    case = growth_case(8 * number + 1)
-    if way == "gemm_1x1":
+def computed(number: int, algorithm: str) -> str | None:
+    """What is wrong with a transposed convolution by this algorithm."""
+    case = conv_transpose_case(8 * number + 1)
+    if algorithm == "gemm_1x1":
         x, w, b = case.inputs
         rank = x.ndim - 2
         attributes = case.attributes | {"dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1}
@@ -103,18 +106,18 @@ def grown(number: int, way: str) -> str | None:
 
     @contextmanager
     def forced(_: Any) -> Iterator[None]:
-        with patch.object(router, "algorithms", lambda _: (way,)), eager_threads():
+        with patch.object(router, "algorithms", lambda _: (algorithm,)), eager_threads():
             execute.clear_cache()
             yield
         execute.clear_cache()
 
-    with patch.object(growth_cases, "forced", forced):
-        return growth_cases.difference(case, 1 + number % 2)
+    with patch.object(conv_transpose_cases, "forced", forced):
+        return conv_transpose_cases.difference(case, 1 + number % 2)
 
 
 def judged(number: int) -> str | None:
     """What is wrong with telling Winograd's even tiles from others, beside pages and elsewhere."""
-    kind, edge = growth_cases.TYPES[number % 4], 5 + number % 7
+    kind, edge = conv_transpose_cases.TYPES[number % 4], 5 + number % 7
     rng = np.random.default_rng(number)
     window = Window(4, 2, 1) if number % 4 < 2 else Window(3, 1, 1)
     axes = tuple(Axis(size * window.stride, size, window, 1) for size in (edge, edge + 6))
@@ -208,9 +211,9 @@ def empty(number: int) -> str | None:
     w = kernel_cases.given(np.ones((3, 2, 3, 3), x.dtype), 0)
     size = 2 + number % 4
     y, indices = unpool.max_pool(x, kernel_shape=[size, size], strides=[2, 2], return_indices=True)
-    grown = unpool.conv_transpose(x, w, strides=[2, 2]) if number % 3 != 1 else x
+    computed = unpool.conv_transpose(x, w, strides=[2, 2]) if number % 3 != 1 else x
     again = unpool.max_unpool(y, indices, np.array(x.shape), kernel_shape=[size, size], strides=[2, 2])
-    return f"empty {number}" if y.size + indices.size + grown.size + again.size else None
+    return f"empty {number}" if y.size + indices.size + computed.size + again.size else None
 
 
 def run(count: int) -> tuple[int, list[str]]:

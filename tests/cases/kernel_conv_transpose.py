@@ -54,8 +54,8 @@ class GrowthCase:
     by_winograd: bool = False
     apart: float = 0
 
-    def ways(self, work: ConvTransposeProblem) -> tuple[str, ...]:
-        """The ways that are tried; not Winograd's where it has no tiles for the axes."""
+    def algorithms(self, work: ConvTransposeProblem) -> tuple[str, ...]:
+        """The algorithms that are tried; not Winograd's where it has no tiles for the axes."""
         is_flat = self.by_winograd and depth_axis(work.axes) is not None
         first = ("winograd",) if is_flat and find_tiling(work.axes[-2:]) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
@@ -73,7 +73,7 @@ class GrowthCase:
         return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
 
 
-def growth_case(number: int) -> GrowthCase:
+def conv_transpose_case(number: int) -> GrowthCase:
     """A case for both kernels and all types in turn; the number seeds the rest."""
     rng = np.random.default_rng(number)
     tiled, kind = number % 2 == 1, TYPES[number // 2 % 4]
@@ -185,7 +185,7 @@ def reference(case: GrowthCase) -> np.ndarray:
     return sums.astype(np.float32).astype(case.inputs[0].dtype) if case.inputs[0].itemsize < 8 else sums
 
 
-def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> ConvTransposeProblem:
+def problem_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) -> ConvTransposeProblem:
     """What x and w, channels first and of one type, ask for."""
     compute = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
     return ConvTransposeProblem(
@@ -197,7 +197,7 @@ def work_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int) ->
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
     with (
-        patch.object(kernels, "algorithms", case.ways),
+        patch.object(kernels, "algorithms", case.algorithms),
         patch.object(phases_plan, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases_plan, "RESULT_BYTES", case.result_bytes),
         patch.object(phases_plan, "blocking", lambda *call: case.cut(*call)),
@@ -236,5 +236,5 @@ def difference(case: GrowthCase, threads: int) -> str | None:
 
 
 def by_rows(x: np.ndarray, w: np.ndarray, b: np.ndarray, axes: tuple[Axis, ...], group: int, y: np.ndarray) -> None:
-    """Write a transposed convolution to y by its rows, which takes anything: what other ways are compared with."""
-    rows.writer(work_of(x, w, tuple(axes), group))(x, w, b, y, 1)
+    """Write a transposed convolution to y by its rows, which takes any weights: the reference of the others."""
+    rows.writer(problem_of(x, w, tuple(axes), group))(x, w, b, y, 1)

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tests.cases import kernel_conv_transpose as growth_cases
-from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, growth_case
+from tests.cases import kernel_conv_transpose as conv_transpose_cases
+from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, conv_transpose_case
 from tests.cases.kernel_pools import eager_threads
 from unpool import execute
 from unpool.kernels.cpu.conv_transpose import direct
@@ -18,9 +18,9 @@ STRIDES = (1, 2, 4, 8)
 
 
 def direct_case(number: int) -> GrowthCase:
-    """A case of `growth_case` with a stride that the kernel knows, in float32 and float64 in turn."""
+    """A case of `conv_transpose_case` with a stride that the kernel knows, in float32 and float64 in turn."""
     rng = np.random.default_rng([number, 2])
-    case = growth_case(number)
+    case = conv_transpose_case(number)
     kind, stride = (np.float32, np.float64)[number % 2], STRIDES[number // 2 % 4]
     x, w, b = case.inputs
     window = [*w.shape[2:-1], int(rng.integers(1, 13))]
@@ -53,5 +53,5 @@ def forced(case: GrowthCase) -> Iterator[None]:
 
 def difference(case: GrowthCase, threads: int) -> str | None:
     """As `growth_cases.difference`, with this kernel."""
-    with patch.object(growth_cases, "forced", forced):
-        return growth_cases.difference(case, threads)
+    with patch.object(conv_transpose_cases, "forced", forced):
+        return conv_transpose_cases.difference(case, threads)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.cases import kernel_few_channels as direct_cases
-from tests.cases.kernel_conv_transpose import by_rows, work_of
+from tests.cases.kernel_conv_transpose import by_rows, problem_of
 from tests.cases.kernel_few_channels import STRIDES, direct_case
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
@@ -44,7 +44,7 @@ def test_touches_its_arrays_only(stride: int, at_end: bool) -> None:
     shapes = ((2, 3, 19, 19), (3, 2, 5, 5), (6,))
     x, w, b = (beside_guard(rng.standard_normal(shape), at_end=at_end) for shape in shapes)
     y = beside_guard(np.full((2, 6, axis.large, axis.large), np.nan), at_end=at_end)
-    launch = direct.launch(work_of(x, w, (axis, axis), 3))
+    launch = direct.launch(problem_of(x, w, (axis, axis), 3))
     assert survives(lambda: launch.run((x, w, b, y), 1))
     launch.run((x, w, b, y), 1)
     assert np.isfinite(y).all()
@@ -60,7 +60,7 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float) -> None:
         kept = array[1, 3, 0]
         array[1, 3, 0] = value
         y, expected = np.empty((1, 2, 38, 38)), np.empty((1, 2, 38, 38))
-        router.ConvTransposeDispatcher(work_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
+        router.ConvTransposeDispatcher(problem_of(x, w, (axis, axis), 2), x.dtype)(x, w, b, y, 1)
         by_rows(x, w, b, (axis, axis), 2, expected)
         np.testing.assert_allclose(y, expected, rtol=1e-12)
         array[1, 3, 0] = kept

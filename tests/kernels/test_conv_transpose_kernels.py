@@ -1,4 +1,4 @@
-"""The three ways to a transposed convolution give one result, on sizes that fill and overfill tiles and blocks."""
+"""Three algorithms for a transposed convolution give one result, on sizes that fill and overfill tiles and blocks."""
 
 import gc
 import weakref
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.cases.kernel_conv_transpose import by_rows, work_of
+from tests.cases.kernel_conv_transpose import by_rows, problem_of
 from tests.cases.kernel_pools import eager_threads
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
@@ -48,12 +48,12 @@ def by_phases(x, w, b, axes, group, y, threads):
     """The phases kernel, whatever the routing would choose."""
     cut = phases_plan.blocking(axes, x.shape[1] // group, w.shape[1], w.itemsize)
     packed = phases_pack.pack(w, cut, group)
-    conv_transpose_phases.launch(work_of(x, w, axes, group), x.dtype).run((x, packed, b, y), threads)
+    conv_transpose_phases.launch(problem_of(x, w, axes, group), x.dtype).run((x, packed, b, y), threads)
 
 
 def by_router(x, w, b, axes, group, y, threads):
     """As the routing chooses."""
-    dispatch.ConvTransposeDispatcher(work_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
+    dispatch.ConvTransposeDispatcher(problem_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -125,12 +125,12 @@ def test_points_of_many_images(batch, channels, maps, taps, at_end):
     x, w, b, y = (random.integers(-5, 6, shape).astype(np.float32) for shape in shapes)
     expected = np.einsum("nc,cmt->nmt", x[..., 0], w) + b[:, np.newaxis]
     x, w, b, y = (beside_guard(each, at_end=at_end) for each in (x, w, b, y))
-    grow = dispatch.ConvTransposeDispatcher(work_of(x, w, (Axis(taps, 1, Window(taps)),), 1), x.dtype)
-    assert survives(lambda: grow(x, w, b, y, 1))
+    dispatcher = dispatch.ConvTransposeDispatcher(problem_of(x, w, (Axis(taps, 1, Window(taps)),), 1), x.dtype)
+    assert survives(lambda: dispatcher(x, w, b, y, 1))
     with eager_threads():
         for threads in (1, 3):
             y[:] = np.nan
-            grow(x, w, b, y, threads)
+            dispatcher(x, w, b, y, threads)
             np.testing.assert_array_equal(y, expected)
 
 
@@ -180,7 +180,7 @@ EXTREMES = [
 
 @pytest.mark.parametrize(("x", "w", "strides"), EXTREMES)
 def test_workspace_is_bounded(x, w, strides):
-    """A thread needs no more than the documented memory, or the way that needs none is taken."""
+    """A thread needs no more than the documented memory, or the algorithm that needs none is used."""
     axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
     work = ConvTransposeProblem(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_cached=False)
     if dispatch.algorithms(work)[0] == "phases":

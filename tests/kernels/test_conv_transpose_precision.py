@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import unpool
-from tests.cases.kernel_conv_transpose import work_of
+from tests.cases.kernel_conv_transpose import problem_of
 from unpool import calls, execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
@@ -47,7 +47,7 @@ SHAPES = {
     ],
     "rows": [((1, 600, 3, 4), (600, 3, 5, 40), {"strides": [1, 2]}), ((1, 4, 40), (4, 2, 300), {})],
 }
-CASES = [(way, number) for way, shapes in SHAPES.items() for number in range(len(shapes))]
+CASES = [(algorithm, number) for algorithm, shapes in SHAPES.items() for number in range(len(shapes))]
 SPIKES = (0.0, 1e3, 1e6, 1e9, 1e20, 1e30)
 
 
@@ -85,9 +85,15 @@ def excess(y: np.ndarray, x: np.ndarray, w: np.ndarray, b: np.ndarray, attribute
     return float(np.where(np.isnan(found), np.inf, found).max(initial=0))
 
 
-def grown(way: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dict) -> np.ndarray:
-    """The result by one way, or by those behind it where it gives up."""
-    order = ("winograd", "phases", "rows") if way == "winograd" else (way, "rows") if way != "rows" else ("rows",)
+def computed(algorithm: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dict) -> np.ndarray:
+    """The result by one algorithm, or by its fallbacks."""
+    order = (
+        ("winograd", "phases", "rows")
+        if algorithm == "winograd"
+        else (algorithm, "rows")
+        if algorithm != "rows"
+        else ("rows",)
+    )
     with patch.object(kernels, "algorithms", lambda _: order):
         execute.clear_cache()
         calls._prepared_calls.clear()
@@ -97,11 +103,11 @@ def grown(way: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dic
     return y
 
 
-@pytest.mark.parametrize(("way", "number"), CASES)
-def test_errors_are_those_of_the_own_window(way: str, number: int) -> None:
+@pytest.mark.parametrize(("algorithm", "number"), CASES)
+def test_errors_are_those_of_the_own_window(algorithm: str, number: int) -> None:
     """Over spikes, zeros, denormals, constants and large biases, and over weights that are even or not."""
-    shape, w_shape, attributes = SHAPES[way][number]
-    rng = np.random.default_rng([number, len(way)])
+    shape, w_shape, attributes = SHAPES[algorithm][number]
+    rng = np.random.default_rng([number, len(algorithm)])
     w = (rng.standard_normal(w_shape) / np.sqrt(shape[1])).astype(np.float32)
     wrong = []
     for kind in KINDS:
@@ -113,7 +119,7 @@ def test_errors_are_those_of_the_own_window(way: str, number: int) -> None:
             b = (
                 rng.standard_normal(w_shape[1] * attributes.get("group", 1)) * (1e6 if kind == "normal" else 1)
             ).astype(np.float32)
-            found = excess(grown(way, x, weights, b, attributes), x, weights, b, attributes)
+            found = excess(computed(algorithm, x, weights, b, attributes), x, weights, b, attributes)
             wrong += [(kind, spike, found)] if found > 64 else []
     assert not wrong
 
@@ -148,7 +154,7 @@ def test_winograd_in_16_bits(name: str) -> None:
             x16 = x.clip(-most, most).astype(dtype)
             for scale in (1, 1e-3):
                 w16 = (w * scale).astype(dtype)
-                found = excess(grown("winograd", x16, w16, b, attributes), x16, w16, b, attributes)
+                found = excess(computed("winograd", x16, w16, b, attributes), x16, w16, b, attributes)
                 wrong += [(number, kind, spike, scale, found)] if found > 64 else []
     assert not wrong
 
@@ -165,16 +171,16 @@ def test_weights_of_all_magnitudes(change: str) -> None:
             place = {"one tap": np.s_[..., 1, 1], "one weight": np.s_[2, 3, 1, 0], "one channel": np.s_[4]}
             w[place[change]] *= 1e6
         b = np.zeros(w_shape[1] * attributes.get("group", 1), np.float32)
-        assert excess(grown("winograd", x, w, b, attributes), x, w, b, attributes) <= 64
+        assert excess(computed("winograd", x, w, b, attributes), x, w, b, attributes) <= 64
 
 
 def test_winograd_is_tried() -> None:
-    """The cases of Winograd's way are such that it is chosen, and nearly all of their tiles are even."""
+    """Winograd's tiles are chosen for their cases, and nearly all of their tiles are even."""
     for shape, w_shape, attributes in SHAPES["winograd"][:2]:
         rng = np.random.default_rng(7)
         x, w = values("normal", shape, rng), rng.standard_normal(w_shape).astype(np.float32)
         axes = operator.call(resolve.spec("ConvTranspose", attributes), shape, w_shape, None).axes
-        work = work_of(x, w, axes, 1)
+        work = problem_of(x, w, axes, 1)
         assert find_tiling(work.axes) is not None
         uneven = inaccurate_tiles(x, accuracy_thresholds(w, axes, 1), axes, 1, 1)
         assert uneven.size < 0.1 * len(x) * np.prod(tiling_of(axes).tiles)
@@ -200,5 +206,5 @@ def test_threads_change_nothing() -> None:
     shape, w_shape, attributes = SHAPES["winograd"][0]
     x, w = values("normal", shape, rng), rng.standard_normal(w_shape).astype(np.float32)
     x[0, 3, 5, 5] = 1e9
-    grow = unpool.prepare_conv_transpose(w, **attributes)
-    np.testing.assert_array_equal(grow(x, threads=1), grow(x, threads=2))
+    conv_transpose = unpool.prepare_conv_transpose(w, **attributes)
+    np.testing.assert_array_equal(conv_transpose(x, threads=1), conv_transpose(x, threads=2))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cases import kernel_conv_transpose as growth_cases
-from tests.cases.kernel_conv_transpose import by_rows, winograd_case, work_of
+from tests.cases import kernel_conv_transpose as conv_transpose_cases
+from tests.cases.kernel_conv_transpose import by_rows, problem_of, winograd_case
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.activation import PLAIN
@@ -53,7 +53,7 @@ def empty(axes: tuple[Axis, Axis], batch: int, maps: int) -> np.ndarray:
 def test_agrees_with_the_reference(chunk: int) -> None:
     """Small integers are exact with any threads, blocks and chunks, and nothing beside the output is written."""
     cases = [winograd_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
-    found = (growth_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    found = (conv_transpose_cases.difference(case, threads) for case in cases for threads in (1, 2))
     wrong = [each for each in found if each]
     assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
@@ -80,7 +80,7 @@ def test_touches_its_arrays_only(size: int, at_end: bool) -> None:
     x, w, b = (beside_guard(each, at_end=at_end) for each in drawn(0, axes, 2, 3, 9))
     packed = beside_guard(winograd.pack(w, axes, 1, 1), at_end=at_end)
     y = beside_guard(empty(axes, 2, 9), at_end=at_end)
-    launch = winograd.launch(work_of(x, w, axes, 1), x.dtype)
+    launch = winograd.launch(problem_of(x, w, axes, 1), x.dtype)
     launch.run((x, packed, b, y), 1)
     assert survives(lambda: launch.run((x, packed, b, y), 1))
     assert np.isfinite(y).all()
@@ -91,7 +91,7 @@ def errors(seed: int, size: int, stride: int, channels: int) -> tuple[float, flo
     axes = square(size, 6 + seed % 5, stride=stride)
     x, w, b = drawn(seed, axes, 1, channels, 16)
     y = empty(axes, 1, 16)
-    winograd.launch(work_of(x, w, axes, 1), x.dtype).run((x, winograd.pack(w, axes, 1, 1), b, y), 1)
+    winograd.launch(problem_of(x, w, axes, 1), x.dtype).run((x, winograd.pack(w, axes, 1, 1), b, y), 1)
     tensors = [torch.from_numpy(each) for each in (x, w, b)]
     theirs = torch.nn.functional.conv_transpose2d(*tensors, stride=stride, padding=1).numpy()
     wide = [each.double() for each in tensors]
@@ -119,7 +119,7 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, size: int
     w = own_weights(w / 100)
     y, expected = empty(axes, 2, 64), empty(axes, 2, 64)
     assert winograd.is_cheapest(axes, 2, 64, 64, 4, is_cached=True)
-    router.ConvTransposeDispatcher(work_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
+    router.ConvTransposeDispatcher(problem_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)
 
     assert np.isfinite(expected).sum() >= expected.size - 64 * size * size
@@ -136,7 +136,7 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
     b, axes = np.zeros(32, np.float32), operator.call(spec, x.shape, w.shape, None).axes
     x[1, 5, 2, 6, 4] = value
     w = own_weights(w / 100)
-    found = router.ConvTransposeDispatcher(work_of(x, w, axes, 1), x.dtype)
+    found = router.ConvTransposeDispatcher(problem_of(x, w, axes, 1), x.dtype)
     assert found.algorithms(is_cached=True)[0] == "winograd"
     y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
     found(x, w, b, y, 2)

@@ -37,7 +37,7 @@ PRODUCTS = 58_700
 BYTES = 10_000
 """From and to memory, likewise."""
 
-POOLS, UNPOOLS, GROWTHS = (*MAX_POOL, *SIZES, *WINDOWS), MAX_UNPOOL, (*CONV_TRANSPOSE, *CHANNELS)
+POOLS, UNPOOLS, CONV_TRANSPOSES = (*MAX_POOL, *SIZES, *WINDOWS), MAX_UNPOOL, (*CONV_TRANSPOSE, *CHANNELS)
 
 COARSE = {
     "max_unpool/SegNet last unpool, 8 images/float32": 1.17,
@@ -92,7 +92,7 @@ def pool_of(case: Call) -> PoolProblem:
     return PoolProblem.of(shape, axes_of(case), elements, case.indices, PoolMode(is_last))
 
 
-def work_of(case: Call) -> ConvTransposeProblem:
+def problem_of(case: Call) -> ConvTransposeProblem:
     """A transposed convolution as its route gets it."""
     sizes = case.shape[0], case.group, case.shape[1], case.channels // case.group
     return ConvTransposeProblem(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_cached=True)
@@ -139,7 +139,7 @@ def last_part(size: int, part: int, unit: int) -> float:
 def kernels(case: Call, count: int) -> Iterator[Jobs]:
     """The jobs of every kernel that a call runs with so many threads, in microseconds."""
     if case.operator == "conv_transpose":
-        yield from growths(work_of(case), count)
+        yield from conv_transposes(problem_of(case), count)
     elif case.operator == "max_pool":
         pool = pool_of(case)
         yield alike(max_pool.route(pool)._jobs, pool.nbytes / BYTES)
@@ -156,15 +156,15 @@ def kernels(case: Call, count: int) -> Iterator[Jobs]:
         yield alike(planes * parts, planes * (parts * 8 * small + 4 * (small + large)) / BYTES)
 
 
-def growths(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
+def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
     """The same for a transposed convolution."""
-    way, channels, products = conv_transpose.algorithms(work)[0], work.channels // work.group, work.split_cost * 4
-    if way == "phases":
+    algorithm, channels, products = conv_transpose.algorithms(work)[0], work.channels // work.group, work.split_cost * 4
+    if algorithm == "phases":
         whole = phases_plan.blocking(work.axes, channels, work.maps, 4)
         found, _ = phases_plan.blocking_for_threads(whole, work, count)
         cut = phases_plan._split_of(found, found.block, work)
         yield dealt(cut, last_part(found.plan.length, found.block, found.step))
-    elif way == "winograd":
+    elif algorithm == "winograd":
         flat, depth = flatten_depth(work), depth_axis(work.axes)
         assert flat is not None
         assert depth is not None
@@ -174,17 +174,17 @@ def growths(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
         shape = (work.batch, work.channels, depth.small, *(axis.small for axis in flat.axes))
         launch = winograd_accuracy._check(flat.axes, shape, work.dtype, work.group, count, depth)[0]
         yield alike(launch._jobs, 4 * int(np.prod(shape)) * depth.taps / BYTES)
-    elif way == "direct":
+    elif algorithm == "direct":
         yield alike(direct.launch(work).for_threads(count)._jobs, 4 * products / PRODUCTS)
     else:
         with patch.object(Launch, "run", lambda self, *_: made.append(self)):
             made: list[Launch] = []
             arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
-            {"gemm_1x1": gemm_1x1, "rows": rows}[way].writer(work)(*arrays, count)
+            {"gemm_1x1": gemm_1x1, "rows": rows}[algorithm].writer(work)(*arrays, count)
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 
-@pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *GROWTHS], ids=name_of)
+@pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *CONV_TRANSPOSES], ids=name_of)
 def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busiest of 1 to 96 threads has at most MAX_IMBALANCE times the mean, where that is worth 200 microseconds."""
     worst = {}
@@ -202,14 +202,14 @@ def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs whose costs are compared are those that the kernels get."""
     monkeypatch.setattr(threads, "available_cores", lambda: MOST)
-    for case in GROWTHS:
-        work = work_of(case)
-        way = conv_transpose.algorithms(work)[0]
-        if way == "winograd":
+    for case in CONV_TRANSPOSES:
+        work = problem_of(case)
+        algorithm = conv_transpose.algorithms(work)[0]
+        if algorithm == "winograd":
             flat, depth = flatten_depth(work), depth_axis(work.axes)
             launch = winograd.launch(flat, work.dtype, depth=depth).for_threads(count)
             assert launch._jobs == winograd.choose_blocks(flat, count).jobs.jobs
-        elif way == "phases" and case.shape[-1] <= 64:
+        elif algorithm == "phases" and case.shape[-1] <= 64:
             whole = phases_plan.blocking(work.axes, work.channels // work.group, work.maps, 4)
             found, parts = phases_plan.blocking_for_threads(whole, work, count)
             launch = phases.launch(work, work.dtype).for_threads(count)
@@ -224,7 +224,7 @@ def test_enough_is_enough(count: int) -> None:
     assert count < 3 or any(-(-number // count) * count / number > MAX_IMBALANCE for number in range(count, fewest))
 
 
-def grown(threads: int) -> list[bytes]:
+def computed(threads: int) -> list[bytes]:
     """By Winograd's tiles, by phases, and by phases to few positions."""
     random, found = np.random.default_rng(5), []
     for small, window, channels, maps in (((23, 29), 4, 40, 72), ((17, 19), 5, 24, 20), ((5, 6), 2, 96, 72)):
@@ -245,7 +245,7 @@ def scattered(threads: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("work", [grown, scattered], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("work", [computed, scattered], ids=lambda work: work.__name__)
 def test_cuts_change_no_bit(work: Callable[[int], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many threads a call is cut for, it gives the same bytes; one computes all jobs here."""
 

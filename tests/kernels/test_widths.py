@@ -29,9 +29,9 @@ KERNELS = (
     "test_pool_kernels.py",
     "test_pool_tiles.py",
     "test_unpool_kernels.py",
-    "test_growth_kernels.py",
+    "test_conv_transpose_blocking.py",
     "test_conv_transpose_direct.py",
-    "test_conv_transpose_points.py",
+    "test_conv_transpose_gemm.py",
     "test_conv_transpose_winograd.py",
 )
 ALL = (*KERNELS, "../operators/test_semantics.py", "../operators/test_random.py")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from tests.cases import kernel_conv_transpose as growth_cases
-from tests.cases.kernel_conv_transpose import TYPES, growth_case
+from tests.cases import kernel_conv_transpose as conv_transpose_cases
+from tests.cases.kernel_conv_transpose import TYPES, conv_transpose_case
 
 CHUNKS = 5
 PER_CHUNK = 80
@@ -16,25 +16,25 @@ PER_CHUNK = 80
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_agrees_with_the_reference(chunk: int) -> None:
     """Sums of small integers are exact with any threads, and nothing beside them is written."""
-    cases = [growth_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
-    found = (growth_cases.difference(case, threads) for case in cases for threads in (1, 2))
+    cases = [conv_transpose_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
+    found = (conv_transpose_cases.difference(case, threads) for case in cases for threads in (1, 2))
     wrong = [each for each in found if each]
     assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
 
 def test_reference_is_the_oracle() -> None:
     """On the smaller cases the fast reference of these tests gives what the oracle gives."""
-    cases = [case for case in map(growth_case, range(CHUNKS * PER_CHUNK)) if "activation" not in case.ending]
+    cases = [case for case in map(conv_transpose_case, range(CHUNKS * PER_CHUNK)) if "activation" not in case.ending]
     small = [case for case in cases if case.inputs[0].size * case.inputs[1].size < 9000]
     assert len(small) > 20
     for case in small:
         expected = oracle.conv_transpose(*case.inputs, **case.attributes)
-        assert np.array_equal(growth_cases.reference(case), expected), case.name
+        assert np.array_equal(conv_transpose_cases.reference(case), expected), case.name
 
 
 def test_cases_are_hard() -> None:
     """The random cases have rows beyond any register, every stride, groups, and panels that do not hold them."""
-    cases = [growth_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    cases = [conv_transpose_case(number) for number in range(CHUNKS * PER_CHUNK)]
     assert sum(case.inputs[0].shape[-1] > 64 for case in cases) > 50
     assert {case.attributes["strides"][-1] for case in cases} == {1, 2, 3, 4, 5}
     assert {case.attributes["dilations"][-1] for case in cases} == {1, 2, 3}
