@@ -235,8 +235,8 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                     for line in range(0, lanes * share * size, LINE):
                         prefetch(begin + line)
                 if is_safe and not has_nan:
-                    for number in range(count):
-                        address, place = base + rows[number, 0] * size, rows[number, 1]
+                    for tap_row in range(count):
+                        address, place = base + rows[tap_row, 0] * size, rows[tap_row, 1]
                         taps = load_taps(address, number, lanes, step)
                         for tap in range(step):
                             total = total_of(total, taps[tap])
@@ -244,14 +244,14 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                     has_nan = count_set(may_have_nan(total, best.key, nan) & is_output) > 0
                 if has_nan or not is_safe:
                     best = none
-                    for number in range(count):
+                    for tap_row in range(count):
                         for tap in range(step):
-                            address = base + (rows[number, 0] + tap) * size
+                            address = base + (rows[tap_row, 0] + tap) * size
                             if is_safe and address + lanes * step * size <= end:
                                 value = load_every(address, number, lanes, step, step * size)
                             else:
                                 value = gather(address, step * size, is_output, nothing)
-                            best = update_best(best, value, rows[number, 1] + tap, limit, nan, None)
+                            best = update_best(best, value, rows[tap_row, 1] + tap, limit, nan, None)
                     has_nan = is_safe and count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
                 target = job * small + block
                 start = outer * outer_places + corners[row, 1] + block * step * lane_places
