@@ -79,7 +79,14 @@ def specialisations():
 def pytest_cmdline_main(config):
     """Run the whole suite on all cores: xdist reads these options in the same hook."""
     is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS
-    if is_whole and config.option.numprocesses is None and not config.option.collectonly and not config.option.usepdb:
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ or hasattr(config, "workerinput")
+    if (
+        is_whole
+        and not is_worker
+        and config.option.numprocesses is None
+        and not config.option.collectonly
+        and not config.option.usepdb
+    ):
         config.option.numprocesses = "auto"
         if config.option.dist == "no":
             config.option.dist = "loadfile"
