@@ -1,6 +1,8 @@
-"""Escaping of text for one line of a terminal or a page: names in a model may hold any characters and be long."""
+"""Text for one line of a terminal or a page: names of models, which may hold any characters and be long, and shapes."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 MAX_WORD = 200
 """Characters that are shown of a word, such as a name or a part of a path."""
@@ -25,6 +27,15 @@ def display_line(text: str) -> str:
     if len(text) > MAX_WORD:
         text = _LONG_WORD.sub(lambda found: _cut(found[0], MAX_WORD), text)
     return text if len(text) <= MAX_LINE else _cut(text, MAX_LINE)
+
+
+def format_shape(sizes: Iterable[Any]) -> str:
+    """A shape as text.
+
+    >>> format_shape((1, 3, 8, 8)), format_shape((None, "H")), format_shape(())
+    ('1x3x8x8', '?xH', 'scalar')
+    """
+    return "x".join("?" if size is None else str(size) for size in sizes) or "scalar"
 
 
 def _cut(text: str, length: int) -> str:

@@ -12,7 +12,7 @@ SOURCE = "."
 """pip's name of unpool: "." inside a clone of the repository, as it is on no index. A release there sets "unpool"."""
 
 EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile")),
+    "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile", "jinja2")),
     "demo": ("unpool demo", ("skimage",)),
     "torch": ("operators for torch and unpool export", ("torch", "onnxscript")),
     "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "numcodecs", "bokeh")),

@@ -11,7 +11,7 @@ from selenium.webdriver.support.ui import Select
 from unpool.errors import UnpoolError
 from unpool.geometry import pooling_walk, upsampling_walk
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool
-from unpool.runtime.report.drawing import EXAMPLES, Settings, fragment, in_script, rows
+from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, fragment, script_rows, to_script
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +98,13 @@ def grid():
         for opset, kernel, stride in itertools.product(opsets[operator], (1, 2, 3), (1, 2, 4)):
             dilation, begin, end, extra = (int(one) for one in rng.integers((1, 0, 0, 0), (4, 4, 4, 4)))
             asked = int(rng.integers(0, 20)) if rng.random() < 0.3 else None
-            yield Settings(operator, opset, size, kernel, stride, dilation, begin, end, ceil, mode, extra, asked)
+            yield WindowSettings(operator, opset, size, kernel, stride, dilation, begin, end, ceil, mode, extra, asked)
 
 
 def test_numbers_are_those_of_the_library(page):
     """Sizes, padding, taps outside and what no window reaches, over a grid; and what the library refuses is refused."""
     settings = list(grid())
-    got = page.execute_script(FOUND, rows(), [in_script(one) for one in settings])
+    got = page.execute_script(FOUND, script_rows(), [to_script(one) for one in settings])
     wrong = [(one, want, have) for one, have in zip(settings, got, strict=True) if (want := expected(one)) != have]
     assert wrong[:3] == []
     refused = sum(have[1] is None for have in got)
@@ -118,7 +118,7 @@ def test_ties_are_those_of_the_walk(page):
     code = (
         "const [rows, all] = arguments; return all.map((one) => windowArithmetic.resolve(one, rows[one.operator]).ties)"
     )
-    found = page.execute_script(code, rows(), [in_script(one) for one in settings])
+    found = page.execute_script(code, script_rows(), [to_script(one) for one in settings])
     for one, ties in zip(settings, found, strict=True):
         axis = axis_of(one)[1]
         walk = pooling_walk(axis)
@@ -162,14 +162,14 @@ def test_sliders_move_by_keyboard(page, example):
             slider.send_keys((Keys.ARROW_RIGHT if by > 0 else Keys.ARROW_LEFT) * abs(by))
             values[NAMES.get(name, name)] += by
             moved += 1
-        assert_read(page, Settings(**values))
+        assert_read(page, WindowSettings(**values))
     assert moved >= 6
     if field(page, "ceil").is_enabled():
         field(page, "ceil").send_keys(Keys.SPACE)
-        assert_read(page, Settings(**{**values, "ceil": True}))
+        assert_read(page, WindowSettings(**{**values, "ceil": True}))
     if field(page, "autoPad").is_enabled():
         field(page, "autoPad").send_keys(Keys.ARROW_DOWN * 2)
-        assert_read(page, Settings(**{**values, "ceil": True, "auto_pad": "SAME_LOWER"}))
+        assert_read(page, WindowSettings(**{**values, "ceil": True, "auto_pad": "SAME_LOWER"}))
 
 
 def vars_of(settings):

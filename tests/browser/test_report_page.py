@@ -4,7 +4,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.report.report import Wanted, report
+from unpool.runtime.report.report import ReportOptions, report
 from unpool.runtime.session.random_inputs import random_feed
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ CONTRAST = """
 def found():
     """The report of a small model."""
     model = models.segnet()
-    return report(model, wanted=Wanted(effort=None, accuracy=False))
+    return report(model, options=ReportOptions(effort=None, accuracy=False))
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_nothing_in_a_model_becomes_script(browser, tmp_path):
     model.graph.input[0].name = model.graph.node[0].input[0] = bad
     model.graph.node[3].name = bad + "pool"
     feed = random_feed(unpool.InferenceSession(model).get_inputs(), {})
-    done = report(model, feed, wanted=Wanted(effort=None, accuracy=False))
+    done = report(model, feed, options=ReportOptions(effort=None, accuracy=False))
     done.save(tmp_path / "bad.html")
     browser.get((tmp_path / "bad.html").as_uri())
     assert browser.title == "a model in memory: unpool report"

@@ -10,10 +10,14 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 
-FOUNDATION = {"errors", "extras", "geometry", "indices", "dtypes", "arrays", "memory", "memory_limits", "shape_cache"}
+FOUNDATION = {
+    "errors", "extras", "display", "geometry", "indices", "dtypes", "numerics", "arrays", "memory", "memory_limits",
+    "shape_cache",
+}  # fmt: skip
 ALLOWED = {
     "errors": set(),
     "display": set(),
+    "numerics": {"errors", "dtypes", "display"},
     "extras": {"errors"},
     "geometry": {"errors"},
     "indices": {"errors"},
@@ -21,11 +25,11 @@ ALLOWED = {
     "arrays": {"errors", "dtypes"},
     "memory_limits": set(),
     "shape_cache": set(),
-    "memory": {"errors", "geometry", "dtypes", "memory_limits"},
+    "memory": {"display", "errors", "geometry", "dtypes", "memory_limits"},
     "files": {"errors", "files"},
-    "images": {"errors", "extras", "memory", "files", "images"},
-    "operators": {"errors", "geometry", "dtypes", "operators"},
-    "explanation": {"errors", "geometry", "operators", "explanation"},
+    "images": {"display", "errors", "extras", "memory", "files", "images"},
+    "operators": {"display", "errors", "geometry", "dtypes", "operators"},
+    "explanation": {"display", "errors", "geometry", "operators", "explanation"},
     "kernels": {"extras", "geometry", "kernels", "memory_limits", "shape_cache"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
@@ -33,8 +37,7 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "runtime": FOUNDATION
-    | {"display", "files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
+    "runtime": FOUNDATION | {"files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
@@ -50,6 +53,7 @@ ALLOWED = {
         "explanation",
         "memory_limits",
         "memory",
+        "numerics",
         "files",
         "functional",
         "warmup",

@@ -21,14 +21,14 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.measure.timing import Timing
 from unpool.runtime.report import report as reporting
-from unpool.runtime.report.accuracy import Judge
-from unpool.runtime.report.double import evaluate
-from unpool.runtime.report.pictures import CELL, MARK
-from unpool.runtime.report.report import Wanted
+from unpool.runtime.report.accuracy import AccuracyChecker
+from unpool.runtime.report.feature_maps import CELL, MARK
+from unpool.runtime.report.float64_reference import evaluate
+from unpool.runtime.report.report import ReportOptions
 from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.session.random_inputs import random_feed
 
-QUICK = Wanted(effort=None, accuracy=False)
+QUICK = ReportOptions(effort=None, accuracy=False)
 
 ROUND_TRIP = f"""round_trip (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] z) {{
     y, i = MaxPool <{models.POOL}> (x)
@@ -52,11 +52,11 @@ def dotted(uri, shape):
 
 def test_chosen_positions_are_marked():
     """Both pictures of the large side have dots where the maxima are, those of the small side have none."""
-    pool, unpooling = unpool.report(models.model(ROUND_TRIP), {"x": X}, wanted=QUICK).maps
+    pool, unpooling = unpool.report(models.model(ROUND_TRIP), {"x": X}, options=QUICK).maps
     for small, large in ((pool.after, pool.before), (unpooling.before, unpooling.after)):
-        assert dotted(large.near, (4, 4)) == CHOSEN
-        assert dotted(small.near, (2, 2)) == set()
-        assert (large.marked, small.marked) == (4, None)
+        assert dotted(large.close_up_uri, (4, 4)) == CHOSEN
+        assert dotted(small.close_up_uri, (2, 2)) == set()
+        assert (large.mark_count, small.mark_count) == (4, None)
     assert (pool.before.low, pool.before.high, pool.after.low) == (0, 9, 2)
 
 
@@ -71,12 +71,12 @@ def test_lines_and_volumes_are_drawn(shape):
         }}"""
     )
     x = models.random(*map(int, shape.split(",")))
-    pool, unpooling = unpool.report(model, {"x": x}, wanted=QUICK).maps
+    pool, unpooling = unpool.report(model, {"x": x}, options=QUICK).maps
     (z,) = unpool.InferenceSession(model).run(None, {"x": x})
     plane = z[0, pool.channel][pool.depth] if spatial == 3 else z[0, pool.channel][None]
     assert pool.depth == ((2,) if spatial == 3 else ())
-    assert pool.before.marked == unpooling.after.marked == np.count_nonzero(plane)
-    assert dotted(unpooling.after.near, plane.shape) == set(zip(*map(list, np.nonzero(plane)), strict=True))
+    assert pool.before.mark_count == unpooling.after.mark_count == np.count_nonzero(plane)
+    assert dotted(unpooling.after.close_up_uri, plane.shape) == set(zip(*map(list, np.nonzero(plane)), strict=True))
 
 
 def test_pools_of_onnxruntime_are_drawn_too():
@@ -86,26 +86,26 @@ def test_pools_of_onnxruntime_are_drawn_too():
             a = Neg (x) b = MaxPool <kernel_shape = [2, 2]> (a) y = Neg (b)
         }"""
     )
-    done = unpool.report(model, {"x": -X}, wanted=QUICK)
+    done = unpool.report(model, {"x": -X}, options=QUICK)
     assert {one.runner for one in done.plan} == {"onnxruntime"}
     (pair,) = done.maps
-    assert (0, 1) in dotted(pair.before.near, (4, 4))
+    assert (0, 1) in dotted(pair.before.close_up_uri, (4, 4))
     assert [one.kernel for one in done.windows.values()] == [2]
 
 
 def test_accuracy_is_that_of_every_step_alone():
     """Pools are exact, sums are off by what float32 rounds, in onnxruntime too; a fused activation is included."""
     model = models.segnet()
-    steps = unpool.report(model, wanted=Wanted(effort=None)).accuracy
+    steps = unpool.report(model, options=ReportOptions(effort=None)).accuracy
     by_operator = {one.node.partition("->")[0]: one for one in steps}
     for name in ("MaxPool", "MaxUnpool"):
-        assert by_operator[name].exact.differing == by_operator[name].onnxruntime.differing == 0
-        assert by_operator[name].exact.elements > 0
+        assert by_operator[name].float64.count == by_operator[name].onnxruntime.count == 0
+        assert by_operator[name].float64.size > 0
     grown = by_operator["ConvTranspose"]
     assert grown.node == "ConvTranspose->r3"
-    assert 0 < grown.exact.largest < 1e-6
-    assert grown.onnxruntime.largest < 1e-6
-    assert all(one.exact.refusal == "" for one in steps)
+    assert 0 < grown.float64.error < 1e-6
+    assert grown.onnxruntime.error < 1e-6
+    assert all(one.float64_failure == "" for one in steps)
     assert [one.onnxruntime is None for one in steps] == [one.runner == "onnxruntime" for one in steps]
 
 
@@ -116,23 +116,23 @@ def test_fused_activation_is_evaluated_too(activation):
         f"g (float[1, 4, 5, 6] x) => (float[1, 3, h, w] y) {{ c = ConvTranspose (x, w) a = {activation} y = Neg (a) }}",
         w=models.random(4, 3, 3, 3), low=np.float32(-1), high=np.float32(2),
     )  # fmt: skip
-    done = unpool.report(model, {"x": models.random(1, 4, 5, 6)}, wanted=Wanted(effort=None))
+    done = unpool.report(model, {"x": models.random(1, 4, 5, 6)}, options=ReportOptions(effort=None))
     grown = done.accuracy[0]
-    assert (grown.node, grown.exact.refusal, grown.onnxruntime.refusal) == ("ConvTranspose->a", "", "")
-    assert max(grown.exact.largest, grown.onnxruntime.largest) < 1e-6
+    assert (grown.node, grown.float64_failure, grown.onnxruntime_failure) == ("ConvTranspose->a", "", "")
+    assert max(grown.float64.error, grown.onnxruntime.error) < 1e-6
 
 
 def test_an_error_is_told():
     """One wrong element of a step is counted, and measured against the largest value."""
     session = unpool.InferenceSession(models.model(ROUND_TRIP))
-    judge = Judge(prepared_graph(session), session._model.types, 1)
+    checker = AccuracyChecker(prepared_graph(session), session._model.types, 1)
     pool, _ = session._model.trace({"x": X})
     wrong = pool.outputs["y"].copy()
     wrong[0, 0, 0, 1] = 6.1
-    found = judge.accuracy(pool._replace(outputs={**pool.outputs, "y": wrong}))
-    assert (found.exact.differing, found.exact.elements) == (1, 8)
-    assert found.exact.largest == pytest.approx(0.1)
-    assert found.onnxruntime == found.exact
+    found = checker.check(pool._replace(outputs={**pool.outputs, "y": wrong}))
+    assert (found.float64.count, found.float64.size) == (1, 8)
+    assert found.float64.error == pytest.approx(0.1)
+    assert found.onnxruntime == found.float64
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ def test_conv_in_double_is_that_of_onnxruntime(words):
 
 def test_memory_counts_what_is_alive():
     """A value lives from the step that makes it to the last one that reads it; outputs live to the end."""
-    memory = unpool.report(models.model(ROUND_TRIP), {"x": X}, wanted=QUICK).memory
-    assert [(one.name, one.bytes, one.made, one.last) for one in memory.values] == [
+    memory = unpool.report(models.model(ROUND_TRIP), {"x": X}, options=QUICK).memory
+    assert [(one.name, one.bytes, one.producer, one.last_reader) for one in memory.values] == [
         ("x", 64, -1, 0), ("y", 16, 0, 1), ("i", 32, 0, 1), ("z", 64, 1, 1),
     ]  # fmt: skip
-    assert memory.alive == (64 + 16 + 32, 16 + 32 + 64)
-    assert memory.forecast > 64
+    assert memory.live_bytes == (64 + 16 + 32, 16 + 32 + 64)
+    assert memory.peak_bytes > 64
 
 
 def test_windows_are_those_of_the_model():
     """Every axis with a window of its own is offered, sizes included; a Conv that became a ConvTranspose is not."""
-    windows = unpool.report(models.segnet(), wanted=QUICK).windows
+    windows = unpool.report(models.segnet(), options=QUICK).windows
     assert [(one.operator, one.size, one.kernel, one.stride) for one in windows.values()] == [
         ("MaxPool", 12, 2, 2), ("MaxPool", 10, 2, 2), ("MaxPool", 6, 2, 1), ("MaxPool", 5, 2, 1),
         ("MaxUnpool", 5, 2, 1), ("MaxUnpool", 4, 2, 1), ("ConvTranspose", 6, 3, 1), ("ConvTranspose", 5, 3, 1),
@@ -189,7 +189,7 @@ def test_times_stand_beside_the_steps(monkeypatch):
         return ModelTimes(timing, None, "it has no MaxUnpool", None, 1, steps)
 
     monkeypatch.setattr(reporting, "bench", bench)
-    done = unpool.report(models.model(ROUND_TRIP), {"x": X}, threads=1, wanted=Wanted(accuracy=False))
+    done = unpool.report(models.model(ROUND_TRIP), {"x": X}, threads=1, options=ReportOptions(accuracy=False))
     assert asked == [("round_trip", 1)]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", done.html)]
     assert cells[4:7] == ["1.000", "25 %", "2.000"]
@@ -202,7 +202,7 @@ def test_page_is_one_small_file():
     """The page names no other file, and a model of five pools of large maps stays below 2 MB."""
     pools = "".join(f"y{n}, i{n} = MaxPool <{models.POOL}> (y{n - 1}) " for n in range(1, 6))
     model = models.model(f"g (float[1, 1, 512, 512] y0) => (float[1, 1, h, w] y5, int64[1, 1, h, w] i1) {{ {pools} }}")
-    html = unpool.report(model, wanted=QUICK).html
+    html = unpool.report(model, options=QUICK).html
     assert html.count("<img") == 20
     assert len(html) < 2e6
     sources = re.findall(r'(?:src|href)="([^"]{1,40})', html)
@@ -214,7 +214,7 @@ def test_findings_are_on_the_page():
     """What `unpool.check` finds is told, with the command that repairs it."""
     model = models.plain_pools(attributes='kernel_shape = [3, 3], auto_pad = "VALID", ceil_mode = 1, strides = [2, 2]')
     (finding, *_) = unpool.check(model)
-    done = unpool.report(model, wanted=QUICK)
+    done = unpool.report(model, options=QUICK)
     assert done.findings == unpool.check(model)
     assert finding.repair in done.html
 
@@ -269,7 +269,7 @@ def test_command_refuses_before_it_writes(here, code, words, says):
 def test_missing_input_is_told():
     """An input that is not fed is named, as a session names it."""
     with pytest.raises(UnpoolError, match="'x'"):
-        unpool.report(models.model(ROUND_TRIP), {}, wanted=QUICK)
+        unpool.report(models.model(ROUND_TRIP), {}, options=QUICK)
 
 
 def test_model_without_our_operators_has_a_report():
@@ -277,7 +277,8 @@ def test_model_without_our_operators_has_a_report():
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2, n] x) => (float[2, n] y) { y = Relu (x) }'
     )
-    done = unpool.report(model, random_feed(unpool.InferenceSession(model).get_inputs(), {"n": 3}), wanted=Wanted(None))
+    feed = random_feed(unpool.InferenceSession(model).get_inputs(), {"n": 3})
+    done = unpool.report(model, feed, options=ReportOptions(None))
     assert [one.runner for one in done.accuracy] == ["onnxruntime"]
-    assert done.memory.alive == (48,)
+    assert done.memory.live_bytes == (48,)
     assert "no pooling or unpooling that can be drawn" in done.html

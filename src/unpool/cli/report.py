@@ -13,7 +13,7 @@ from unpool.errors import MissingFileError
 from unpool.files import is_same
 
 if TYPE_CHECKING:
-    from unpool.runtime.report.report import Report, Wanted
+    from unpool.runtime.report.report import Report, ReportOptions
 
 PAGES = (".html", ".htm")
 
@@ -35,21 +35,21 @@ def check_place(output: Path, model: Path) -> None:
 
 
 def report_file(
-    path: Path, inputs: Sequence[str], sizes: Mapping[str, int], options: SessionOptions, wanted: "Wanted"
+    path: Path, inputs: Sequence[str], sizes: Mapping[str, int], options: SessionOptions, work: "ReportOptions"
 ) -> "Report":
     """The library's `report` of a model, on files or, without any, on random numbers."""
     from unpool.runtime.report.report import report
 
     feed = one_feed(inputs, slots(open_session(path, options))) if inputs else None
     words: dict[str, Any] = {"compat": str(options.compat), "index_space": str(options.index_space)}
-    return report(path, feed, sizes=sizes, **words, exact=options.exact, threads=options.threads, wanted=wanted)
+    return report(path, feed, sizes=sizes, **words, exact=options.exact, threads=options.threads, options=work)
 
 
-def wanted_of(iterations: int, *, accuracy: bool) -> "Wanted":
-    """How much work is wanted; no iterations are no times."""
-    from unpool.runtime.report.report import Wanted
+def report_options(iterations: int, *, accuracy: bool) -> "ReportOptions":
+    """The options of a report; no iterations are no times."""
+    from unpool.runtime.report.report import ReportOptions
 
-    return Wanted(effort_of(2, iterations) if iterations else None, accuracy)
+    return ReportOptions(effort_of(2, iterations) if iterations else None, accuracy)
 
 
 def lines(done: "Report", output: Path) -> list[str]:

@@ -35,12 +35,13 @@ def report(
     with guard():
         from unpool.cli import console
         from unpool.cli.model import SessionOptions
-        from unpool.cli.report import check_place, lines, report_file, wanted_of
+        from unpool.cli.report import check_place, lines, report_file, report_options
         from unpool.cli.upgrade import sizes_of
 
         check_place(output, model)
         options = SessionOptions(compat, index_space, exact, threads)
-        done = report_file(model, inputs or (), sizes_of(size or ()), options, wanted_of(iterations, accuracy=accuracy))
+        work = report_options(iterations, accuracy=accuracy)
+        done = report_file(model, inputs or (), sizes_of(size or ()), options, work)
         done.save(output)
         for line in lines(done, output):
             console.say(line, quiet)

@@ -20,6 +20,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
+from unpool.numerics import diff_arrays
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
@@ -100,7 +101,7 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
     theirs, nodes, refusal, expected = _elsewhere(_time_theirs, str(path), dict(feed), effort, threads)
     total = sum(seconds for *_, seconds in steps) or 1.0
     return ModelTimes(
-        ours, theirs, refusal, None if theirs is None else _difference(expected, made), threads,
+        ours, theirs, refusal, None if theirs is None else _max_error(expected, made), threads,
         tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
     )  # fmt: skip
 
@@ -228,24 +229,12 @@ def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, thread
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def _difference(expected: Sequence[Any], got: Sequence[Any]) -> float | None:
-    pairs = [(one, other) for one, other in zip(expected, got, strict=True) if isinstance(one, np.ndarray)]
-    found = [distance(one, other) for one, other in pairs if one.dtype.kind != "O" and one.size]
-    return max(found, default=None)
-
-
-def distance(expected: AnyArray, got: AnyArray) -> float:
-    """The largest difference over the largest expected value; infinite where shapes, types, NaNs or infinities differ.
-
-    >>> distance(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
-    0.25
-    """
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        return np.inf
-    one, other = expected.astype(np.float64), got.astype(np.float64)
-    is_finite = np.isfinite(one)
-    if not np.array_equal(np.where(is_finite, 0, one), np.where(np.isfinite(other), 0, other), equal_nan=True):
-        return np.inf
-    largest = float(np.abs(one[is_finite]).max(initial=0.0))
-    apart = float(np.abs(one[is_finite] - other[is_finite]).max(initial=0.0))
-    return apart / largest if largest else apart
+def _max_error(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
+    """The largest error of all outputs; None if none is an array of numbers with elements."""
+    pairs = zip(expected, actual, strict=True)
+    errors = [
+        diff_arrays(first, second).error
+        for first, second in pairs
+        if isinstance(first, np.ndarray) and first.dtype.kind != "O" and first.size
+    ]
+    return max(errors, default=None)

@@ -1,4 +1,4 @@
-"""How exact every step is: held against float64, and against onnxruntime, on the values that the step really read."""
+"""The accuracy of every step: against float64, and against onnxruntime, on the values that the step read in the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,102 +6,118 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from unpool.execute import available_cores
+from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
+from unpool.operators.activation import PARAMETERS, Activation
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.measure.bench import distance, ort_session
-from unpool.runtime.report.alone import alone
-from unpool.runtime.report.double import evaluate
+from unpool.runtime.graph.weight_files import with_data
+from unpool.runtime.measure.bench import ort_session
+from unpool.runtime.passes.fuse import FIRST_CLIP_WITH_INPUTS
+from unpool.runtime.plan.partitions import cut
+from unpool.runtime.plan.plan import Step
+from unpool.runtime.report.float64_reference import evaluate
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.inspect import PreparedGraph
 
-
-@dataclass(frozen=True)
-class Distance:
-    """How far a step is from another evaluation of it.
-
-    Attributes:
-        largest: difference, over the largest value of the other evaluation; infinite where NaNs or shapes differ.
-        differing: elements that are not what the other evaluation gives, rounded to the type of the step.
-        elements: of all outputs.
-        refusal: why there is no such evaluation; everything else is 0 then.
-    """
-
-    largest: float = 0.0
-    differing: int = 0
-    elements: int = 0
-    refusal: str = ""
+_ACTIVATION_INPUT = "/before the activation"
+"""Suffix of the name of a value between a node and the activation that the step has fused into it."""
 
 
 @dataclass(frozen=True)
 class StepAccuracy:
-    """How exact one step is, on the values that it read: errors of the steps before it do not count.
+    """The accuracy of one step on the values that it read, so errors of earlier steps do not count.
 
     Attributes:
         node: its name, or the first and the last one of a partition.
-        runner: who runs it.
-        exact: against the same step in float64.
-        onnxruntime: against the same step in onnxruntime; None for a step that onnxruntime itself runs.
+        runner: of the step.
+        float64: difference from the same step in float64; `count` of the elements other than its results rounded to
+            their type. None where the step cannot be evaluated.
+        float64_failure: why it cannot be.
+        onnxruntime: difference from the same step in onnxruntime; None for a step of onnxruntime, and where
+            onnxruntime fails.
+        onnxruntime_failure: its message.
     """
 
     node: str
     runner: str
-    exact: Distance
-    onnxruntime: Distance | None
+    float64: ArrayDiff | None
+    float64_failure: str = ""
+    onnxruntime: ArrayDiff | None = None
+    onnxruntime_failure: str = ""
 
 
-class Judge:
-    """Holds steps against other evaluations."""
+class AccuracyChecker:
+    """Compares steps with other evaluations of them."""
 
     def __init__(self, prepared: PreparedGraph, types: Types, threads: int | None) -> None:
         self._graph, _, self._semantics = prepared
         self._types = types
         self._threads = threads or available_cores()
 
-    def accuracy(self, ran: StepTrace) -> StepAccuracy:
+    def check(self, trace: StepTrace) -> StepAccuracy:
         """The accuracy of a step that has run."""
-        step = ran.entry.step
-        partition = alone(self._graph, step, self._types)
-        is_raised = any(name in self._graph.raised for name in step.outputs)
-        semantics = FUSED_UNPOOL if is_raised else self._semantics
-        exact = _held(ran, lambda: evaluate(partition, ran.inputs, semantics))
-        theirs = (
-            None if step.runner == "onnxruntime" else _held(ran, lambda: self._in_onnxruntime(partition, ran.inputs))
+        step = trace.entry.step
+        model = step_model(self._graph, step, self._types)
+        is_fused = any(name in self._graph.raised for name in step.outputs)
+        semantics = FUSED_UNPOOL if is_fused else self._semantics
+        exact = _diff(trace, lambda: evaluate(model, trace.inputs, semantics))
+        if step.runner == "onnxruntime":
+            return StepAccuracy(trace.entry.name, step.runner, *exact)
+        return StepAccuracy(
+            trace.entry.name, step.runner, *exact, *_diff(trace, lambda: self._run_onnxruntime(model, trace.inputs))
         )
-        return StepAccuracy(ran.entry.name, step.runner, exact, theirs)
 
-    def _in_onnxruntime(self, partition: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
-        session = ort_session(partition.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
+    def _run_onnxruntime(self, model: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
+        session = ort_session(model.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
         return list(session.run(None, dict(feed)))
 
 
-def _held(ran: StepTrace, other: Callable[[], Sequence[Any]]) -> Distance:
-    """The distance of a step from another evaluation, or the reason why there is none."""
+def step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
+    """A step as a model of its own, with all its tensors; what was fused into the step is a node again.
+
+    Args:
+        graph: of the plan.
+        step: of the plan.
+        types: known types of the values.
+    """
+    model = cut(graph, step, types, with_data)
+    for node in list(model.graph.node):
+        activation = graph.activations.get(node.output[0]) if node.output else None
+        if activation is not None:
+            _append_activation(model, node, activation, graph.opsets[""])
+    return model
+
+
+def _append_activation(model: onnx.ModelProto, node: onnx.NodeProto, activation: Activation, opset: int) -> None:
+    name = node.output[0]
+    node.output[0] = name + _ACTIVATION_INPUT
+    attributes: dict[str, Any] = dict(zip(PARAMETERS[activation.name], activation.params, strict=True))
+    inputs = [node.output[0]]
+    if activation.name == "Clip" and opset >= FIRST_CLIP_WITH_INPUTS:
+        bounds = {f"{name}/{word}": value for word, value in attributes.items()}
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.array(value, np.float32), bound) for bound, value in bounds.items()
+        )
+        inputs, attributes = [*inputs, *bounds], {}
+    model.graph.node.append(helper.make_node(activation.name, inputs, [name], **attributes))
+
+
+def _diff(trace: StepTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[ArrayDiff | None, str]:
+    """The difference of a step from another evaluation, or None and the reason why there is none."""
     try:
-        expected = other()
-    except Exception as error:  # an evaluation that is impossible ends no report
-        return Distance(refusal=ort_message(error))
-    pairs = [(one, got) for one, got in zip(expected, ran.outputs.values(), strict=True) if _is_numbers(got)]
-    if not pairs:
-        return Distance(refusal="it makes no numbers")
-    return Distance(
-        max(distance(one.astype(np.float64), got.astype(np.float64)) for one, got in pairs),
-        sum(_differing(one, got) for one, got in pairs),
-        sum(got.size for _, got in pairs),
-    )
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype != object
-
-
-def _differing(expected: Any, got: Any) -> int:
-    if expected.shape != got.shape:
-        return int(got.size)
-    with np.errstate(all="ignore"):
-        rounded = expected.astype(got.dtype)
-    both_nan = (rounded != rounded) & (got != got)
-    return int(np.count_nonzero((rounded != got) & ~both_nan))
+        expected = evaluation()
+    except Exception as error:  # a failure of the evaluation is part of the report
+        return None, ort_message(error)
+    pairs = zip(expected, trace.outputs.values(), strict=True)
+    diffs = [
+        diff_rounded(first, second)
+        for first, second in pairs
+        if isinstance(second, np.ndarray) and second.dtype != object
+    ]
+    return (sum_diffs(diffs), "") if diffs else (None, "it makes no numbers")

@@ -1,76 +1,214 @@
-"""A report as one HTML page that needs no other file and no network."""
+"""The contents of a report, in a few lines and as one HTML page that needs no other file and no network."""
 
 import base64
 import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
-from unpool.runtime.report import drawing, sections
-from unpool.runtime.report.contents import Contents
-from unpool.runtime.report.markup import Markup, element, joined
-from unpool.runtime.report.summary import opsets, summary
+from unpool.runtime.lint.finding import Findings
+from unpool.runtime.measure.bench import ModelTimes, StepTime
+from unpool.runtime.plan.lines import Record
+from unpool.runtime.plan.plan import Plan
+from unpool.runtime.report.accuracy import StepAccuracy
+from unpool.runtime.report.feature_maps import MapPair
+from unpool.runtime.report.tracer import MODEL_INPUT, MemoryUse, node_title
+from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
 
 
-def page(report: Contents) -> str:
-    """The page.
+@dataclass(frozen=True)
+class ReportContents:
+    """The facts about a model and one set of inputs.
 
-    Its content security policy lets nothing be loaded, and runs no script but its own.
+    Attributes:
+        model: the name of its file, or a description.
+        opsets: version by domain.
+        inputs: type and shape of each input, by name.
+        plan: the runner of each node, and the reason.
+        times: of the whole and of each step; None without timing.
+        accuracy: of each step; empty without the second evaluation.
+        findings: of `unpool.check`.
+        memory: lifetimes and sizes of the values between steps.
+        maps: feature maps before and after poolings and unpoolings, at most `MAX_MAPS`.
+        map_count: number of these in the model.
+        windows: those of the model, for the drawing.
+        machine: on which the model ran.
+        date: of the run.
+        has_random_inputs: the inputs are random numbers.
     """
-    parts = _parts(report)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(drawing.script())),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{report.model}: unpool report"),
-        element("style", drawing.asset("page.css"), drawing.style()),
-    )
-    main = element("main", *(_section(*part) for part in parts), id="content")
-    text = element(
-        "body",
-        element("a", "Skip to the content", href="#content", class_="skip"),
-        _header(report, [(name, title) for name, title, _ in parts]),
-        main,
-        element("footer", f"Made by unpool on {report.made:%Y-%m-%d %H:%M %Z}. {report.machine}."),
-        element("script", drawing.script()),
-    )
-    return f"<!doctype html>\n{element('html', head, text, lang='en')}\n"
+
+    model: str
+    opsets: Mapping[str, int]
+    inputs: Mapping[str, str]
+    plan: Plan
+    times: ModelTimes | None
+    accuracy: tuple[StepAccuracy, ...]
+    findings: Findings
+    memory: MemoryUse
+    maps: tuple[MapPair, ...]
+    map_count: int
+    windows: Mapping[str, WindowSettings]
+    machine: str
+    date: datetime
+    has_random_inputs: bool
 
 
-def _parts(report: Contents) -> list[tuple[str, str, Markup]]:
-    """Name, title and content of every section."""
+class Fact(NamedTuple):
+    """A fact at the beginning of a report: its title, a value of a few words, and a detail."""
+
+    title: str
+    value: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+class _StepRow(NamedTuple):
+    """A step of the plan on the page."""
+
+    number: int
+    rows: list[Record]
+    reasons: str
+    time: StepTime | None
+
+
+def page(report: ReportContents) -> str:
+    """The page; its content security policy blocks everything outside the file, and every script but its own."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    environment = templates().overlay()
+    environment.filters = {
+        **environment.filters,
+        "milliseconds": milliseconds,
+        "percent": percent,
+        "scientific": scientific,
+        "format_bytes": format_bytes,
+        "node_title": lambda node, operator: node_title(operator, node),
+    }
+    html = environment.get_template("page.html.jinja").render(
+        report=report,
+        facts=list(summary(report)),
+        opsets=format_opsets(report),
+        steps=_step_rows(report),
+        has_times=report.times is not None and bool(report.times.steps),
+        other_times="" if report.times is None else _other_times(report.times),
+        model_input=MODEL_INPUT,
+        style=asset("page.css") + asset("drawing.css"),
+        script=script(),
+        script_digest=digest,
+        **drawing_context(report.windows or EXAMPLES),
+    )
+    return html.lstrip() + "\n"
+
+
+def _step_rows(report: ReportContents) -> list[_StepRow]:
+    by_step: dict[int, list[Record]] = {}
+    for row in report.plan:
+        by_step.setdefault(row.step, []).append(row)
+    steps = () if report.times is None else report.times.steps
+    times: Sequence[StepTime | None] = steps if len(steps) == len(by_step) else [None] * len(by_step)
     return [
-        ("steps", "Plan and time", sections.steps(report)),
-        ("accuracy", "Accuracy", sections.accuracy(report.accuracy)),
-        ("check", "Check", sections.findings(report.findings)),
-        ("memory", "Memory", sections.memory(report.memory)),
-        ("maps", "Feature maps", sections.maps(report.maps, report.left_out)),
-        ("windows", "Window arithmetic", sections.windows(report)),
+        _StepRow(number, rows, "; ".join(dict.fromkeys(row.reason for row in rows if row.reason)), time)
+        for (number, rows), time in zip(by_step.items(), times, strict=True)
     ]
 
 
-def _section(name: str, title: str, content: Markup) -> Markup:
-    return element(
-        "section", element("h2", title, id=f"{name}-title"), content, id=name, aria_labelledby=f"{name}-title"
-    )
+def _other_times(times: ModelTimes) -> str:
+    """The time of the steps that onnxruntime's profile does not name, in both runtimes."""
+    if times.onnxruntime is None:
+        return ""
+    profile = [step.onnxruntime for step in times.steps if step.onnxruntime is not None]
+    own = sum(step.seconds for step in times.steps if step.onnxruntime is None)
+    theirs = max(0.0, times.onnxruntime.median - sum(profile))
+    return f"All other steps together: unpool {milliseconds(own)} ms, onnxruntime about {milliseconds(theirs)} ms."
 
 
-def _header(report: Contents, parts: list[tuple[str, str]]) -> Markup:
-    inputs = ", ".join(f"{name}: {kind}" for name, kind in report.inputs.items())
-    source = "random numbers" if report.is_random else "given"
-    links = [element("li", element("a", title, href=f"#{name}")) for name, title in parts]
-    return element(
-        "header",
-        element("p", "unpool report", class_="kind"),
-        element("h1", report.model),
-        element("p", f"Opset {opsets(report)}. Inputs ({source}): {inputs}."),
-        element("dl", *map(sections.fact, summary(report)), class_="facts"),
-        element("nav", element("ul", *links), aria_label="Sections"),
-    )
+def summary(report: ReportContents) -> Iterator[Fact]:
+    """The facts at the beginning of a report: time, check, accuracy, memory and steps."""
+    if report.times is not None:
+        yield _speed(report.times)
+    count = len(report.findings)
+    yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
+    if report.accuracy:
+        yield _worst_accuracy(report.accuracy)
+    yield _memory(report.memory)
+    runners = Counter(step.runner for step in report.plan.steps)
+    counts = ", ".join(f"{count} on {name}" for name, count in runners.most_common())
+    yield Fact("steps", str(len(report.plan.steps)), counts)
 
 
-def _policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return joined(
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; ",
-        "base-uri 'none'; form-action 'none'",
-    ).replace("&#x27;", "'")
+def format_opsets(report: ReportContents) -> str:
+    """The versions of the domains that the model imports."""
+    return ", ".join(f"{name or 'ai.onnx'} {number}" for name, number in report.opsets.items())
+
+
+def _speed(times: ModelTimes) -> Fact:
+    """The time of a run, and how much faster or slower onnxruntime is."""
+    own = f"{milliseconds(times.unpool.median)} ms"
+    if times.onnxruntime is None or times.ratio is None:
+        return Fact("time", own, f"onnxruntime cannot run it: {times.refusal}")
+    ratio = f"{times.ratio:.2f} times faster" if times.ratio >= 1 else f"{1 / times.ratio:.2f} times slower"
+    return Fact("time", own, f"{ratio} than onnxruntime, {milliseconds(times.onnxruntime.median)} ms")
+
+
+def _worst_accuracy(steps: Sequence[StepAccuracy]) -> Fact:
+    """The largest error of a step, against float64 on the values that the step read."""
+    errors = [(step.float64.error, step.node) for step in steps if step.float64 is not None]
+    failures = len(steps) - len(errors)
+    note = f"{failures} of {len(steps)} steps not evaluated" if failures else ""
+    if not errors:
+        return Fact("accuracy", "unknown", note)
+    error, node = max(errors, key=lambda pair: pair[0])
+    if not error:
+        return Fact("accuracy", "no element is off", note)
+    where = f"of the largest value, the worst of all steps: {node}"
+    return Fact("accuracy", scientific(error), "; ".join(filter(None, (where, note))))
+
+
+def _memory(memory: MemoryUse) -> Fact:
+    live = f"{format_bytes(max(memory.live_bytes, default=0))} of values between steps"
+    if memory.peak_bytes is None:
+        return Fact("memory", live)
+    return Fact("memory", f"about {format_bytes(memory.peak_bytes)}", f"at the peak of a run; {live}")
+
+
+def milliseconds(seconds: float) -> str:
+    """Milliseconds with three decimals, or fewer for long times.
+
+    >>> milliseconds(0.0012345), milliseconds(0.5)
+    ('1.234', '500')
+    """
+    value = seconds * 1e3
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, without decimals.
+
+    >>> percent(0.004), percent(0.0), percent(0.25)
+    ('<1 %', '0 %', '25 %')
+    """
+    return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def scientific(value: float) -> str:
+    """A small number in two digits.
+
+    >>> scientific(0), scientific(1.234e-7)
+    ('0', '1.2e-07')
+    """
+    return f"{value:.1e}" if value else "0"
+
+
+def format_bytes(count: int) -> str:
+    """Bytes with their unit.
+
+    >>> format_bytes(64), format_bytes(3 << 20)
+    ('64 bytes', '3.0 MiB')
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return f"{count} bytes"

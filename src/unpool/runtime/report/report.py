@@ -1,4 +1,4 @@
-"""Runs a model, watches every step, and collects what one page says about it."""
+"""A report about a model: one run, step by step, with times, accuracy, findings, memory and feature maps."""
 
 import os
 import platform
@@ -21,38 +21,36 @@ from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
-from unpool.runtime.report.contents import Contents
-from unpool.runtime.report.page import page
-from unpool.runtime.report.summary import opsets, summary
-from unpool.runtime.report.watching import Feed, Seen
+from unpool.runtime.report.page import ReportContents, format_opsets, page, summary
+from unpool.runtime.report.tracer import Feed, StepTracer
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
-USUAL_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
-MOST_MAPS = 12
+DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
+MAX_MAPS = 12
 """Pairs of feature maps on a page."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How much work a report is.
+class ReportOptions:
+    """The parts of a report that take long.
 
     Attributes:
-        effort: how often the model runs to be timed; None for no times.
-        accuracy: whether every step is evaluated once more in float64.
+        effort: number and time of the timed runs; None for no times.
+        accuracy: evaluates every step once more in float64.
     """
 
-    effort: Effort | None = USUAL_EFFORT
+    effort: Effort | None = DEFAULT_EFFORT
     accuracy: bool = True
 
 
-class Report(Contents):
-    """A report as a page; `print` shows it in short."""
+class Report(ReportContents):
+    """A report about a model; `print` shows its summary, `save` writes its page."""
 
     @property
     def html(self) -> str:
-        """The page: it needs no other file and no network."""
+        """The page, which needs no other file and no network."""
         return page(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -66,9 +64,9 @@ class Report(Contents):
 
     @property
     def lines(self) -> list[str]:
-        """What `print` shows, line by line."""
-        facts = [f"{self.model}: opset {opsets(self)}", *map(str, summary(self))]
-        return [display_line(one) for one in facts]
+        """The lines of the summary."""
+        facts = [f"{self.model}: opset {format_opsets(self)}", *map(str, summary(self))]
+        return [display_line(fact) for fact in facts]
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -83,19 +81,19 @@ def report(
     index_space: str = "auto",
     exact: bool = False,
     threads: int | None = None,
-    wanted: Wanted | None = None,
+    options: ReportOptions | None = None,
 ) -> Report:
-    """What one page says about a model: it runs, it is timed, and every step is held against other evaluations.
+    """A report about a model, which runs for it: times, accuracy of every step, findings, memory and feature maps.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
         feed: an array for every input; random numbers by default.
-        sizes: for names of sizes that the model leaves open, used for random numbers.
+        sizes: for dynamic dimensions by name, used for random numbers.
         compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
         exact: whether unpool runs every MaxPool, and forms every product of a ConvTranspose.
-        threads: at most so many, for unpool and for onnxruntime; None for all cores.
-        wanted: how much work it is; by default the model is timed and every step is evaluated.
+        threads: maximum number of threads of unpool and of onnxruntime; None for all cores.
+        options: the parts that take long; by default the model is timed and every step is evaluated once more.
 
     Raises:
         UnpoolError: the model cannot be read or run, or an input is missing or does not fit.
@@ -107,74 +105,71 @@ def report(
     ...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
     ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
     ...     }''')
-    >>> done = report(model, wanted=Wanted(effort=None, accuracy=False))
-    >>> print(done)
+    >>> result = report(model, options=ReportOptions(effort=None, accuracy=False))
+    >>> print(result)
     a model in memory: opset ai.onnx 17
     check: nothing found
     memory: about 16.0 MiB (at the peak of a run; 40 bytes of values between steps)
     steps: 2 (2 on unpool)
-    >>> done.html[:15]
+    >>> result.html[:15]
     '<!doctype html>'
     """
-    wanted = wanted or Wanted()
-    options = {"compat": compat, "index_space": index_space, "exact": exact, "threads": threads}
-    session = _session(source, options)
-    given = random_feed(session.get_inputs(), sizes or {}) if feed is None else _arrays(feed)
+    options = options or ReportOptions()
+    words = {"compat": compat, "index_space": index_space, "exact": exact, "threads": threads}
+    session = _session(source, words)
+    inputs = random_feed(session.get_inputs(), sizes or {}) if feed is None else _arrays(feed)
     findings = lint(source)
-    seen = Seen(session, source, given)
-    if wanted.accuracy:
-        seen.judge(threads)
-    seen.run()
-    drawn = _drawn(seen, source, given, options)
-    times = None if wanted.effort is None else _times(source, given, wanted.effort, options)
+    tracer = StepTracer(session, source, inputs)
+    tracer.run(tracer.checker(threads) if options.accuracy else None)
+    pools = _trace_pools(tracer, source, inputs, words)
     return Report(
         model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
-        opsets=seen.opsets,
-        inputs={name: _kind(value) for name, value in given.items()},
-        plan=seen.plan,
-        times=times,
-        accuracy=tuple(seen.accuracy),
+        opsets=tracer.opsets,
+        inputs={name: _describe(value) for name, value in inputs.items()},
+        plan=tracer.plan,
+        times=None if options.effort is None else _times(source, inputs, options.effort, words),
+        accuracy=tuple(tracer.accuracy),
         findings=findings,
-        memory=seen.memory(),
-        maps=tuple(drawn.maps[:MOST_MAPS]),
-        left_out=max(0, len(drawn.maps) - MOST_MAPS),
-        windows=dict(drawn.windows),
+        memory=tracer.memory(),
+        maps=tuple(pools.maps[:MAX_MAPS]),
+        map_count=len(pools.maps),
+        windows=dict(pools.windows),
         machine=_machine(threads),
-        made=datetime.now().astimezone(),
-        is_random=feed is None,
+        date=datetime.now().astimezone(),
+        has_random_inputs=feed is None,
     )
 
 
-def _drawn(seen: Seen, source: ModelSource, feed: Feed, options: Mapping[str, Any]) -> Seen:
-    """A run in which unpool has every MaxPool, so that what each of them reads can be drawn."""
-    if all(record.runner == "unpool" for record in seen.plan if record.operator == "MaxPool"):
-        return seen
-    other = Seen(_session(source, {**options, "exact": True}), source, feed)
-    other.run()
-    return other
+def _trace_pools(tracer: StepTracer, source: ModelSource, feed: Feed, words: Mapping[str, Any]) -> StepTracer:
+    """A run in which unpool has every MaxPool, so that the input of each can be drawn."""
+    if all(record.runner == "unpool" for record in tracer.plan if record.operator == "MaxPool"):
+        return tracer
+    second = StepTracer(_session(source, {**words, "exact": True}), source, feed)
+    second.run()
+    return second
 
 
 def _arrays(feed: Mapping[str, Any]) -> Feed:
     return {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
 
 
-def _session(source: ModelSource, options: Mapping[str, Any]) -> InferenceSession:
+def _session(source: ModelSource, words: Mapping[str, Any]) -> InferenceSession:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)  # the plan on the page says it
-        return InferenceSession(source, **options)
+        warnings.simplefilter("ignore", FallbackWarning)  # it is in the plan on the page
+        return InferenceSession(source, **words)
 
 
-def _times(source: ModelSource, feed: Feed, effort: Effort, options: Mapping[str, Any]) -> ModelTimes:
-    """The times of a model, which other processes read from a file."""
+def _times(source: ModelSource, feed: Feed, effort: Effort, words: Mapping[str, Any]) -> ModelTimes:
+    """The times of a model; the processes that measure them read it from a file."""
     if isinstance(source, str | os.PathLike):
-        return bench(source, feed, effort, **options)
+        return bench(source, feed, effort, **words)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(serialize(load(source), "report"))
-        return bench(path, feed, effort, **options)
+        return bench(path, feed, effort, **words)
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
 
 

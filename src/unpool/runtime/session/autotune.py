@@ -23,11 +23,11 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
+from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.openvino_device import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.load import ModelSource
@@ -39,12 +39,6 @@ from unpool.runtime.session.random_inputs import random_feed
 
 USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
-
-TOLERANCE = 1e-3
-"""Allowed difference of an element, relative to the largest element of its output."""
-
-MAX_DIFFERING = 1e-3
-"""Allowed share of elements beyond the tolerance: where two inputs of a pool differ by rounding, either can win."""
 
 MARGIN = 0.03
 """Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
@@ -151,24 +145,15 @@ def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, 
 
 def _agrees(name: str, call: Callable[[], Any], expected: list[Any]) -> bool:
     try:
-        differing = max(map(_differing_share, call(), expected), default=0.0)
+        diffs = [diff_arrays(*pair, TUNING) for pair in zip(expected, call(), strict=True)]
     except UnpoolError as error:
         _log.info("tuning: %s fails: %s", name, error)
         return False
-    if differing > MAX_DIFFERING:
-        _log.info("tuning: %s gives other results, %.2g of them, and is left out.", name, differing)
-    return differing <= MAX_DIFFERING
-
-
-def _differing_share(output: Any, expected: Any) -> float:
-    """The share of elements whose difference is not rounding."""
-    if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "biuf":
-        return 0.0 if np.array_equal(output, expected) else 1.0
-    if output.shape != expected.shape:
-        return 1.0
-    wide, other = np.asarray(expected, np.float64), np.asarray(output, np.float64)
-    near = np.isclose(other, wide, rtol=0, atol=TOLERANCE * np.abs(wide).max(initial=0), equal_nan=True)
-    return float(1 - near.mean()) if near.size else 0.0
+    is_equal = not any(diff.differs for diff in diffs)
+    if not is_equal:
+        share = max(diff.share for diff in diffs if diff.differs)
+        _log.info("tuning: %s gives other results, %.2g of them, and is left out.", name, share)
+    return is_equal
 
 
 def _key(config: SessionConfig) -> str | None:

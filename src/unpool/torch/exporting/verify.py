@@ -6,24 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from unpool.arrays import to_numpy
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.extras import require
+from unpool.numerics import EXPORT, diff_arrays
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.dynamic_shapes import arguments_of, dynamic_dims, inputs_of
-
-TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
-"""Type -> tolerance, as a share of an output's largest value: two runtimes add in different orders."""
-
-MAX_FLIPPED = 1e-3
-"""Share of an output's elements that may differ by more.
-
-If the two largest elements of a window are nearly equal, rounding decides on the index.
-"""
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in the order of the tensors among the arguments."""
@@ -242,15 +233,9 @@ def _describe_difference(results: Sequence[AnyArray], expected: Sequence[AnyArra
     for position, (y, reference) in enumerate(zip(results, expected, strict=True)):
         if y.shape != reference.shape or y.dtype != reference.dtype:
             return f"output {position} is {y.dtype} {list(y.shape)}, not {reference.dtype} {list(reference.shape)}"
-        if reference.dtype.name not in TOLERANCES:
-            off = y != reference
-        else:
-            y, reference = y.astype(np.float64), reference.astype(np.float64)
-            largest = np.abs(reference[np.isfinite(reference)]).max(initial=0)
-            clamp = TOLERANCES[expected[position].dtype.name] * largest
-            off = ~((y == reference) | (np.isnan(y) & np.isnan(reference)) | (np.abs(y - reference) <= clamp))
-        if np.count_nonzero(off) > MAX_FLIPPED * off.size:
-            return f"output {position} differs in {np.count_nonzero(off)} of {off.size} elements"
+        diff = diff_arrays(reference, y, EXPORT)
+        if diff.differs:
+            return f"output {position} differs in {diff.count} of {diff.size} elements"
     return None
 
 

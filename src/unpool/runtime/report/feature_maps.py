@@ -1,0 +1,259 @@
+"""Feature maps before and after a pooling or an unpooling, as pictures, with the positions of the maxima."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from unpool import functional
+from unpool.dtypes import AnyArray
+from unpool.extras import require
+from unpool.operators.resolve import Spec
+from unpool.runtime.backends.build import FUSED_UNPOOL
+from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.semantics import Semantics, spec_of
+from unpool.runtime.session.executor import StepTrace
+from unpool.runtime.session.inspect import PreparedGraph
+
+POOLS = ("MaxPool", "MaxUnpool")
+
+MAX_CLOSE_UP = 20
+"""Elements along a side of a close-up at most."""
+
+MAX_PIXELS = 160
+"""Pixels along the longer side of a picture of a whole plane; a wider plane is averaged down."""
+
+CELL = 14
+"""Pixels along the side of an element in a close-up."""
+
+COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+"""From the smallest to the largest element: five colours of Matplotlib's viridis, blended in between."""
+
+SHADES = 64
+MARK = (255, 87, 34)
+RIM = (255, 255, 255)
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of a plane, rows first: its first element, and its number of elements along each axis."""
+
+    begin: tuple[int, int]
+    size: tuple[int, int]
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """The index of the part in the plane."""
+        rows, columns = (slice(start, start + count) for start, count in zip(self.begin, self.size, strict=True))
+        return rows, columns
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """One plane of a value.
+
+    Attributes:
+        name: of the value.
+        shape: of the whole value.
+        low: its smallest finite element, in this plane.
+        high: its largest one.
+        area: of the close-up.
+        plane_uri: the plane, as a data URI.
+        close_up_uri: the close-up, as a data URI.
+        mark_count: number of marked positions in the plane; None for the small side, which has no marks.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    area: Area
+    plane_uri: str
+    close_up_uri: str
+    mark_count: int | None
+
+
+@dataclass(frozen=True)
+class MapPair:
+    """The input and the output of a pooling or an unpooling.
+
+    Attributes:
+        node: its name.
+        operator: "MaxPool" or "MaxUnpool".
+        channel: of the first image: the one whose small side varies most.
+        depth: position along the axes before the last two, for volumes.
+        before: the input.
+        after: the output.
+    """
+
+    node: str
+    operator: str
+    channel: int
+    depth: tuple[int, ...]
+    before: FeatureMap
+    after: FeatureMap
+
+
+def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, AnyArray]) -> MapPair | None:
+    """The feature maps of a step that has run; None for other operators, and for arrays without planes.
+
+    Args:
+        trace: the step.
+        prepared: the graph of the plan.
+        constants: that the node reads, as arrays.
+    """
+    node = prepared.graph.nodes[trace.entry.step.nodes[0]]
+    is_drawn = trace.entry.step.runner == "unpool" and node.op_type in POOLS and domain(node) == ""
+    values = {**constants, **trace.inputs, **trace.outputs}
+    x, y = values.get(node.input[0]), values.get(node.output[0])
+    if not is_drawn or x is None or y is None or x.ndim < 3 or not (x.size and y.size):
+        return None
+    is_pool = node.op_type == "MaxPool"
+    large, small = (x, y) if is_pool else (y, x)
+    channel = int(np.argmax(np.nan_to_num(small[0].astype(np.float64)).reshape(small.shape[1], -1).std(axis=1)))
+    if is_pool:
+        marks = _argmax_marks(node, x, channel, prepared.semantics.compat)
+    else:
+        marks = _output_marks(node, values, prepared, channel)
+    depth = tuple(size // 2 for size in large.shape[2:-2])
+    large_plane = _plane(large[0, channel], depth)
+    small_plane = _plane(small[0, channel], _scale_depth(depth, large, small))
+    area = _close_up_area(large_plane, small_plane)
+    names = (node.input[0], node.output[0]) if is_pool else (node.output[0], node.input[0])
+    maps = (
+        _feature_map(names[0], large.shape, large_plane, area, _plane(marks, depth)),
+        _feature_map(names[1], small.shape, small_plane, _scale_area(area, large_plane, small_plane), None),
+    )
+    before, after = maps if is_pool else maps[::-1]
+    return MapPair(node_name(node), node.op_type, channel, depth, before, after)
+
+
+def _feature_map(
+    name: str, shape: tuple[int, ...], plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None
+) -> FeatureMap:
+    finite = plane[np.isfinite(plane.astype(np.float64))].astype(np.float64)
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    count = None if marks is None else int(np.count_nonzero(marks))
+    return FeatureMap(name, shape, low, high, area, plane_uri(plane, area), close_up_uri(plane, area, marks), count)
+
+
+def _argmax_marks(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDArray[np.bool_]:
+    """The positions of the maxima in one channel of the first image."""
+    options = {name: value for name, value in attributes(node).items() if name != "storage_order"}
+    plane = np.ascontiguousarray(x[:1, channel : channel + 1])
+    _, indices = functional.max_pool(plane, **options, return_indices=True, compat=compat)
+    marks = np.zeros(plane.size, bool)
+    marks[indices[indices >= 0]] = True
+    return marks.reshape(plane.shape[2:])
+
+
+def _output_marks(
+    node: onnx.NodeProto, values: Mapping[str, Any], prepared: PreparedGraph, channel: int
+) -> NDArray[np.bool_]:
+    """The positions that an unpooling wrote to, in one channel of the first image."""
+    inputs = [values.get(name) for name in node.input]
+    (output,) = functional.run(_spec(node, prepared), [np.ones_like(inputs[0]), *inputs[1:]])
+    marks: NDArray[np.bool_] = np.asarray(output)[0, channel] != 0
+    return marks
+
+
+def _spec(node: onnx.NodeProto, prepared: PreparedGraph) -> Spec:
+    semantics: Semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.raised else prepared.semantics
+    return spec_of(node, prepared.graph.opsets, semantics)
+
+
+def _plane(block: AnyArray, depth: tuple[int, ...]) -> AnyArray:
+    """Two axes of a block with one or more; a single axis becomes a row."""
+    return block[None] if block.ndim == 1 else block[depth]
+
+
+def _scale_depth(depth: tuple[int, ...], large: AnyArray, small: AnyArray) -> tuple[int, ...]:
+    sizes = zip(depth, large.shape[2:-2], small.shape[2:-2], strict=True)
+    return tuple(min(position * less // more, less - 1) for position, more, less in sizes)
+
+
+def _close_up_area(large: AnyArray, small: AnyArray) -> Area:
+    """The part of the large plane around its largest element; it begins where an element of the small plane does."""
+    largest = np.unravel_index(int(np.argmax(np.nan_to_num(large.astype(np.float64)))), large.shape)
+    begin, size = [], []
+    for position, more, less in zip(largest, large.shape, small.shape, strict=True):
+        part, step = min(MAX_CLOSE_UP, more), max(1, round(more / less))
+        start = int(np.clip(position - part // 2, 0, more - part))
+        begin.append(start - start % step)
+        size.append(part)
+    return Area((begin[0], begin[1]), (size[0], size[1]))
+
+
+def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
+    """The part of the small plane that belongs to a part of the large one, by the ratio of their sizes."""
+    begin, size = [], []
+    for start, part, more, less in zip(area.begin, area.size, large.shape, small.shape, strict=True):
+        first = min(start * less // more, less - 1)
+        begin.append(first)
+        size.append(max(1, min(-(-(start + part) * less // more), less) - first))
+    return Area((begin[0], begin[1]), (size[0], size[1]))
+
+
+def plane_uri(plane: AnyArray, area: Area) -> str:
+    """A plane as a data URI, some pixels per element or, of a large plane, one for several; `area` is framed."""
+    from PIL import Image, ImageDraw
+
+    scale = MAX_PIXELS / max(plane.shape)
+    height, width = (max(1, round(length * scale)) for length in plane.shape)
+    resampling = Image.Resampling.BOX if scale < 1 else Image.Resampling.NEAREST
+    picture = _image(_shades(plane)).convert("RGB").resize((width, height), resampling)
+    if area.size != plane.shape:
+        (top, left), (rows, columns) = area.begin, area.size
+        frame = [left * scale, top * scale, (left + columns) * scale, (top + rows) * scale]
+        ImageDraw.Draw(picture).rectangle(frame, outline=MARK)
+    return _data_uri(picture.quantize(2 * SHADES))
+
+
+def close_up_uri(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None = None) -> str:
+    """A part of a plane as a data URI, each element a square; those in `marks`, a plane too, get a dot."""
+    from PIL import ImageDraw
+
+    shades = _shades(plane)[area.slices]
+    picture = _image(np.repeat(np.repeat(shades, CELL, axis=0), CELL, axis=1))
+    draw = ImageDraw.Draw(picture)
+    for row, column in np.argwhere(marks[area.slices]) if marks is not None else ():
+        left, top = int(column) * CELL + CELL // 4, int(row) * CELL + CELL // 4
+        draw.ellipse([left, top, left + CELL // 2, top + CELL // 2], fill=SHADES, outline=SHADES + 1)
+    return _data_uri(picture)
+
+
+def _shades(plane: AnyArray) -> NDArray[np.uint8]:
+    """The number of a colour for every element, from the smallest finite one to the largest."""
+    values = plane.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    span = high - low or 1.0
+    share = np.nan_to_num((values - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
+    return np.rint(np.clip(share, 0, 1) * (SHADES - 1)).astype(np.uint8)
+
+
+def _image(shades: NDArray[np.uint8]) -> Any:
+    require("the feature maps of a report", "run", "PIL")
+    from PIL import Image
+
+    picture = Image.fromarray(np.ascontiguousarray(shades), mode="P")
+    picture.putpalette([int(part) for colour in (*_palette(), MARK, RIM) for part in colour])
+    return picture
+
+
+def _palette() -> NDArray[np.float64]:
+    stops = np.linspace(0, len(COLOURS) - 1, SHADES)
+    parts: Sequence[AnyArray] = [np.interp(stops, range(len(COLOURS)), part) for part in np.array(COLOURS).T]
+    colours: NDArray[np.float64] = np.rint(np.stack(parts, axis=1))
+    return colours
+
+
+def _data_uri(picture: Any) -> str:
+    stream = BytesIO()
+    picture.save(stream, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
