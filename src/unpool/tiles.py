@@ -1,34 +1,34 @@
-"""Exact tiling: `run` a model part by part, with the results of the whole; or take the parts, for a cluster.
+"""Exact tiling: `run` a model tile by tile, with the results of one run; or run single tiles, for a cluster.
 
-tiler = Tiler(session)                                  the graph, read once
-tiling = tiler.tiling({"x": (1, 3, 9000, 9000)}, (512, 512))     which tiles, from shapes alone
-run_tile(session, tiling, tiling[7], feed)              one of them, anywhere, in any order
-put(outputs, tiling[7], made)                           its results in their place
+tiler = Tiler(session)                                           reads the graph once
+tiling = tiler.tiling({"x": (1, 3, 9000, 9000)}, (512, 512))     lists the tiles, from shapes alone
+results = run_tile(session, tiling, tiling[7], feed)             runs one of them, anywhere, in any order
+write_tile(outputs, tiling[7], results)                          writes its results into the outputs
 
 `blend` averages overlapping windows, for models that cannot be tiled exactly.
 """
 
 from unpool.runtime.tiles.blending import blend
-from unpool.runtime.tiles.fitting import Fitted, fitted
+from unpool.runtime.tiles.fitting import TilingFit, fit_tiling
 from unpool.runtime.tiles.grid import Extent
-from unpool.runtime.tiles.run import compute_tile, put, read_tile, run, run_tile, run_tiling
+from unpool.runtime.tiles.run import compute_tile, read_tile, run, run_tile, run_tiling, write_tile
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
 
 __all__ = [
     "Extent",
-    "Fitted",
     "Tile",
     "Tiler",
     "Tiling",
+    "TilingFit",
     "blend",
     "compute_tile",
-    "fitted",
-    "put",
+    "fit_tiling",
     "read_tile",
     "run",
     "run_tile",
     "run_tiling",
+    "write_tile",
 ]
 
 

@@ -31,8 +31,8 @@ from unpool.memory_limits import rss, trim
 from unpool.runtime.streams.jobs import TileRequest, least_memory, load_kernels
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import ProgressCallback, RunResult
-from unpool.runtime.tiles.fitting import too_small
-from unpool.runtime.tiles.windows import Blending
+from unpool.runtime.tiles.fitting import memory_limit_message
+from unpool.runtime.tiles.windows import BlendOptions
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -183,7 +183,7 @@ def run_over_windows(
     tiles = request.tiles
     tile_request = _tile_request(request, list(places), tiles.size or AUTO, tiles.memory)
     if tiles.blend is not None and isinstance(tiles.size, tuple):
-        blending = Blending(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
+        blending = BlendOptions(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
         tile_request = replace(tile_request, blending=blending)
     with _ending_at_once(undo, can_resume=can_resume):
         return run_locked(session, feed, places, tile_request, resume=request.resume, on_progress=on_progress)
@@ -248,7 +248,7 @@ def _require_memory(
         needed = max(peak, held + least_memory(session, feed, _tile_request(request, outputs)) + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
-        raise ShapeError(too_small("--max-memory", most, used, needed) + less)
+        raise ShapeError(memory_limit_message("--max-memory", most, used, needed) + less)
 
 
 def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:

@@ -101,14 +101,14 @@ def run_model(
         return [averaged[name] for name in wanted]
     from unpool.runtime.tiles.run import run
 
-    def steps(tiles: Iterable[Any]) -> Iterator[Any]:
+    def progress(tiles: Iterable[Any]) -> Iterator[Any]:
         count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
         for done, tile in enumerate(tiles, 1):
             yield tile
             on_progress(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
 
     made = run(
-        session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), steps=steps
+        session, feed, options.size, max_memory=options.memory, outputs=wanted, layout=layout.upper(), progress=progress
     )
     return [made[name] for name in wanted]
 

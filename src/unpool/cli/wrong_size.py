@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.model import sizes
 from unpool.errors import UnpoolError
-from unpool.runtime.tiles.overview import Overview, Taken, overview
+from unpool.runtime.tiles.overview import Overview, SizeRange, overview
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.walk import Shape
 
@@ -31,7 +31,7 @@ def below_smallest(session: "InferenceSession", shapes: Mapping[str, Shape], lay
         layout: nchw or nhwc.
     """
     try:
-        if Tiler(session, layout=layout.upper()).takes(shapes):
+        if Tiler(session, layout=layout.upper()).accepts(shapes):
             return None
         found = overview(session, {}, layout.upper())
     except UnpoolError:
@@ -79,7 +79,7 @@ def _given(found: Overview, shapes: Mapping[str, Shape], layout: str) -> Shape:
     return image[2:] if layout == "nchw" else image[1:-1]
 
 
-def _smaller(smallest: Sequence[Taken], given: Shape) -> str | None:
+def _smaller(smallest: Sequence[SizeRange], given: Shape) -> str | None:
     least = tuple(axis.least for axis in smallest)
     if all(have >= need for have, need in zip(given, least, strict=True)):
         return None

@@ -9,8 +9,8 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, tiles
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.tiles.blending import Blended
-from unpool.runtime.tiles.windows import Blending, windows_of
+from unpool.runtime.tiles.blending import BlendAccumulator
+from unpool.runtime.tiles.windows import BlendOptions, find_windows
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_blended_windows_are_those_of_monai(monai, text, shape, options):
 
 def averages(windows, left):
     """By band, the averages of windows of which each gives its own numbers, if these bands are left."""
-    blended, found = Blended(windows, ["y"]), {}
-    for run in windows.runs(left):
+    blended, found = BlendAccumulator(windows, ["y"]), {}
+    for run in windows.batches(left):
         made = [np.random.default_rng([run.band, *start]).random((2, *windows.roi), np.float32) for start in run.starts]
         parts = blended.add(run, [np.stack(made)])
         if parts is not None:
@@ -76,7 +76,7 @@ def test_any_bands_can_be_left():
     """Whichever bands are wanted, these are given and no others, and each has the bits that it has among all."""
     random = np.random.default_rng(3)
     for overlap in (0.0, 0.25, 0.5, 0.8):
-        windows = windows_of({"x": (2, 2, 37, 19)}, Blending((10, 8), overlap=overlap, mode="gaussian"), "NCHW")
+        windows = find_windows({"x": (2, 2, 37, 19)}, BlendOptions((10, 8), overlap=overlap, mode="gaussian"), "NCHW")
         whole = averages(windows, range(len(windows)))
         for _ in range(5):
             left = set(random.choice(len(windows), 1 + random.integers(len(windows)), replace=False).tolist())

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from unpool.geometry import Span, Window, pooled_size, span_reaching, span_read, upsampled_size
-from unpool.runtime.tiles.grid import AxisGeometry, extent, parts
+from unpool.runtime.tiles.grid import AxisGeometry, axis_cells, extent
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
 WINDOWS = st.builds(Window, st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
@@ -24,7 +24,7 @@ class Layer:
     def size(self, source):
         """Elements that it makes of `source` elements."""
         window, padding = self.link.window, self.link.begin + self.end
-        if self.link.grows:
+        if self.link.is_upsampling:
             return upsampled_size(source, window, padding=padding)
         return pooled_size(source, window, self.link.begin, self.end, ceil=False)
 
@@ -61,13 +61,13 @@ def geometry_of(network, size):
 
 def skip_of(layer):
     """A walk of the same stride over a single tap."""
-    return Link(Window(1, layer.link.window.stride), 0, layer.link.grows)
+    return Link(Window(1, layer.link.window.stride), 0, layer.link.is_upsampling)
 
 
 def read_by(link, position, size):
     """The elements of an axis that an element depends on: the line of arithmetic, tap by tap."""
     window, taps = link.window, range(link.window.size)
-    if not link.grows:
+    if not link.is_upsampling:
         found = {position * window.stride + tap * window.dilation - link.begin for tap in taps}
     else:
         back = {position + link.begin - tap * window.dilation for tap in taps}
@@ -79,7 +79,7 @@ def dependencies(axis, output, position):
     """By value, every element that one element of an output depends on."""
     found = {output: {position}}
     for edge in reversed(axis.edges):
-        for one in found.get(edge.made, ()):
+        for one in found.get(edge.value, ()):
             found.setdefault(edge.source, set()).update(read_by(edge.link, one, axis.sizes[edge.source]))
     return found
 
@@ -90,16 +90,16 @@ def test_tiles_hold_all_that_their_results_depend_on(network, size, strides):
     assume(min(sizes_of(network, size)) > 0)
     axis = geometry_of(network, size)
     assume(axis.stride * strides < size and max(axis.sizes.values()) < 300)
-    found = list(parts(axis, axis.stride * strides))
+    found = list(axis_cells(axis, axis.stride * strides))
     for output in axis.outputs:
-        kept = [place for part in found for place in range(*part.kept.get(output, Span(0, 0)))]
+        kept = [place for part in found for place in range(*part.output_spans.get(output, Span(0, 0)))]
         assert kept == list(range(axis.sizes[output]))
     for part in found:
         assert part.begin % axis.stride == part.end % axis.stride == 0
         assert sizes_of(network, size - part.begin - part.end) == [
             span.stop - span.first for span in (part.span(axis, name) for name in axis.sizes)
         ]
-        for output, span in part.kept.items():
+        for output, span in part.output_spans.items():
             for position in range(*span):
                 for name, read in dependencies(axis, output, position).items():
                     low, high = part.span(axis, name)

@@ -7,7 +7,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.tiles.overview import Taken, overview
+from unpool.runtime.tiles.overview import SizeRange, overview
 
 HEAD = "net (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
 POOL = "kernel_shape = [2, 2], strides = [2, 2]"
@@ -39,9 +39,9 @@ def skipping():
 
 
 CASES = {
-    "valid_pools": (valid_pools, (Taken(12, 1), Taken(16, 1))),
-    "reflected": (reflected, (Taken(6, 1), Taken(5, 1))),
-    "skipping": (skipping, (Taken(4, 4), Taken(4, 4))),
+    "valid_pools": (valid_pools, (SizeRange(12, 1), SizeRange(16, 1))),
+    "reflected": (reflected, (SizeRange(6, 1), SizeRange(5, 1))),
+    "skipping": (skipping, (SizeRange(4, 4), SizeRange(4, 4))),
 }
 
 
@@ -78,7 +78,7 @@ def test_bundled_network_takes_eight():
     with as_file(files("unpool") / "data" / "coins.onnx") as path:
         session = unpool.InferenceSession(path)
 
-    assert overview(session, {}).smallest == (Taken(8, 1), Taken(8, 1))
+    assert overview(session, {}).smallest == (SizeRange(8, 1), SizeRange(8, 1))
     assert (runs(session, (8, 8)), runs(session, (8, 7))) == (True, False)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from distributed import WorkerPlugin
 
-from unpool.runtime.tiles.run import Arrays, put, run_tile
+from unpool.runtime.tiles.run import Arrays, run_tile, write_tile
 from unpool.runtime.tiles.tiling import Slices, Tiling
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def run_numbered(name: str, number: int, pieces: Mapping[str, Any]) -> Arrays:
     tile = job.tiling[number]
     feed = {**job.feed, **{each: Piece(part) for each, part in pieces.items()}}
     made = run_tile(_session(job), job.tiling, tile, feed)
-    put(job.outputs, tile, made)
-    return {each: np.asarray(made[each]) for each in job.tiling.fixed}
+    write_tile(job.outputs, tile, made)
+    return {each: np.asarray(made[each]) for each in job.tiling.constant_outputs}
 
 
 def _session(job: Job) -> "InferenceSession":

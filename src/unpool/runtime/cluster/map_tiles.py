@@ -131,7 +131,7 @@ class _Run:
 
     def _place(self, tile: Tile) -> tuple[int, ...]:
         """Row and column, or the like."""
-        return tuple(map(int, np.unravel_index(tile.number, [len(parts) for parts in self.tiling.parts])))
+        return tuple(map(int, np.unravel_index(tile.number, [len(parts) for parts in self.tiling.cells])))
 
     def _error(self, tile: Tile, future: Any) -> Any:
         """Raise what a tile came to."""

@@ -86,7 +86,7 @@ def chunks_of(tiling: Tiling, name: str) -> Shape:
     >>> [_part(length) for length in (512, 4096, 3000, 4099)]
     [512, 1024, 1000, 4099]
     """
-    lengths = [next(part.kept[name] for part in parts if name in part.kept) for parts in tiling.parts]
+    lengths = [next(part.output_spans[name] for part in parts if name in part.output_spans) for parts in tiling.cells]
     field: Mapping[str, Any] = tiling.trace.fields
     sizes = [_part(span.stop - span.first) for span in lengths]
     pairs = zip(field[name].shape, field[name].axes, strict=True)

@@ -29,12 +29,12 @@ from unpool.runtime.streams.output_transform import (
     tensor_spec,
 )
 from unpool.runtime.streams.runner import PIPELINE_DEPTH, RUNTIME_OVERHEAD_BYTES, PartResult, Stage, run_pipeline
-from unpool.runtime.tiles.blending import Bands, Blended
-from unpool.runtime.tiles.fitting import WHOLE, fitted, least_bytes, too_small
+from unpool.runtime.tiles.blending import Bands, BlendAccumulator
+from unpool.runtime.tiles.fitting import MAX_SIZE, fit_tiling, least_bytes, memory_limit_message
 from unpool.runtime.tiles.run import compute_tile, read_tile
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
-from unpool.runtime.tiles.windows import Array, Blending, Run, Windows, windows_of
+from unpool.runtime.tiles.windows import Array, BlendOptions, WindowBatch, Windows, find_windows
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -60,7 +60,7 @@ class TileRequest:
     outputs: Sequence[str]
     scores: ScoreFormat
     layout: str
-    blending: Blending | None = None
+    blending: BlendOptions | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", list(self.outputs))
@@ -95,7 +95,7 @@ class ExactTileJob:
 
     def windows(self, part: int) -> Mapping[str, Slices]:
         """The windows of a tile in the outputs to which it contributes."""
-        return self.tiling[part].filled
+        return self.tiling[part].targets
 
     def items(self, parts: Collection[int]) -> Iterable[Tile]:
         """These tiles."""
@@ -110,7 +110,7 @@ class ExactTileJob:
         def compute(item: tuple[Tile, Any]) -> PartResult:
             tile, feed = item
             outputs = compute_tile(self.session, self.tiling, tile, feed, options)
-            return tile.number, {name: self.transforms[name].apply(outputs[name]) for name in tile.filled}
+            return tile.number, {name: self.transforms[name].apply(outputs[name]) for name in tile.targets}
 
         return read, compute
 
@@ -175,7 +175,7 @@ def load_kernels(session: "InferenceSession", feed: Mapping[str, Any], request: 
     if rss() + plan.least_bytes() > max_memory:
         return
     strides = plan.tiler.strides(plan.shapes)
-    largest = plan.tiler.tiling(plan.shapes, [max(strides)] * len(strides), is_even=True).largest()
+    largest = plan.tiler.tiling(plan.shapes, [max(strides)] * len(strides), is_even=True).max_input_shapes()
     zeros = {
         name: np.zeros(largest.get(name, plan.shapes[name]), source.dtype) for name, source in plan.sources.items()
     }
@@ -197,9 +197,9 @@ class _ExactPlan:
         if not isinstance(self._request.tile, str):
             return self._request.tile
         if earlier is None or "cell" not in earlier:
-            return fitted(self.tiler, self.shapes, self._request.max_memory, self._buffer_bytes).tile
+            return fit_tiling(self.tiler, self.shapes, self._request.max_memory, self._buffer_bytes).tile
         cell = earlier["cell"]
-        if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= WHOLE for size in cell):
+        if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= MAX_SIZE for size in cell):
             return cell
         raise FileError(
             f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete what it left to start over."
@@ -221,8 +221,15 @@ class _ExactPlan:
             )
         field = tiling.trace.fields[name]
         lengths = [
-            max((part.kept[name].stop - part.kept[name].first for part in along if name in part.kept), default=1)
-            for along in tiling.parts
+            max(
+                (
+                    part.output_spans[name].stop - part.output_spans[name].first
+                    for part in along
+                    if name in part.output_spans
+                ),
+                default=1,
+            )
+            for along in tiling.cells
         ]
         sizes = zip(field.shape, field.axes, strict=True)
         piece = tuple(size if axis is None else lengths[axis] for size, axis in sizes)
@@ -231,7 +238,7 @@ class _ExactPlan:
 
     def _buffer_bytes(self, tiling: Tiling) -> int:
         """Bytes that the pipeline holds in addition to the tile that is being computed."""
-        read = sum(prod(shape) * self.sources[name].dtype.itemsize for name, shape in tiling.largest().items())
+        read = sum(prod(shape) * self.sources[name].dtype.itemsize for name, shape in tiling.max_input_shapes().items())
         specs = [self.tensor_spec(tiling, name) for name in self._request.outputs]
         results = sum(prod(spec.piece) * spec.dtype.itemsize for spec in specs)
         softmax = SOFTMAX_COPIES * results if self._request.scores.softmax else 0
@@ -261,15 +268,15 @@ class BlendJob:
         """The windows of a band in the outputs."""
         return {name: bands.window(part) for name, bands in self.bands.items()}
 
-    def items(self, parts: Collection[int]) -> Iterable[Run]:
-        """The runs of windows that contribute to these bands."""
-        return self.reader.windows.runs(parts)
+    def items(self, parts: Collection[int]) -> Iterable[WindowBatch]:
+        """The batches of windows that contribute to these bands."""
+        return self.reader.windows.batches(parts)
 
     def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
         """Read windows, compute them, and add them to the averages."""
-        averages = Blended(self.reader.windows, list(self.transforms))
+        averages = BlendAccumulator(self.reader.windows, list(self.transforms))
 
-        def add(item: tuple[Run, Sequence[Array]]) -> PartResult | None:
+        def add(item: tuple[WindowBatch, Sequence[Array]]) -> PartResult | None:
             run, outputs = item
             rows = averages.add(run, outputs)
             return (
@@ -291,12 +298,12 @@ class _WindowRunner:
     def stages(self, options: onnxruntime.RunOptions) -> tuple[Stage, Stage]:
         """Read windows, and compute them."""
 
-        def read(run: Run) -> tuple[Run, dict[str, Array]]:
-            return run, self.windows.read(self.feed, run)
+        def read(batch: WindowBatch) -> tuple[WindowBatch, dict[str, Array]]:
+            return batch, self.windows.read(self.feed, batch)
 
-        def compute(item: tuple[Run, dict[str, Array]]) -> tuple[Run, Sequence[Array]]:
-            run, arrays = item
-            return run, self.session.run(list(self.names), {**self.feed, **arrays}, options)
+        def compute(item: tuple[WindowBatch, dict[str, Array]]) -> tuple[WindowBatch, Sequence[Array]]:
+            batch, arrays = item
+            return batch, self.session.run(list(self.names), {**self.feed, **arrays}, options)
 
         return read, compute
 
@@ -307,14 +314,14 @@ class _WindowRunner:
         def terminate() -> None:
             options.terminate = True
 
-        runs = [next(iter(self.windows.runs([0])))]
+        runs = [next(iter(self.windows.batches([0])))]
         ((_, outputs),) = run_pipeline(runs, self.stages(options), terminate)
         first: Sequence[Array] = outputs
         return first
 
 
 def blend_job(
-    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: Blending
+    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: BlendOptions
 ) -> BlendJob:
     """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs.
 
@@ -323,7 +330,7 @@ def blend_job(
     """
     names, layout = request.outputs, request.layout
     sources = open_sources(session, feed, layout)
-    windows = windows_of({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
+    windows = find_windows({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
     reader = _WindowRunner(session, names, windows, load_uncut(sources, windows.names))
     bands = {name: Bands(windows, name, array) for name, array in zip(names, reader.run_first(), strict=True)}
     if request.max_memory is not None:
@@ -360,13 +367,14 @@ def _require_band_memory(reader: _WindowRunner, bands: Collection[Bands], scores
     sources = [reader.feed[name] for name in windows.names]
     elements = prod([windows.images, *windows.sizes])
     read = sum(prod(windows.roi) * source.dtype.itemsize * prod(source.shape) // elements for source in sources)
-    outputs = sum(prod(band.part) * band.dtype.itemsize for band in bands)
+    outputs = sum(prod(band.sample_shape) * band.dtype.itemsize for band in bands)
     softmax = SOFTMAX_COPIES if scores.softmax else 0
     buffers = sum(PIPELINE_DEPTH * band.bytes // 2 + softmax * band.bytes for band in bands)
     held = sum(band.bytes for band in bands)
     used, needed = rss(), held + buffers + PIPELINE_DEPTH * batch * (read + outputs) + RUNTIME_OVERHEAD_BYTES
     if used + needed > max_memory:
+        limit = memory_limit_message("max_memory", max_memory, used, needed)
         raise ShapeError(
-            f"blend: {too_small('max_memory', max_memory, used, needed)} A band of windows takes that over the width "
-            "of the image. Windows that are shorter along the first axis take less."
+            f"blend: {limit} A band of windows takes that over the width of the image. Windows that are shorter along "
+            "the first axis take less."
         )

@@ -14,7 +14,7 @@ from unpool.runtime.streams.jobs import AUTO, TileRequest, blend_job, exact_job,
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
 from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job
-from unpool.runtime.tiles.windows import Blending
+from unpool.runtime.tiles.windows import BlendOptions
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -151,7 +151,7 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     (4, 0.0)
     """
     targets = output_paths(session, target, output)
-    blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
+    blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     scores = ScoreFormat(argmax, softmax, threshold)
     request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
     return _lock_and_run(session, feed, targets, request, resume=resume, on_progress=on_progress)

@@ -1,7 +1,10 @@
-"""Overlapping windows whose results are averaged, for models that cannot be tiled exactly.
+"""Weighted averages of overlapping windows, for models that cannot be tiled exactly.
 
-The words and their meaning are those of MONAI's `sliding_window_inference`. Results near the ends of windows were made
-without what is behind the end, so they depend on where windows begin; `tiles.run` has no such error.
+    result at a position = sum over windows of (weight * result) / sum over windows of (weight)
+
+The arguments are those of MONAI's `sliding_window_inference`. Results near the ends of a window lack the context beyond
+the end, so they depend on where windows start; `tiles.run` has no such error. Windows come band by band: after the last
+window of a band, all rows before the next band are final, and memory holds only the rows that later windows reach.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,189 +15,10 @@ import numpy as np
 
 from unpool.errors import ShapeError
 from unpool.runtime.tiles.walk import Shape
-from unpool.runtime.tiles.windows import Array, Blending, Run, Slices, Windows, windows_of
+from unpool.runtime.tiles.windows import Array, BlendOptions, Slices, WindowBatch, Windows, find_windows
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
-
-
-class Bands:
-    """Where the results of bands go in one output.
-
-    Args:
-        windows: of the images.
-        name: of the output, for errors.
-        made: what a run of some windows gave of it.
-
-    Raises:
-        ShapeError: it is no image of floats.
-    """
-
-    def __init__(self, windows: Windows, name: str, made: Array) -> None:
-        if made.ndim <= max(windows.axes) or made.dtype.kind != "f":
-            raise _no_image(name, made)
-        self.windows, self.name, self.part, self.dtype = windows, name, made.shape[1:], made.dtype
-        self.sizes = tuple(made.shape[axis] for axis in windows.axes)
-        self.whole = tuple(int(size * rate) for size, rate in zip(windows.around, self._rates(), strict=True))
-        self.kept = tuple(map(self._kept_span, range(len(self.sizes))))
-
-    @property
-    def shape(self) -> Shape:
-        """Of the output for the whole batch, without what was put around images."""
-        return self._spatial([span.stop - span.start for span in self.kept], self.windows.images)
-
-    @property
-    def held(self) -> Shape:
-        """Of the sums of a band: as high as a window, as wide as the image with what is around it."""
-        return self._spatial([self.sizes[0], *self.whole[1:]])
-
-    @property
-    def piece(self) -> Shape:
-        """Of what a band gives, cut to the width of a window; at most along each axis."""
-        lengths = [min(size, span.stop - span.start) for size, span in zip(self.sizes, self.kept, strict=True)]
-        rows = self.final(0)
-        return self._spatial([max(1, rows.stop - rows.start), *lengths[1:]])
-
-    @property
-    def bytes(self) -> int:
-        """Of memory: the sums of a band, and their averages."""
-        return 2 * prod(self.held) * int(self.dtype.itemsize)
-
-    def begins(self, start: Shape) -> tuple[int, ...]:
-        """Where the results of a window begin in the output, with what is around the image."""
-        return tuple(int(first * rate) for first, rate in zip(start, self._rates(), strict=True))
-
-    def row(self, place: int) -> int:
-        """The row of the output at a place along the first axis of the image."""
-        return int(place * self._rates()[0])
-
-    def final(self, band: int) -> slice:
-        """The rows that are final behind a band, as the output counts them with what is around the image."""
-        rows = (self.row(self.windows.begin(band)), self.row(self.windows.end(band)))
-        first, stop = (min(max(row, self.kept[0].start), self.kept[0].stop) for row in rows)
-        return slice(first, stop)
-
-    def window(self, band: int) -> Slices:
-        """Where the final rows of a band go."""
-        image = band // len(self.windows.starts[0])
-        found = [slice(image, image + 1), *(slice(0, size) for size in self.part)]
-        spans = [self.final(band), *self.kept[1:]]
-        for axis, span, own in zip(self.windows.axes, spans, self.kept, strict=True):
-            found[axis] = slice(span.start - own.start, span.stop - own.start)
-        return tuple(found)
-
-    def _spatial(self, sizes: Sequence[int], images: int = 1) -> Shape:
-        """A shape of the output with these sizes along the axes of the image."""
-        along = dict(zip(self.windows.axes, sizes, strict=True))
-        return (images, *(along.get(axis, size) for axis, size in enumerate(self.part, 1)))
-
-    def _rates(self) -> list[float]:
-        """Elements of the output per element of the image."""
-        return [size / length for size, length in zip(self.sizes, self.windows.roi, strict=True)]
-
-    def _kept_span(self, place: int) -> slice:
-        """What belongs to the image of the output along an axis, without what was put around the image."""
-        size, around, made = self.windows.sizes[place], self.windows.around[place], self.whole[place]
-        begin = (around - size) // 2
-        return slice(round(begin * made / around), round((begin + size) * made / around))
-
-
-class Averages:
-    """The averages of one output, of which those of one band are held."""
-
-    def __init__(self, bands: Bands) -> None:
-        self._bands, self._axes = bands, bands.windows.axes
-        self._sums = np.zeros(bands.held, bands.dtype)
-        self._totals = np.zeros([bands.held[axis] for axis in self._axes], bands.dtype)
-        self._weights = _resized(bands.windows.weights, bands.sizes).astype(bands.dtype)
-        self._band: int | None = None
-
-    def add(self, run: Run, made: Array) -> None:
-        """Add the results of a run.
-
-        Raises:
-            ShapeError: they have another shape than those of the runs before.
-        """
-        if made.shape != (len(run.starts), *self._bands.part):
-            raise _no_image(self._bands.name, made)
-        self._begin(run.band)
-        spread = self._weights.reshape(self._along(made.shape)[1:])
-        for start, part in zip(run.starts, made, strict=True):
-            begins = [0, *self._bands.begins(start)[1:]]
-            window = tuple(slice(first, first + size) for first, size in zip(begins, self._bands.sizes, strict=True))
-            self._sums[0][_at(self._axes, window, made.ndim)[1:]] += part * spread
-            self._totals[window] += self._weights
-
-    def final(self) -> Array:
-        """The averages of the rows that no later window reaches, behind the last run of a band."""
-        band = self._band or 0
-        rows, first = self._bands.final(band), self._bands.row(self._bands.windows.begin(band))
-        spans = (slice(rows.start - first, rows.stop - first), *self._bands.kept[1:])
-        sums, totals = self._sums[_at(self._axes, spans, self._sums.ndim)], self._totals[spans]
-        averages: Array = sums / totals.reshape(self._along(sums.shape))
-        return averages
-
-    def _begin(self, band: int) -> None:
-        """Forget what is final, and make room for a band."""
-        if self._band == band:
-            return
-        windows = self._bands.windows
-        is_next = self._band == band - 1 and band % len(windows.starts[0]) > 0
-        rows = self._bands.sizes[0]
-        done = self._bands.row(windows.begin(band)) - self._bands.row(windows.begin(band - 1)) if is_next else rows
-        left = max(0, rows - done)
-        for held, axis in ((self._sums, self._axes[0]), (self._totals, 0)):
-            along = np.moveaxis(held, axis, 0)
-            along[:left] = along[rows - left :].copy()
-            along[left:] = 0
-        self._band = band
-
-    def _along(self, shape: Sequence[int]) -> Shape:
-        """A shape in which the axes that are none of the image have one element."""
-        return tuple(size if axis in self._axes else 1 for axis, size in enumerate(shape))
-
-
-class Blended:
-    """The averages of several outputs; what a run of windows gives is added to all of them."""
-
-    def __init__(self, windows: Windows, names: Sequence[str]) -> None:
-        self._windows, self._names = windows, names
-        self.bands: dict[str, Bands] = {}
-        self._averages: dict[str, Averages] = {}
-
-    def add(self, run: Run, made: Sequence[Array]) -> Mapping[str, Array] | None:
-        """The averages of the final rows of every output, where a run makes them final; else None.
-
-        Raises:
-            ShapeError: an output is no image of floats.
-        """
-        for name, array in zip(self._names, made, strict=True):
-            if name not in self.bands:
-                self.bands[name] = Bands(self._windows, name, array)
-                self._averages[name] = Averages(self.bands[name])
-            self._averages[name].add(run, array)
-        return {name: self._averages[name].final() for name in self._names} if run.makes_final else None
-
-
-def _at(axes: Sequence[int], window: Sequence[slice], rank: int) -> Slices:
-    spans = dict(zip(axes, window, strict=True))
-    return tuple(spans.get(axis, slice(None)) for axis in range(rank))
-
-
-def _resized(weights: Array, sizes: Sequence[int]) -> Array:
-    """The weights for outputs of another size than the window: each that of the nearest element."""
-    places = [
-        np.minimum(((np.arange(size) + 0.5) * length / size).astype(int), length - 1)
-        for size, length in zip(sizes, weights.shape, strict=True)
-    ]
-    return weights if tuple(sizes) == weights.shape else weights[np.ix_(*places)]
-
-
-def _no_image(name: str, made: Array) -> ShapeError:
-    return ShapeError(
-        f"output {name!r}: expected floats for every position of the windows, got {made.dtype} of shape "
-        f"{list(made.shape)}. Choose other outputs."
-    )
 
 
 def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
@@ -210,23 +34,23 @@ def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
     cval: float = 0.0,
     outputs: Iterable[str] | None = None,
     layout: str = "NCHW",
-    steps: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Array]:
-    """The outputs of a model, averaged over overlapping windows: for models of which no exact tiles can be had.
+    """The outputs of a model, averaged over overlapping windows, for models that cannot be tiled exactly.
 
     Args:
         session: that runs the windows; it has to take batches of `sw_batch_size`, and images of `roi_size`.
         feed: every input by name; those of the highest rank are cut, at the same places, and have the same sizes.
         roi_size: elements of a window by spatial axis, or one number for all; 0 or less takes all of the image.
-        sw_batch_size: windows in one run, at most.
-        overlap: of windows that lie side by side, as a share of the window, from 0 to below 1.
+        sw_batch_size: maximum number of windows in one run.
+        overlap: of neighbouring windows, as a share of the window, from 0 to below 1.
         mode: "constant" gives equal weight to all results of a window, "gaussian" less to those near its ends.
         sigma_scale: standard deviation of the Gaussian weights, as a share of the window.
-        padding_mode: what is around an image smaller than a window: "constant", "reflect", "replicate" or "circular".
-        cval: the value around it for "constant".
-        outputs: names of the outputs that are wanted; by default all.
+        padding_mode: of an image smaller than a window: "constant", "reflect", "replicate" or "circular".
+        cval: the value of "constant" padding.
+        outputs: names of the outputs; by default all.
         layout: "NCHW" where inputs have channels before the spatial axes, or "NHWC".
-        steps: goes through the runs, and may show how far it is.
+        progress: wraps the list of runs, such as `tqdm.tqdm`.
 
     Returns:
         the outputs by name; where the model scales an image, they are scaled alike.
@@ -250,14 +74,190 @@ def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
     """
     names = [value.name for value in session.get_outputs()] if outputs is None else list(outputs)
     arrays = {name: np.asarray(array) for name, array in feed.items()}
-    blending = Blending(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
-    windows = windows_of({name: array.shape for name, array in arrays.items()}, blending, layout)
-    blended, outputs = Blended(windows, names), dict[str, Array]()
-    for run in steps(list(windows.runs(range(len(windows))))):
-        made = session.run(names, {**arrays, **windows.read(arrays, run)})
-        for name, part in (blended.add(run, made) or {}).items():
-            bands = blended.bands[name]
-            if name not in outputs:
-                outputs[name] = np.empty(bands.shape, part.dtype)
-            outputs[name][bands.window(run.band)] = part
-    return outputs
+    options = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
+    windows = find_windows({name: array.shape for name, array in arrays.items()}, options, layout)
+    averages, results = BlendAccumulator(windows, names), dict[str, Array]()
+    for batch in progress(list(windows.batches(range(len(windows))))):
+        rows = averages.add(batch, session.run(names, {**arrays, **windows.read(arrays, batch)}))
+        for name, array in (rows or {}).items():
+            bands = averages.bands[name]
+            if name not in results:
+                results[name] = np.empty(bands.shape, array.dtype)
+            results[name][bands.window(batch.band)] = array
+    return results
+
+
+class Bands:
+    """The places of bands in one output.
+
+    Args:
+        windows: of the images.
+        name: of the output, for errors.
+        result: the output for some windows.
+
+    Raises:
+        ShapeError: it is no image of floats.
+    """
+
+    def __init__(self, windows: Windows, name: str, result: Array) -> None:
+        if result.ndim <= max(windows.axes) or result.dtype.kind != "f":
+            raise _no_image(name, result)
+        self.windows, self.name, self.sample_shape, self.dtype = windows, name, result.shape[1:], result.dtype
+        self.sizes = tuple(result.shape[axis] for axis in windows.axes)
+        self.rates = [size / length for size, length in zip(self.sizes, windows.roi, strict=True)]
+        self.padded_sizes = tuple(int(size * rate) for size, rate in zip(windows.padded_sizes, self.rates, strict=True))
+        self.image_spans = tuple(map(self._image_span, range(len(self.sizes))))
+
+    @property
+    def shape(self) -> Shape:
+        """Of the output for the whole batch, without padding."""
+        return self._with_sizes([span.stop - span.start for span in self.image_spans], self.windows.images)
+
+    @property
+    def buffer_shape(self) -> Shape:
+        """Of the sums of a band: the height of a window, and the padded width of the image."""
+        return self._with_sizes([self.sizes[0], *self.padded_sizes[1:]])
+
+    @property
+    def piece(self) -> Shape:
+        """Of the final rows of a band, cut to the width of a window; the maximum along each axis."""
+        lengths = [min(size, span.stop - span.start) for size, span in zip(self.sizes, self.image_spans, strict=True)]
+        rows = self.final_rows(0)
+        return self._with_sizes([max(1, rows.stop - rows.start), *lengths[1:]])
+
+    @property
+    def bytes(self) -> int:
+        """Of memory: the sums of a band, and their averages."""
+        return 2 * prod(self.buffer_shape) * int(self.dtype.itemsize)
+
+    def window_start(self, start: Shape) -> tuple[int, ...]:
+        """The start of the results of a window in the padded output."""
+        return tuple(int(first * rate) for first, rate in zip(start, self.rates, strict=True))
+
+    def row(self, position: int) -> int:
+        """The row of the padded output at a position along the first axis of the image."""
+        return int(position * self.rates[0])
+
+    def final_rows(self, band: int) -> slice:
+        """The rows of the padded output that are final after a band."""
+        rows = (self.row(self.windows.begin(band)), self.row(self.windows.end(band)))
+        first, stop = (min(max(row, self.image_spans[0].start), self.image_spans[0].stop) for row in rows)
+        return slice(first, stop)
+
+    def window(self, band: int) -> Slices:
+        """The window of the output that the final rows of a band fill."""
+        image = band // len(self.windows.starts[0])
+        slices = [slice(image, image + 1), *(slice(0, size) for size in self.sample_shape)]
+        spans = [self.final_rows(band), *self.image_spans[1:]]
+        for axis, span, image_span in zip(self.windows.axes, spans, self.image_spans, strict=True):
+            slices[axis] = slice(span.start - image_span.start, span.stop - image_span.start)
+        return tuple(slices)
+
+    def _with_sizes(self, sizes: Sequence[int], images: int = 1) -> Shape:
+        """A shape of the output with these sizes along the axes of the image."""
+        along = dict(zip(self.windows.axes, sizes, strict=True))
+        return (images, *(along.get(axis, size) for axis, size in enumerate(self.sample_shape, 1)))
+
+    def _image_span(self, axis: int) -> slice:
+        """The elements of the padded output that belong to the image."""
+        size, padded, length = self.windows.sizes[axis], self.windows.padded_sizes[axis], self.padded_sizes[axis]
+        begin = (padded - size) // 2
+        return slice(round(begin * length / padded), round((begin + size) * length / padded))
+
+
+class BandAverage:
+    """The averages of one output; memory holds those of one band."""
+
+    def __init__(self, bands: Bands) -> None:
+        self._bands, self._axes = bands, bands.windows.axes
+        self._sums = np.zeros(bands.buffer_shape, bands.dtype)
+        self._totals = np.zeros([bands.buffer_shape[axis] for axis in self._axes], bands.dtype)
+        self._weights = _resize_nearest(bands.windows.weights, bands.sizes).astype(bands.dtype)
+        self._band: int | None = None
+
+    def add(self, batch: WindowBatch, results: Array) -> None:
+        """Add the results of some windows.
+
+        Raises:
+            ShapeError: their shape differs from that of earlier results.
+        """
+        if results.shape != (len(batch.starts), *self._bands.sample_shape):
+            raise _no_image(self._bands.name, results)
+        self._begin(batch.band)
+        weights = self._weights.reshape(self._along(results.shape)[1:])
+        for start, result in zip(batch.starts, results, strict=True):
+            begins = [0, *self._bands.window_start(start)[1:]]
+            window = tuple(slice(first, first + size) for first, size in zip(begins, self._bands.sizes, strict=True))
+            self._sums[0][_expand_slices(self._axes, window, results.ndim)[1:]] += result * weights
+            self._totals[window] += self._weights
+
+    def final(self) -> Array:
+        """The averages of the rows that no later window reaches, after the last windows of a band."""
+        band, bands = self._band or 0, self._bands
+        rows, first = bands.final_rows(band), bands.row(bands.windows.begin(band))
+        spans = (slice(rows.start - first, rows.stop - first), *bands.image_spans[1:])
+        sums, totals = self._sums[_expand_slices(self._axes, spans, self._sums.ndim)], self._totals[spans]
+        averages: Array = sums / totals.reshape(self._along(sums.shape))
+        return averages
+
+    def _begin(self, band: int) -> None:
+        """Drop final rows, and make room for a band."""
+        if self._band == band:
+            return
+        windows = self._bands.windows
+        is_next = self._band == band - 1 and band % len(windows.starts[0]) > 0
+        rows = self._bands.sizes[0]
+        final = self._bands.row(windows.begin(band)) - self._bands.row(windows.begin(band - 1)) if is_next else rows
+        remaining = max(0, rows - final)
+        for buffer, axis in ((self._sums, self._axes[0]), (self._totals, 0)):
+            along = np.moveaxis(buffer, axis, 0)
+            along[:remaining] = along[rows - remaining :].copy()
+            along[remaining:] = 0
+        self._band = band
+
+    def _along(self, shape: Sequence[int]) -> Shape:
+        """A shape with one element on the axes that are none of the image."""
+        return tuple(size if axis in self._axes else 1 for axis, size in enumerate(shape))
+
+
+class BlendAccumulator:
+    """The averages of several outputs, to which the results of windows are added."""
+
+    def __init__(self, windows: Windows, names: Sequence[str]) -> None:
+        self._windows, self._names = windows, names
+        self.bands: dict[str, Bands] = {}
+        self._averages: dict[str, BandAverage] = {}
+
+    def add(self, batch: WindowBatch, results: Sequence[Array]) -> Mapping[str, Array] | None:
+        """The averages of the final rows of every output, where a batch completes a band; else None.
+
+        Raises:
+            ShapeError: an output is no image of floats.
+        """
+        for name, array in zip(self._names, results, strict=True):
+            if name not in self.bands:
+                self.bands[name] = Bands(self._windows, name, array)
+                self._averages[name] = BandAverage(self.bands[name])
+            self._averages[name].add(batch, array)
+        return {name: self._averages[name].final() for name in self._names} if batch.completes_band else None
+
+
+def _expand_slices(axes: Sequence[int], window: Sequence[slice], rank: int) -> Slices:
+    spans = dict(zip(axes, window, strict=True))
+    return tuple(spans.get(axis, slice(None)) for axis in range(rank))
+
+
+def _resize_nearest(weights: Array, sizes: Sequence[int]) -> Array:
+    """The weights for outputs of another size than the window, from the nearest elements."""
+    positions = [
+        np.minimum(((np.arange(size) + 0.5) * length / size).astype(int), length - 1)
+        for size, length in zip(sizes, weights.shape, strict=True)
+    ]
+    return weights if tuple(sizes) == weights.shape else weights[np.ix_(*positions)]
+
+
+def _no_image(name: str, result: Array) -> ShapeError:
+    return ShapeError(
+        f"output {name!r}: expected floats for every position of the windows, got {result.dtype} of shape "
+        f"{list(result.shape)}. Choose other outputs."
+    )

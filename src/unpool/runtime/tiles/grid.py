@@ -1,4 +1,4 @@
-"""Which tiles: ints -> ints, one axis at a time.
+"""The grid of tiles: ints -> ints, one axis at a time.
 
 A tile begins at a multiple of the total stride, and ends a multiple of it before the end of the image. So the size of
 every value in it is that of the whole value less a whole number of elements, and everything that depends on how a size
@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil, lcm
 
 from unpool.geometry import Span
-from unpool.runtime.tiles.links import Edge, needs, reached
+from unpool.runtime.tiles.links import Edge, receptive_spans, required_spans
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class AxisGeometry:
         steps: elements of the image per element of every value.
         edges: in the order in which the values are made.
         inputs: the tiled inputs.
-        outputs: the outputs that are wanted.
+        outputs: the requested outputs.
     """
 
     size: int
@@ -42,13 +42,13 @@ class AxisGeometry:
 
 @dataclass(frozen=True)
 class Extent:
-    """How far an element of an output sees along one axis, in elements of the image.
+    """The receptive field of an element of an output along one axis, in elements of the image.
 
     Attributes:
         step: from one element of the output to the next.
         field: the receptive field: from the first to the last element that one element of the output depends on.
-        before: the halo: by how much that begins before the element's own place, at most.
-        after: by how much it ends behind it, at most.
+        before: the halo: the maximum by which that begins before the element's own position.
+        after: the maximum by which it ends after it.
     """
 
     step: Fraction
@@ -58,18 +58,18 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class AxisPart:
+class AxisCell:
     """One cell of the grid along one axis.
 
     Attributes:
         begin: where the tile begins in the image, in its elements.
-        end: how many elements before the end of the image it ends.
-        kept: by output, the elements that the tile gives, as the whole output counts them.
+        end: the distance of its end from the end of the image, in elements.
+        output_spans: by output, the elements that the tile gives, as the whole output counts them.
     """
 
     begin: int
     end: int
-    kept: Mapping[str, Span]
+    output_spans: Mapping[str, Span]
 
     def span(self, axis: AxisGeometry, name: str) -> Span:
         """The elements of a value that the tile has, as the whole value counts them."""
@@ -78,70 +78,71 @@ class AxisPart:
 
 
 def extent(axis: AxisGeometry, output: str) -> Extent:
-    """How far an element of an output sees; the most that any of the elements of one total stride sees."""
-    step, found = axis.steps[output], []
-    for place in range(int(axis.stride / step)):
-        spans = reached(axis.edges, output, Span(place, place + 1))
+    """The receptive field of an output: the maximum over all its elements in one total stride."""
+    step, extents = axis.steps[output], []
+    for position in range(int(axis.stride / step)):
+        spans = receptive_spans(axis.edges, output, Span(position, position + 1))
         ends = [(spans[name], axis.steps[name]) for name in axis.inputs if name in spans]
         low, high = (min(span.first * unit for span, unit in ends), max(span.stop * unit for span, unit in ends))
-        found.append((high - low, place * step - low, high - (place + 1) * step))
-    return Extent(step, *(max(0, ceil(max(part))) for part in zip(*found, strict=True)))
+        extents.append((high - low, position * step - low, high - (position + 1) * step))
+    return Extent(step, *(max(0, ceil(max(values))) for values in zip(*extents, strict=True)))
 
 
-def parts(axis: AxisGeometry, length: int) -> Iterator[AxisPart]:
-    """The cells along one axis, each `length` elements of the image, which is a multiple of the total stride."""
+def axis_cells(axis: AxisGeometry, length: int) -> Iterator[AxisCell]:
+    """The cells along one axis, each of `length` elements of the image, a multiple of the total stride."""
     for first in range(0, axis.size, length):
         is_last = first + length >= axis.size
-        cells = {name: _cell(axis, name, Span(first, first + length), is_last) for name in axis.outputs}
-        kept = {name: span for name, span in cells.items() if span.first < span.stop}
-        if kept:
-            yield _around(axis, cells, kept)
+        spans = {name: _output_span(axis, name, Span(first, first + length), is_last) for name in axis.outputs}
+        if any(span.first < span.stop for span in spans.values()):
+            yield _cell(axis, spans)
 
 
-def _cell(axis: AxisGeometry, name: str, cell: Span, is_last: bool) -> Span:
-    """The elements of an output in a cell; the last cell has all that are left."""
+def _output_span(axis: AxisGeometry, name: str, cell: Span, is_last: bool) -> Span:
+    """The elements of an output in a cell; the last cell has all that remain."""
     step, size = axis.steps[name], axis.sizes[name]
     return Span(min(size, int(cell.first / step)), size if is_last else min(size, int(cell.stop / step)))
 
 
-def _around(axis: AxisGeometry, cells: Mapping[str, Span], kept: Mapping[str, Span]) -> AxisPart:
-    """The smallest tile that has all that the kept elements depend on, and so much that no value in it is empty."""
-    wanted = {name: span if name in kept else Span(span.first - 1, span.first) for name, span in cells.items()}
-    spans = needs(axis.edges, axis.sizes, wanted)
-    begin = min(span.first * axis.steps[name] for name, span in spans.items())
-    end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in spans.items())
+def _cell(axis: AxisGeometry, spans: Mapping[str, Span]) -> AxisCell:
+    """The smallest tile with everything on which the elements of a cell depend, in which no value is empty."""
+    outputs = {name: span for name, span in spans.items() if span.first < span.stop}
+    wanted = {name: span if name in outputs else Span(span.first - 1, span.first) for name, span in spans.items()}
+    read = required_spans(axis.edges, axis.sizes, wanted)
+    begin = min(span.first * axis.steps[name] for name, span in read.items())
+    end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in read.items())
     stride = axis.stride
-    return AxisPart(int(begin // stride) * stride, int(end // stride) * stride, kept)
+    return AxisCell(int(begin // stride) * stride, int(end // stride) * stride, outputs)
 
 
-def alike(found: Sequence[AxisPart]) -> list[AxisPart]:
-    """The same cells in tiles of one length, that of the longest: what a tile is longer by, it reads and leaves.
+def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:
+    """The same cells with tiles of the length of the longest one; a tile discards the results for its extra elements.
 
-    >>> [(part.begin, part.end) for part in alike([AxisPart(0, 40, {}), AxisPart(8, 16, {}), AxisPart(40, 0, {})])]
+    >>> cells = equal_length_cells([AxisCell(0, 40, {}), AxisCell(8, 16, {}), AxisCell(40, 0, {})])
+    >>> [(cell.begin, cell.end) for cell in cells]
     [(0, 24), (8, 16), (24, 0)]
     """
-    least = min((part.begin + part.end for part in found), default=0)
-    made = []
-    for part in found:
-        end = max(0, part.end - (part.begin + part.end - least))
-        made.append(AxisPart(least - end, end, part.kept))
-    return made
+    outside = min((cell.begin + cell.end for cell in cells), default=0)
+    equal = []
+    for cell in cells:
+        end = max(0, cell.end - (cell.begin + cell.end - outside))
+        equal.append(AxisCell(outside - end, end, cell.output_spans))
+    return equal
 
 
-def balanced(size: int, length: int, stride: int) -> int:
-    """The shortest cells of which there are as many as of cells of some length.
+def balance_length(size: int, length: int, stride: int) -> int:
+    """The smallest length of a cell that gives the same number of cells.
 
-    >>> balanced(2000, 816, 8)
+    >>> balance_length(2000, 816, 8)
     672
     """
-    count = -(-size // rounded(length, stride))
+    count = -(-size // round_length(length, stride))
     return -(-size // (count * stride)) * stride
 
 
-def rounded(length: int, stride: int) -> int:
-    """The length of a cell as a multiple of the total stride, at least one.
+def round_length(length: int, stride: int) -> int:
+    """The length of a cell rounded down to a multiple of the total stride; one stride at least.
 
-    >>> rounded(500, 32), rounded(5, 32)
+    >>> round_length(500, 32), round_length(5, 32)
     (480, 32)
     """
     return max(stride, length // stride * stride)

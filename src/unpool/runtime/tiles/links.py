@@ -11,42 +11,42 @@ ONE = Window(1)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a node makes of one axis of an input: a walk over windows, from large to small or back.
+    """The relation of a node's output to an input along one axis: windows, from large to small or back.
 
     Attributes:
         window: what slides along the axis.
-        begin: padding before the first element of the large axis; below 0, so many elements of it are left out.
-        grows: whether the input is the small axis, as for ConvTranspose.
-        least: elements of the input that the node needs to do in a tile what it does in the image, such as those that
-            padding with mode "reflect" repeats.
+        begin: padding before the first element of the large axis; a negative one skips elements.
+        is_upsampling: whether the input is the small axis, as for ConvTranspose.
+        least: minimum number of elements of the input for the node to act in a tile as in the image, such as those
+            that padding with mode "reflect" repeats.
     """
 
     window: Window = ONE
     begin: int = 0
-    grows: bool = False
+    is_upsampling: bool = False
     least: int = 1
 
     @property
     def rate(self) -> Fraction:
-        """Elements of the input per element that the node makes."""
-        return Fraction(1, self.window.stride) if self.grows else Fraction(self.window.stride)
+        """Elements of the input per element of the output."""
+        return Fraction(1, self.window.stride) if self.is_upsampling else Fraction(self.window.stride)
 
-    def reach(self, made: Span) -> Span:
-        """The elements of the input on which some elements that the node makes depend, on an axis without ends.
+    def reach(self, output: Span) -> Span:
+        """The elements of the input on which elements of the output depend, on an unbounded axis.
 
-        >>> Link(Window(3, 2), 1).reach(Span(4, 6)), Link(Window(2, 2), grows=True).reach(Span(4, 7))
+        >>> Link(Window(3, 2), 1).reach(Span(4, 6)), Link(Window(2, 2), is_upsampling=True).reach(Span(4, 7))
         (Span(first=7, stop=12), Span(first=2, stop=4))
         """
-        span = (span_reaching if self.grows else span_read)(made, self.window, self.begin)
+        span = (span_reaching if self.is_upsampling else span_read)(output, self.window, self.begin)
         return Span(span.first, max(span.stop, span.first + 1))
 
-    def reads(self, made: Span, size: int) -> Span:
+    def reads(self, output: Span, size: int) -> Span:
         """The same on an axis of `size` elements; what depends on padding depends on the end that is padded.
 
         >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, least=3).reads(Span(0, 1), 8)
         (Span(first=0, stop=5), Span(first=0, stop=3))
         """
-        span = self.reach(made)
+        span = self.reach(output)
         first = max(0, span.first)
         stop = max(span.stop, first + self.least)
         return Span(first, stop) if stop <= size else Span(max(0, min(first, size - self.least)), size)
@@ -54,42 +54,42 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One axis of a value, the value that it is made of, how, and the node that does it, as messages name it."""
+    """The link of a value to one that it is computed from, along one axis, with the node as messages name it."""
 
-    made: str
+    value: str
     source: str
     link: Link
     node: str
 
 
-def needs(edges: tuple[Edge, ...], sizes: Mapping[str, int], wanted: Mapping[str, Span]) -> dict[str, Span]:
-    """The elements of every value that the wanted elements depend on, along one axis.
+def required_spans(edges: tuple[Edge, ...], sizes: Mapping[str, int], outputs: Mapping[str, Span]) -> dict[str, Span]:
+    """The elements of every value on which some elements depend, along one axis.
 
     Args:
-        edges: in the order in which the values are made.
+        edges: in the order of the nodes.
         sizes: of the axis, in elements, by value.
-        wanted: elements by value.
+        outputs: elements by value.
 
     >>> edges = (Edge("y", "x", Link(Window(3), 1), "Conv"), Edge("z", "y", Link(Window(2, 2)), "MaxPool"))
-    >>> needs(edges, {"x": 20, "y": 20, "z": 10}, {"z": Span(3, 5)})["x"]
+    >>> required_spans(edges, {"x": 20, "y": 20, "z": 10}, {"z": Span(3, 5)})["x"]
     Span(first=5, stop=11)
     """
-    found = dict(wanted)
+    spans = dict(outputs)
     for edge in reversed(edges):
-        if edge.made in found:
-            read = edge.link.reads(found[edge.made], sizes[edge.source])
-            found[edge.source] = hull([read, found.get(edge.source, read)])
-    return found
+        if edge.value in spans:
+            read = edge.link.reads(spans[edge.value], sizes[edge.source])
+            spans[edge.source] = hull([read, spans.get(edge.source, read)])
+    return spans
 
 
-def reached(edges: tuple[Edge, ...], output: str, wanted: Span) -> dict[str, Span]:
-    """The same for one output, on axes without ends."""
-    found = {output: wanted}
+def receptive_spans(edges: tuple[Edge, ...], output: str, span: Span) -> dict[str, Span]:
+    """The elements of every value on which a span of one output depends, on an unbounded axis."""
+    spans = {output: span}
     for edge in reversed(edges):
-        if edge.made in found:
-            read = edge.link.reach(found[edge.made])
-            found[edge.source] = hull([read, found.get(edge.source, read)])
-    return found
+        if edge.value in spans:
+            read = edge.link.reach(spans[edge.value])
+            spans[edge.source] = hull([read, spans.get(edge.source, read)])
+    return spans
 
 
 def hull(spans: Iterable[Span]) -> Span:
@@ -103,7 +103,7 @@ def hull(spans: Iterable[Span]) -> Span:
 
 
 class Strides:
-    """Strides that are known relative to each other, and become one system where a node joins two of them.
+    """Strides of values relative to each other; a node that joins two values joins their systems of strides.
 
     >>> strides = Strides()
     >>> strides.tie("pooled", "image", Fraction(2)), strides.tie("pooled", "mask", Fraction(1))
@@ -113,25 +113,25 @@ class Strides:
     """
 
     def __init__(self) -> None:
-        self._above: dict[str, tuple[str, Fraction]] = {}
+        self._parents: dict[str, tuple[str, Fraction]] = {}
 
-    def tie(self, made: str, source: str, rate: Fraction) -> bool:
-        """Note that one element of `made` is as long as `rate` elements of `source`; False if it is known otherwise."""
-        (top, stride), (other, base) = self._top(made), self._top(source)
+    def tie(self, value: str, source: str, rate: Fraction) -> bool:
+        """Record that one element of `value` is as long as `rate` elements of `source`; False on a contradiction."""
+        (top, stride), (other, base) = self._top(value), self._top(source)
         if top == other:
             return stride == rate * base
-        self._above[top] = other, rate * base / stride
+        self._parents[top] = other, rate * base / stride
         return True
 
     def between(self, name: str, unit: str) -> Fraction | None:
-        """How many elements of `unit` one element of `name` is long; None where no node joins them."""
+        """The length of one element of `name` in elements of `unit`; None where no node joins them."""
         (top, stride), (other, base) = self._top(name), self._top(unit)
         return stride / base if top == other else None
 
     def _top(self, name: str) -> tuple[str, Fraction]:
-        """The value that a system is measured in, and the stride of `name` in its elements."""
+        """The unit of the system of `name`, and the stride of `name` in its elements."""
         stride = Fraction(1)
-        while name in self._above:
-            name, rate = self._above[name]
+        while name in self._parents:
+            name, rate = self._parents[name]
             stride *= rate
         return name, stride

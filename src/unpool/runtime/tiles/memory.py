@@ -1,4 +1,4 @@
-"""How much memory a run takes, before it runs: from the shapes of all values and the plan.
+"""A forecast of the memory of a run, from the shapes of all values and the plan.
 
 A partition that onnxruntime runs keeps its memory for its next run, so partitions add up; memory of our outputs is
 used again, so there counts what is alive at the same time, and what is kept of the rest. Elementwise nodes write over
@@ -15,30 +15,30 @@ from unpool.runtime.graph.nodes import reads, writes
 from unpool.runtime.plan.plan import Plan, Step
 from unpool.runtime.tiles.rules.table import IN_PLACE
 
-BESIDES = 16 << 20
-"""Bytes that a run takes beside its values: buffers of threads and allocators."""
+OVERHEAD_BYTES = 16 << 20
+"""Memory in addition to the values: buffers of threads and allocators."""
 
 
 @dataclass(frozen=True)
-class Values:
-    """What a forecast knows: nodes in the order of the plan's positions, and the bytes of every value."""
+class RunSizes:
+    """The sizes that a forecast adds up: nodes in the order of the plan's positions, and the bytes of every value."""
 
     nodes: Sequence[onnx.NodeProto]
     plan: Plan
     sizes: Mapping[str, int]
 
     def bytes(self, name: str) -> int:
-        """Bytes of a value; 0 for constants and what the image does not change."""
+        """Bytes of a value; 0 for constants and values that do not depend on the image."""
         return self.sizes.get(name, 0)
 
 
-def run_bytes(values: Values) -> int:
-    """Bytes that a run takes at its peak, beside the inputs and what the session itself takes."""
+def run_bytes(values: RunSizes) -> int:
+    """Peak memory of a run in bytes, without its inputs and the session."""
     partitions = sum(_partition_bytes(values, step) for step in values.plan.steps if step.runner != "unpool")
-    return partitions + _own_bytes(values) + BESIDES
+    return partitions + _own_bytes(values) + OVERHEAD_BYTES
 
 
-def _partition_bytes(values: Values, step: Step) -> int:
+def _partition_bytes(values: RunSizes, step: Step) -> int:
     """The most that is alive at once in a partition, its outputs with it."""
     nodes = [values.nodes[position] for position in step.nodes]
     last = _last_reads(nodes, step.outputs)
@@ -54,8 +54,8 @@ def _partition_bytes(values: Values, step: Step) -> int:
     return peak
 
 
-def _own_bytes(values: Values) -> int:
-    """The most that outputs of our steps take at once, and what is kept of those before for the next run."""
+def _own_bytes(values: RunSizes) -> int:
+    """Peak memory of the outputs of unpool's steps, with blocks that are kept for the next run."""
     steps = values.plan.steps
     last = {name: place for place, step in enumerate(steps) for name in step.inputs}
     alive = peak = total = 0
@@ -71,6 +71,6 @@ def _own_bytes(values: Values) -> int:
 
 
 def _last_reads(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> dict[str, int]:
-    """By value, the last node that reads it; values that leave the partition are never done."""
+    """By value, the last node that reads it; outputs of the partition have none."""
     last = {name: place for place, node in enumerate(nodes) for name in reads(node)}
     return {name: place for name, place in last.items() if name not in outputs}

@@ -1,4 +1,4 @@
-"""Runs tiles: one tile is cut out, run, and what is kept of its results is put in its place."""
+"""Runs tiles in memory: reads a tile, computes it, and writes its results into the outputs of the image."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ import numpy as np
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import from_part
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.tiles.fitting import fitted
+from unpool.runtime.tiles.fitting import fit_tiling
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 Arrays = dict[str, np.ndarray[Any, Any]]
-Steps = Callable[[Iterable[Tile]], Iterable[Tile]]
+Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
 
 
 def run(
@@ -28,25 +28,26 @@ def run(
     outputs: Iterable[str] | None = None,
     inputs: Iterable[str] | None = None,
     layout: str = "NCHW",
-    steps: Steps = iter,
+    progress: Progress = iter,
 ) -> Arrays:
     """The outputs of a model, computed tile by tile: the results of `session.run`, in less memory.
 
-    Convolutions, pools, unpools, transposed convolutions and whatever treats every element alike can be tiled exactly:
-    a tile reads as much around it as its results depend on. Results are equal bit for bit, except where sums of floats
-    are formed in another order for another size, and in the last bits of Exp, Tanh and others that onnxruntime rounds
-    otherwise at the end of an array; docs/tiling.md lists them.
+    Convolutions, pools, unpools, transposed convolutions and operators that treat every element alike can be tiled
+    exactly: a tile reads its receptive field. Results are equal bit for bit, except where a backend adds floats in
+    another order for another size, and in the last bits of Exp, Tanh and others that onnxruntime rounds differently
+    at the end of an array; docs/tiling.md lists them.
 
     Args:
         session: that runs the tiles.
         feed: every input by name.
-        tile: elements of the first input of which one tile gives the results, by spatial axis, rounded down to a
+        tile: elements of the first input for which one tile gives the results, by spatial axis, rounded down to a
             multiple of the total stride; "auto" takes the largest that fits into memory.
-        max_memory: bytes that the process may have in all, for "auto"; by default half of what is free comes on top.
-        outputs: names of the outputs that are wanted; by default all.
+        max_memory: limit of the memory of the process in bytes, for "auto"; by default the memory in use, and half of
+            what is free.
+        outputs: names of the outputs; by default all.
         inputs: names of the inputs to cut; by default all of the highest rank.
         layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more; or "NHWC".
-        steps: goes through the tiles, and may show how far it is.
+        progress: wraps the iteration over tiles, such as `tqdm.tqdm`.
 
     Returns:
         the outputs by name.
@@ -75,12 +76,12 @@ def run(
             raise UnpoolError(
                 f'tile: expected "auto" or a size per spatial axis, got {tile!r}. Pass such a list as [512, 512].'
             )
-        return run_tiling(session, fitted(tiler, shapes, max_memory).tiling, feed, steps)
-    return run_tiling(session, tiler.tiling(shapes, tile), feed, steps)
+        return run_tiling(session, fit_tiling(tiler, shapes, max_memory).tiling, feed, progress)
+    return run_tiling(session, tiler.tiling(shapes, tile), feed, progress)
 
 
 def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapping[str, Any]) -> Arrays:
-    """What one tile gives of every output.
+    """The results of one tile.
 
     Args:
         session: whose model the tiling was made for.
@@ -90,14 +91,14 @@ def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapp
             memory map, a Zarr array.
 
     Returns:
-        by output, the elements for `tile.filled`; also those that are the same for every tile. Indices count in the
-        whole image.
+        by output, the elements for `tile.targets`; also the outputs that are equal for every tile. Indices are those
+        in the whole image.
     """
     return compute_tile(session, tiling, tile, read_tile(tile, feed))
 
 
 def read_tile(tile: Tile, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a tile gets of every input; those that are cut are read, and are arrays."""
+    """The inputs of a tile; those that are cut are read, and are arrays."""
     read = {name: np.ascontiguousarray(feed[name][slices]) for name, slices in tile.inputs.items()}
     return {**feed, **read}
 
@@ -109,50 +110,52 @@ def compute_tile(
     read: Mapping[str, Any],
     run_options: onnxruntime.RunOptions | None = None,
 ) -> Arrays:
-    """As `run_tile`, from what `read_tile` gave; `run_options` are those of `session.run`, and can end it."""
-    names = [*tile.kept, *tiling.fixed]
-    if not names:  # outputs that end before the image may leave nothing to its last corner
+    """The results of `run_tile` for the inputs of `read_tile`; `run_options` are those of `session.run`."""
+    names = [*tile.crops, *tiling.constant_outputs]
+    if not names:  # outputs that end before the image may have no elements in its last corner
         return {}
-    made = dict(zip(names, session.run(names, read, run_options), strict=True))
-    return {name: _kept(name, tile, array) if name in tile.kept else array for name, array in made.items()}
+    results = zip(names, session.run(names, read, run_options), strict=True)
+    return {name: _crop(name, tile, array) if name in tile.crops else array for name, array in results}
 
 
-def put(outputs: Mapping[str, Any], tile: Tile, made: Mapping[str, Any]) -> None:
-    """Write what a tile gives into the outputs of the image: arrays, or anything that takes `out[slices] = array`."""
-    for name, slices in tile.filled.items():
-        outputs[name][slices] = made[name]
+def write_tile(outputs: Mapping[str, Any], tile: Tile, results: Mapping[str, Any]) -> None:
+    """Write the results of a tile into the outputs of the image: arrays, or objects with `output[slices] = array`."""
+    for name, slices in tile.targets.items():
+        outputs[name][slices] = results[name]
 
 
-def run_tiling(session: "InferenceSession", tiling: Tiling, feed: Mapping[str, Any], steps: Steps = iter) -> Arrays:
+def run_tiling(
+    session: "InferenceSession", tiling: Tiling, feed: Mapping[str, Any], progress: Progress = iter
+) -> Arrays:
     """The outputs for the whole image, tile by tile.
 
     Args:
         session: whose model the tiling was made for.
         tiling: of the whole image.
         feed: every input.
-        steps: goes through the tiles, and may show how far it is.
+        progress: wraps the iteration over tiles, such as `tqdm.tqdm`.
 
     Returns:
         the outputs by name, equal to those of `session.run` on the whole image, as `run` says.
     """
     outputs: Arrays = {}
-    for tile in steps(tiling):
-        made = run_tile(session, tiling, tile, feed)
+    for tile in progress(tiling):
+        results = run_tile(session, tiling, tile, feed)
         for name in tiling.outputs:
-            if name in made and name not in outputs:
-                outputs[name] = np.empty(tiling.shape(name), made[name].dtype)
-        put(outputs, tile, made)
-        outputs |= {name: made[name] for name in tiling.fixed}
+            if name in results and name not in outputs:
+                outputs[name] = np.empty(tiling.shape(name), results[name].dtype)
+        write_tile(outputs, tile, results)
+        outputs |= {name: results[name] for name in tiling.constant_outputs}
     return outputs
 
 
-def _kept(name: str, tile: Tile, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The part of an output for a tile that belongs to the image."""
-    if array.shape != tile.made[name]:
+def _crop(name: str, tile: Tile, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The part of a tile's output that belongs to the image; indices become those in the image."""
+    if array.shape != tile.output_shapes[name]:
         raise UnsupportedError(
-            f"tiles: output {name!r} of tile {tile.number}: expected the shape {list(tile.made[name])}, as the graph "
-            f"says, got {list(array.shape)}. Run the image whole."
+            f"tiles: output {name!r} of tile {tile.number}: expected the shape {list(tile.output_shapes[name])} by "
+            f"the graph, got {list(array.shape)}. Run the image whole."
         )
-    part = array[tile.kept[name]]
-    counting = tile.counting.get(name)
-    return part if counting is None else from_part(part, counting.part, counting.whole, counting.shift)
+    part = array[tile.crops[name]]
+    shift = tile.index_shifts.get(name)
+    return part if shift is None else from_part(part, shift.part, shift.whole, shift.shift)

@@ -1,4 +1,4 @@
-"""From a session and the shapes of its inputs to the tiles."""
+"""The tiles for a session and the shapes of its inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,14 +7,23 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.operators.tensors import text
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph, drop_constant_data, prune
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types, dtype
 from unpool.runtime.session.inspect import prepared_graph
-from unpool.runtime.tiles.grid import AxisGeometry, AxisPart, Extent, alike, extent, parts, rounded
+from unpool.runtime.tiles.grid import (
+    AxisCell,
+    AxisGeometry,
+    Extent,
+    axis_cells,
+    equal_length_cells,
+    extent,
+    round_length,
+)
 from unpool.runtime.tiles.links import Edge
-from unpool.runtime.tiles.memory import Values, run_bytes
+from unpool.runtime.tiles.memory import RunSizes, run_bytes
 from unpool.runtime.tiles.rules.table import apply
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.walk import SAME, Axes, Shape, Trace, Walk, image_inputs, refusal
@@ -23,18 +32,18 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 
-WIDEST = 8
-"""Bytes of an element whose type is not known."""
+MAX_ITEM_BYTES = 8
+"""Assumed for an element of unknown type."""
 
 
 class Tiler:
-    """Cuts the inputs of a session into tiles whose results, put together, are those of the whole inputs.
+    """Cuts the inputs of a session into tiles whose assembled results are those of the whole inputs.
 
     Args:
         session: that runs the tiles.
         layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more; or "NHWC".
         inputs: names of the inputs to cut; by default all of the highest rank.
-        outputs: names of the outputs that are wanted; by default all.
+        outputs: names of the outputs; by default all.
 
     Raises:
         UnpoolError: the session has no such output, or its model cannot be read again.
@@ -57,18 +66,18 @@ class Tiler:
             raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
         graph, self._types, self._semantics = prepared_graph(session)
         self._nodes = graph.nodes
-        chosen = tuple(value for value in graph.outputs if value.name in self.outputs)
-        self._graph = drop_constant_data(prune(replace(graph, outputs=chosen)))
+        outputs_kept = tuple(value for value in graph.outputs if value.name in self.outputs)
+        self._graph = drop_constant_data(prune(replace(graph, outputs=outputs_kept)))
 
     def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int], *, is_even: bool = False) -> Tiling:
         """The tiles of one image.
 
         Args:
             shapes: of all inputs that are fed.
-            tile: elements of the first input of which a tile gives the results, by spatial axis; the tile reads a halo
+            tile: elements of the first input for which a tile gives the results, by spatial axis; the tile reads a halo
                 around them. They are rounded down to a multiple of the total stride.
-            is_even: whether all tiles read parts of one shape, so that memory for one serves all; those at the ends of
-                the image read more than they need then.
+            is_even: whether all tiles read parts of one shape, so that backends use their memory again; those at the
+                ends of the image then read more than they need.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
@@ -82,20 +91,20 @@ class Tiler:
                 f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. "
                 f"Pass {len(axes)}, such as {[512] * len(axes)}."
             )
-        found = [list(parts(axis, rounded(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
-        cells = tuple(tuple(alike(along) if is_even else along) for along in found)
-        given = tuple(name for name in self.outputs if name in whole.fields)
-        fixed = tuple(name for name in self.outputs if name not in whole.fields)
-        tiling = Tiling(axes, cells, whole, tuple(tiled), given, fixed)
-        for cell in tiling.distinct():
-            self._require_alike(whole, axes, shapes, tiled, cell)
+        grid = [list(axis_cells(axis, round_length(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
+        cells = tuple(tuple(equal_length_cells(along) if is_even else along) for along in grid)
+        outputs = tuple(name for name in self.outputs if name in whole.fields)
+        constant = tuple(name for name in self.outputs if name not in whole.fields)
+        tiling = Tiling(axes, cells, whole, tuple(tiled), outputs, constant)
+        for cell in tiling.distinct_cells():
+            self._require_same_geometry(whole, axes, shapes, tiled, cell)
         return tiling
 
     def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:
-        """By output, how far an element of it sees along each spatial axis.
+        """The receptive field of an element of each output, along each spatial axis.
 
         Args:
-            shapes: of all inputs that are fed; a large one shows more than a small one, of which all may be border.
+            shapes: of all inputs that are fed; in a small image all elements may be near a border.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
@@ -103,16 +112,16 @@ class Tiler:
         tiled = self.images(shapes)
         whole = self._trace(shapes, tiled)
         axes = self._axes(whole, tiled)
-        grown = [AxisPart(0, -axis.stride, {}) for axis in axes]
-        self._require_alike(whole, axes, shapes, tiled, grown)
+        larger = [AxisCell(0, -axis.stride, {}) for axis in axes]
+        self._require_same_geometry(whole, axes, shapes, tiled, larger)
         return {name: tuple(extent(axis, name) for axis in axes) for name in self.outputs if name in whole.fields}
 
     def images(self, shapes: Mapping[str, Shape]) -> dict[str, Axes]:
-        """For every input that is cut, which spatial axis of the image each of its axes is."""
+        """The spatial axis of the image that each axis is, for every input that is cut."""
         return image_inputs(shapes, self._layout, self._inputs)
 
-    def takes(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether a run on these shapes can go: no value is empty, and values that are joined have equal sizes."""
+    def accepts(self, shapes: Mapping[str, Shape]) -> bool:
+        """Whether the model accepts these shapes: no value is empty, and joined values have equal sizes."""
         try:
             whole = self._trace(shapes, self.images(shapes))
         except UnpoolError:
@@ -128,53 +137,53 @@ class Tiler:
         return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
 
     def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
-        """Bytes that a run takes at its peak, beside its inputs and what the session takes by itself: a forecast.
+        """Forecast of the peak memory of a run in bytes, without its inputs and the session.
 
         Args:
             shapes: of all inputs that are fed.
-            tile: of the inputs that are cut, what the run gets of them; by default all.
+            tile: shapes of the inputs that are cut; by default the whole ones.
         """
         tiled = self.images(shapes)
         fields = self._trace({**shapes, **(tile or {})}, tiled).fields
         sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
-        return run_bytes(Values(self._nodes, self.session.plan, sizes))
+        return run_bytes(RunSizes(self._nodes, self.session.plan, sizes))
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
         return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
 
     def _item_bytes(self, name: str) -> int:
-        found = dtype(self._types.get(name))
-        return found.itemsize if found is not None else WIDEST
+        item_type = dtype(self._types.get(name))
+        return item_type.itemsize if item_type is not None else MAX_ITEM_BYTES
 
     def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
-        return trace(self._graph, self._types, self._semantics, shapes, tiled)
+        return trace_graph(self._graph, self._types, self._semantics, shapes, tiled)
 
     def _axes(self, whole: Trace, tiled: Mapping[str, Axes]) -> tuple[AxisGeometry, ...]:
         outputs = tuple(name for name in self.outputs if name in whole.fields)
-        uncounted = [name for name in outputs if name in whole.pooled and name not in whole.counted]
-        if uncounted:
+        unordered = [name for name in outputs if name in whole.indices and name not in whole.indexed_values]
+        if unordered:
             raise UnsupportedError(
-                f"tiles: output {uncounted[0]!r}: expected indices in row-major order of an NCHW tensor, got others. "
+                f"tiles: output {unordered[0]!r}: expected indices in row-major order of an NCHW tensor, got others. "
                 "Choose other outputs."
             )
         return tuple(_geometry(whole, number, tuple(tiled), outputs) for number in range(len(whole.edges)))
 
-    def _require_alike(
+    def _require_same_geometry(
         self,
         whole: Trace,
         axes: Sequence[AxisGeometry],
         shapes: Mapping[str, Shape],
         tiled: Mapping[str, Axes],
-        cells: Sequence[AxisPart],
+        cells: Sequence[AxisCell],
     ) -> None:
-        """Refuse a graph that treats a tile in another way than the image."""
+        """Refuse a graph that treats a tile differently from the image."""
         pairs = list(zip(axes, cells, strict=True))
         removed = [{name: (part.begin + part.end) / step for name, step in axis.steps.items()} for axis, part in pairs]
         read = dict(shapes)
         for name, own in tiled.items():
             less = [0 if axis is None else int(removed[axis][name]) for axis in own]
-            read[name] = tuple(size - gone for size, gone in zip(shapes[name], less, strict=True))
+            read[name] = tuple(size - missing for size, missing in zip(shapes[name], less, strict=True))
         try:
             part = self._trace(read, tiled)
         except UnsupportedError:
@@ -184,28 +193,28 @@ class Tiler:
                 f"tiles: expected a model that takes the image and a part of {list(read[next(iter(tiled))])} elements, "
                 f"got one that refuses the part: {short_message(error)}. Take larger tiles, or run the image whole."
             ) from error
-        require_alike(whole, part, removed)
+        require_same_trace(whole, part, removed)
 
 
 def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:
-    """Whether every value has elements along one axis, and as many as what it is made of where nothing changes that."""
+    """Whether along one axis every value has elements, and joined values have equal sizes."""
     return all(
-        (sizes[edge.made] or 0) > 0
+        (sizes[edge.value] or 0) > 0
         and (sizes[edge.source] or 0) >= edge.link.least
-        and (edge.link != SAME or sizes[edge.made] == sizes[edge.source])
+        and (edge.link != SAME or sizes[edge.value] == sizes[edge.source])
         for edge in edges
     )
 
 
 def _geometry(whole: Trace, number: int, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> AxisGeometry:
-    """One spatial axis of a graph."""
+    """The geometry of one spatial axis."""
     sizes = {name: field.sizes()[number] for name, field in whole.fields.items()}
     steps = {name: _step(whole, number, name, inputs, sizes) for name in sizes}
     return AxisGeometry(sizes[inputs[0]], sizes, steps, whole.edges[number], inputs, outputs)
 
 
 def _step(whole: Trace, number: int, name: str, inputs: tuple[str, ...], sizes: Mapping[str, int]) -> Fraction:
-    """Elements of the first input per element of a value; by the sizes where no node joins them."""
+    """Elements of the first input per element of a value; derived from the sizes where no node joins them."""
     strides, first = whole.strides[number], inputs[0]
     joined = strides.between(name, first)
     if joined is not None:
@@ -220,17 +229,17 @@ def _step(whole: Trace, number: int, name: str, inputs: tuple[str, ...], sizes: 
     return own * ratio
 
 
-def trace(
+def trace_graph(
     graph: Graph, types: Types, semantics: Semantics, inputs: Mapping[str, Shape], tiled: Mapping[str, Axes]
 ) -> Trace:
-    """How every value depends on the tiled inputs.
+    """The dependence of every value on the tiled inputs.
 
     Args:
         graph: with constants lifted.
-        types: what is known of its values.
-        semantics: of the operators of ours.
+        types: of its values.
+        semantics: of the operators of unpool.
         inputs: the shape of every input that is fed.
-        tiled: for the inputs that are cut, which spatial axis of the image each of their axes is.
+        tiled: the spatial axis of the image that each axis is, for the inputs that are cut.
 
     Raises:
         UnsupportedError: a node does not treat every position of the image alike; the message names it.
@@ -243,46 +252,42 @@ def trace(
             raise
         except (ArithmeticError, LookupError, ValueError) as error:  # sizes for which no runtime has a result
             raise refusal(node, f"cannot run on this size ({short_message(error)})") from error
-    return walk.done()
+    return walk.trace()
 
 
-def require_alike(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Fraction]]) -> None:
-    """Refuse a graph that treats an image of another size in another way.
+def require_same_trace(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Fraction]]) -> None:
+    """Refuse a graph that treats an image of another size differently.
 
     Args:
         whole: of the image.
         part: of a tile.
-        removed: by spatial axis and value, how many elements the tile has less.
+        removed: the elements that the tile lacks, by spatial axis and value.
 
     Raises:
         UnsupportedError: a size does not follow that of the image, or a padding or a factor changes with it.
     """
     for name, field in whole.fields.items():
         less = [Fraction(0) if axis is None else removed[axis][name] for axis in field.axes]
-        expected = tuple(size - gone for size, gone in zip(field.shape, less, strict=True))
+        expected = tuple(size - missing for size, missing in zip(field.shape, less, strict=True))
         if part.fields[name].axes != field.axes:
-            raise _changing(whole.nodes.get(name, name), "puts the axes of the image in another order for a tile")
+            raise _size_dependent(whole.nodes.get(name, name), "puts the axes of the image in another order for a tile")
         if part.fields[name].shape != expected:
-            raise _changing(
+            raise _size_dependent(
                 whole.nodes.get(name, name),
-                f"makes {_text(part.fields[name].shape)} for a tile and "
-                f"{_text(field.shape)} for the image: the size does not follow the image's",
+                f"makes {text(part.fields[name].shape)} for a tile and "
+                f"{text(field.shape)} for the image: the size does not follow the image's",
             )
     for own, other in zip(whole.edges, part.edges, strict=True):
         for edge, same in zip(own, other, strict=True):
             if edge.link != same.link:
-                raise _changing(edge.node, "pads or scales by the size of the image")
+                raise _size_dependent(edge.node, "pads or scales by the size of the image")
     for (node, name), values in whole.numbers.items():
         if part.numbers.get((node, name)) != values:
-            raise _changing(f"node {node!r}", "computes with the size of the image")
+            raise _size_dependent(f"node {node!r}", "computes with the size of the image")
 
 
-def _changing(node: str, why: str) -> UnsupportedError:
+def _size_dependent(node: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"tiles: {node}: expected a node that treats images of every size alike, got one that {why}. "
         "Run the image whole."
     )
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape))

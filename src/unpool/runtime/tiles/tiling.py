@@ -1,4 +1,4 @@
-"""The tiles of one image: what each reads, what of its results is kept, and where that goes."""
+"""The tiles of one image: the part of the input that each reads, and the part of the output that it gives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from math import prod
 from typing import TypeAlias
 
 from unpool.geometry import Span
-from unpool.runtime.tiles.grid import AxisGeometry, AxisPart
+from unpool.runtime.tiles.grid import AxisCell, AxisGeometry
 from unpool.runtime.tiles.walk import Axes, Field, Shape, Trace
 
 Slices: TypeAlias = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Counting:
-    """How indices that count in a tile count in the image.
+class IndexShift:
+    """The way from an index in a tile to one in the image.
 
     Attributes:
-        part: shape of the tensor in which they count in the tile.
+        part: shape of the indexed tensor in the tile.
         whole: its shape in the image.
-        shift: what to add to an index that means the same coordinates in `whole`.
+        shift: the difference of indices in `whole`, between the same coordinates of the tile and of the image.
     """
 
     part: Shape
@@ -34,20 +34,19 @@ class Tile:
 
     Attributes:
         number: of the tile, from 0 in row-major order.
-        inputs: by input, what the tile reads of it.
-        made: by output, the shape of what the model gives for the tile.
-        kept: by output, which part of what the model gives for the tile belongs to the image; outputs of which the tile
-            gives nothing are missing.
-        filled: by output, where that part goes in the output of the image.
-        counting: for outputs of indices, how they count.
+        inputs: by input, the part that the tile reads.
+        output_shapes: by output, its shape for the tile.
+        crops: by output, the part of it that belongs to the image; outputs to which the tile gives nothing are missing.
+        targets: by output, the place of that part in the output of the image.
+        index_shifts: for outputs of indices, the way to indices in the image.
     """
 
     number: int
     inputs: Mapping[str, Slices]
-    made: Mapping[str, Shape]
-    kept: Mapping[str, Slices]
-    filled: Mapping[str, Slices]
-    counting: Mapping[str, Counting]
+    output_shapes: Mapping[str, Shape]
+    crops: Mapping[str, Slices]
+    targets: Mapping[str, Slices]
+    index_shifts: Mapping[str, IndexShift]
 
 
 @dataclass(frozen=True)
@@ -55,32 +54,32 @@ class Tiling:
     """All tiles of one image. `len` counts them; iterating gives them in row-major order, an index any one of them.
 
     Attributes:
-        axes: by spatial axis, what the graph does along it.
-        parts: by spatial axis, the cells along it.
+        axes: by spatial axis, the geometry of the graph.
+        cells: of the grid, by spatial axis.
         trace: of the graph for the whole image.
         inputs: names of the inputs that are cut.
-        outputs: names of the outputs that are put together.
-        fixed: the outputs that are the same for every tile.
+        outputs: names of the outputs that are assembled from tiles.
+        constant_outputs: names of the outputs that are equal for every tile.
     """
 
     axes: tuple[AxisGeometry, ...]
-    parts: tuple[tuple[AxisPart, ...], ...]
+    cells: tuple[tuple[AxisCell, ...], ...]
     trace: Trace
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    fixed: tuple[str, ...]
+    constant_outputs: tuple[str, ...]
 
     def __len__(self) -> int:
-        return prod(map(len, self.parts))
+        return prod(map(len, self.cells))
 
     def __iter__(self) -> Iterator[Tile]:
-        return (self._tile(number, cell) for number, cell in enumerate(product(*self.parts)))
+        return (self._tile(number, cell) for number, cell in enumerate(product(*self.cells)))
 
     def __getitem__(self, number: int) -> Tile:
         if not 0 <= number < len(self):
             raise IndexError(f"tile: expected a number from 0 to {len(self) - 1}, got {number}.")
         cell, rest = [], number
-        for along in reversed(self.parts):
+        for along in reversed(self.cells):
             rest, place = divmod(rest, len(along))
             cell.append(along[place])
         return self._tile(number, tuple(reversed(cell)))
@@ -89,32 +88,34 @@ class Tiling:
         """The shape of an output for the whole image."""
         return self.trace.fields[name].shape
 
-    def distinct(self) -> list[tuple[AxisPart, ...]]:
-        """Cells of the grid of which no two read images of one shape; every shape that a tile reads is among them."""
-        along = [{part.begin + part.end: part for part in parts}.values() for parts in self.parts]
+    def distinct_cells(self) -> list[tuple[AxisCell, ...]]:
+        """One cell of the grid for every shape that a tile reads."""
+        along = [{part.begin + part.end: part for part in parts}.values() for parts in self.cells]
         return list(product(*along))
 
-    def largest(self) -> dict[str, Shape]:
-        """The shapes that a tile reads of the inputs that are cut, at most along each axis."""
-        cell = [max(along, key=lambda part: -part.begin - part.end) for along in self.parts]
+    def max_input_shapes(self) -> dict[str, Shape]:
+        """The shapes that a tile reads of the inputs that are cut, the maximum along each axis."""
+        cell = [max(along, key=lambda part: -part.begin - part.end) for along in self.cells]
         return {name: _shape(self.trace.fields[name], self._spans(name, cell)) for name in self.inputs}
 
-    def _tile(self, number: int, cell: Sequence[AxisPart]) -> Tile:
+    def _tile(self, number: int, cell: Sequence[AxisCell]) -> Tile:
         fields = self.trace.fields
         spans = {name: self._spans(name, cell) for name in (*self.inputs, *self.outputs)}
-        given = [name for name in self.outputs if all(name in part.kept for part in cell)]
-        kept, filled = {}, {}
-        for name in given:
-            wanted = [part.kept[name] for part in cell]
-            filled[name] = _slices(fields[name].axes, wanted)
-            kept[name] = _slices(fields[name].axes, [_within(*pair) for pair in zip(wanted, spans[name], strict=True)])
+        names = [name for name in self.outputs if all(name in part.output_spans for part in cell)]
+        crops, targets = {}, {}
+        for name in names:
+            output_spans = [part.output_spans[name] for part in cell]
+            targets[name] = _slices(fields[name].axes, output_spans)
+            crops[name] = _slices(
+                fields[name].axes, [_relative(*pair) for pair in zip(output_spans, spans[name], strict=True)]
+            )
         inputs = {name: _slices(fields[name].axes, spans[name]) for name in self.inputs}
-        counted = {name: self.trace.counted[name] for name in given if name in self.trace.counted}
-        counting = {name: _counting(fields[large], self._spans(large, cell)) for name, large in counted.items()}
-        made = {name: _shape(fields[name], spans[name]) for name in given}
-        return Tile(number, inputs, made, kept, filled, counting)
+        indexed = {name: self.trace.indexed_values[name] for name in names if name in self.trace.indexed_values}
+        index_shifts = {name: _index_shift(fields[large], self._spans(large, cell)) for name, large in indexed.items()}
+        output_shapes = {name: _shape(fields[name], spans[name]) for name in names}
+        return Tile(number, inputs, output_shapes, crops, targets, index_shifts)
 
-    def _spans(self, name: str, cell: Sequence[AxisPart]) -> list[Span]:
+    def _spans(self, name: str, cell: Sequence[AxisCell]) -> list[Span]:
         return [part.span(axis, name) for axis, part in zip(self.axes, cell, strict=True)]
 
 
@@ -122,7 +123,7 @@ def _slices(axes: Axes, spans: Sequence[Span]) -> Slices:
     return tuple(slice(None) if axis is None else slice(*spans[axis]) for axis in axes)
 
 
-def _within(span: Span, around: Span) -> Span:
+def _relative(span: Span, around: Span) -> Span:
     return Span(span.first - around.first, span.stop - around.first)
 
 
@@ -133,9 +134,9 @@ def _shape(field: Field, spans: Sequence[Span]) -> Shape:
     return tuple(size if axis is None else sizes[axis] for size, axis in pairs)
 
 
-def _counting(field: Field, spans: Sequence[Span]) -> Counting:
-    """How indices count that count in a field, of which a tile has these spans."""
+def _index_shift(field: Field, spans: Sequence[Span]) -> IndexShift:
+    """The way from indices in these spans of a field to indices in the whole field."""
     shift = 0
     for size, axis in zip(field.shape, field.axes, strict=True):
         shift = shift * size + (0 if axis is None else spans[axis].first)
-    return Counting(_shape(field, spans), field.shape, shift)
+    return IndexShift(_shape(field, spans), field.shape, shift)

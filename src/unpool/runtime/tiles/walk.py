@@ -1,7 +1,7 @@
-"""Walks over a graph for inputs of given shapes, and notes how every value depends on the tiled inputs.
+"""A walk over a graph for inputs of given shapes, which records how every value depends on the tiled inputs.
 
-A value that depends on them is a field: some of its axes are spatial axes of the image. A value that does not is the
-same for every tile. Numbers that are made of sizes alone, such as those of Shape, are computed on the way.
+A value that depends on them is a field: some of its axes are spatial axes of the image. Any other value is equal for
+every tile. Numbers that depend on sizes alone, such as those of Shape, are computed during the walk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +32,12 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 SAME = Link()
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FILLING = {"ConstantOfShape": 0, "Expand": 1}
-"""Operators that fill a tensor of a shape, by the input that says the shape."""
+"""Operators that fill a tensor, by the number of the input that is its shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The shape of a value, and which spatial axis of the image each of its axes is; None for an axis that is none."""
+    """The shape of a value, and the spatial axis of the image that each of its axes is; None for other axes."""
 
     shape: Shape
     axes: Axes
@@ -53,29 +53,30 @@ class Field:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a walk found.
+    """The result of a walk.
 
     Attributes:
         fields: the values that depend on the tiled inputs.
-        edges: by spatial axis, in the order in which the values are made.
+        edges: by spatial axis, in the order of the nodes.
         strides: by spatial axis.
-        pooled: the values that are indices.
-        counted: for those of them that count in the order of their elements, the tensor in which they do.
-        numbers: made of sizes, that nodes compute with: by node and value; and where channels are cut or padded.
-        nodes: by value, the node that makes it, as messages name it.
+        indices: the values that are indices.
+        indexed_values: the values that indices refer to, for indices in row-major order.
+        numbers: by node and value, those that depend on sizes and that a node computes with; and the positions at
+            which channels are cut or padded.
+        nodes: by value, the node that computes it, as messages name it.
     """
 
     fields: Mapping[str, Field]
     edges: tuple[tuple[Edge, ...], ...]
     strides: tuple[Strides, ...]
-    pooled: frozenset[str]
-    counted: Mapping[str, str]
+    indices: frozenset[str]
+    indexed_values: Mapping[str, str]
     numbers: Mapping[tuple[str, str], bytes]
     nodes: Mapping[str, str]
 
 
 class Walk:
-    """What is known in the middle of a walk; the rules of the operators read it and add to it."""
+    """The state of a walk, which the rules of the operators read and extend."""
 
     def __init__(
         self,
@@ -88,25 +89,31 @@ class Walk:
         count = 1 + max(axis for axes in tiled.values() for axis in axes if axis is not None)
         self.opsets, self.semantics = graph.opsets, semantics
         self.fields = {name: Field(inputs[name], axes) for name, axes in tiled.items()}
-        self.pools: dict[str, Any] = {}
+        self.pool_indices: dict[str, Any] = {}
         self._types, self._inputs = types, inputs
         unfed = {name: tensor for name, tensor in graph.defaults.items() if name not in inputs}
         self._constants = {**unfed, **graph.constants}
         self._sparse = graph.sparse_constants
-        self._known: dict[str, Numbers] = {}
+        self._values: dict[str, Numbers] = {}
         self._sized: set[str] = set()
         self._edges: list[list[Edge]] = [[] for _ in range(count)]
         self._strides = tuple(Strides() for _ in range(count))
-        self._counted: dict[str, str] = {}
+        self._indexed_values: dict[str, str] = {}
         self._numbers: dict[tuple[str, str], bytes] = {}
-        self._asked: set[str] = set()
+        self._size_inputs: set[str] = set()
         self._nodes: dict[str, str] = {}
 
-    def done(self) -> Trace:
-        """Everything that was found."""
+    def trace(self) -> Trace:
+        """The result, after the last node."""
         edges = tuple(map(tuple, self._edges))
         return Trace(
-            self.fields, edges, self._strides, frozenset(self.pools), self._counted, self._numbers, self._nodes
+            self.fields,
+            edges,
+            self._strides,
+            frozenset(self.pool_indices),
+            self._indexed_values,
+            self._numbers,
+            self._nodes,
         )
 
     def is_tiled(self, node: onnx.NodeProto) -> bool:
@@ -117,18 +124,18 @@ class Walk:
         """The field that a node works on, its first input.
 
         Raises:
-            UnsupportedError: it is none, and the node reads one for a parameter.
+            UnsupportedError: it is no field; the node reads one as a parameter.
         """
         if node.input[0] not in self.fields:
             raise refusal(node, "is parametrised by values of the image")
         return self.fields[node.input[0]]
 
     def shape(self, name: str) -> Shape | None:
-        """The shape of any value; None where it is not known."""
+        """The shape of any value; None where it is unknown."""
         if name in self.fields:
             return self.fields[name].shape
-        if name in self._known:
-            return tuple(self._known[name].shape)
+        if name in self._values:
+            return tuple(self._values[name].shape)
         if name in self._constants:
             return tuple(self._constants[name].dims)
         if name in self._sparse:
@@ -136,71 +143,71 @@ class Walk:
         found = self._inputs.get(name, shapes.sizes(self._types.get(name)))
         return None if found is None or None in found else tuple(size for size in found if size is not None)
 
-    def known(self, name: str) -> Numbers | None:
-        """The elements of a value of few that the image does not change; None where they are not known."""
-        if name not in self._known and name in self._constants and not is_large(self._constants[name]):
-            self._known[name] = np.asarray(array_of(self._constants[name]))
-        return self._known.get(name)
+    def numbers(self, name: str) -> Numbers | None:
+        """The elements of a small value that the image does not change; None where they are unknown."""
+        if name not in self._values and name in self._constants and not is_large(self._constants[name]):
+            self._values[name] = np.asarray(array_of(self._constants[name]))
+        return self._values.get(name)
 
     def ints(self, node: onnx.NodeProto, place: int) -> list[int] | None:
-        """The elements of an input of a node that says axes; None where there is no such input.
+        """The elements of an input that holds axes; None where there is no such input.
 
-        Where they are made of sizes of the image, they have to be the same for every tile.
+        Where they depend on the size of the image, they have to be equal for every tile.
 
         Raises:
             UnsupportedError: they are not known.
         """
         if len(node.input) <= place or not node.input[place]:
             return None
-        found = self.known(node.input[place])
+        found = self.numbers(node.input[place])
         if found is None:
             raise refusal(node, f"takes sizes or axes, {node.input[place]!r}, that it computes from elements")
         return [int(one) for one in found.reshape(-1)]
 
     def sizes(self, node: onnx.NodeProto, place: int) -> list[int] | None:
-        """As `ints`, of an input that says sizes or places: they may follow the size of the image.
+        """`ints` of an input that holds sizes or positions, which may depend on the size of the image.
 
-        So the rule has to show by the shapes and the links of what the node makes, and by `keep` for what these do not
-        say, that the node does the same for a tile.
+        So the rule has to show that the node acts alike in a tile: by the shapes and links of its outputs, and with
+        `record_positions` where these do not show it.
         """
         found = self.ints(node, place)
         if found is not None:
-            self._asked.add(node.input[place])
+            self._size_inputs.add(node.input[place])
         return found
 
-    def know(self, name: str, values: Numbers, *, is_sized: bool) -> None:
-        """Note the elements of a value, and whether they depend on the size of the image."""
-        self._known[name] = values
+    def set_numbers(self, name: str, values: Numbers, *, is_sized: bool) -> None:
+        """Record the elements of a value, and whether they depend on the size of the image."""
+        self._values[name] = values
         if is_sized:
             self._sized.add(name)
 
-    def use(self, node: onnx.NodeProto) -> None:
-        """Note the numbers that a node computes with, which must be the same for every tile."""
+    def record_numbers(self, node: onnx.NodeProto) -> None:
+        """Record the numbers that a node computes with, which must be equal for every tile."""
         for name in reads(node):
-            if name in self._sized and name not in self._asked:
-                self._numbers[node_name(node), name] = self._known[name].tobytes()
-        self._asked.clear()
+            if name in self._sized and name not in self._size_inputs:
+                self._numbers[node_name(node), name] = self._values[name].tobytes()
+        self._size_inputs.clear()
 
-    def keep(self, node: onnx.NodeProto, places: Sequence[int]) -> None:
-        """Note where a node begins along axes that are not the image's, which must be the same for every tile."""
+    def record_positions(self, node: onnx.NodeProto, places: Sequence[int]) -> None:
+        """Record positions along axes that are not the image's, which must be equal for every tile."""
         self._numbers[node_name(node), node.output[0]] = np.array(places, np.int64).tobytes()
 
     def is_sized(self, node: onnx.NodeProto) -> bool:
-        """Whether a node reads numbers that are made of sizes of the image."""
+        """Whether a node reads numbers that depend on the size of the image."""
         return not self._sized.isdisjoint(reads(node))
 
-    def count_in(self, indices: str, large: str) -> None:
-        """Note in which tensor indices count."""
-        self._counted[indices] = large
+    def set_indexed_value(self, indices: str, large: str) -> None:
+        """Record the tensor that indices refer to."""
+        self._indexed_values[indices] = large
 
-    def put(self, node: onnx.NodeProto, name: str, field: Field, sources: Mapping[str, Links]) -> None:
-        """Note a field that a node makes.
+    def add_field(self, node: onnx.NodeProto, name: str, field: Field, sources: Mapping[str, Links]) -> None:
+        """Record a field that a node computes.
 
         Args:
-            node: that makes it.
-            name: of the value; nothing is noted where it is "".
+            node: that computes it.
+            name: of the value; nothing is recorded where it is "".
             field: its shape and axes.
-            sources: the fields that it is made of, each with its links by spatial axis; without one, the axis stays.
+            sources: its inputs that are fields, with their links by spatial axis; an axis without one is unchanged.
 
         Raises:
             UnsupportedError: the node joins fields whose elements are not equally far apart.
@@ -215,24 +222,24 @@ class Walk:
                 if not self._strides[axis].tie(name, source, link.rate):
                     raise refusal(node, "joins values of different strides")
 
-    def compute(self, node: onnx.NodeProto) -> None:
-        """Compute what a node makes that reads no field, where all that it reads is known."""
-        if any(one.op_type in _RANDOM for one in (node, *inner_nodes(node))):
+    def evaluate(self, node: onnx.NodeProto) -> None:
+        """Compute the outputs of a node that reads no field, where its inputs are known."""
+        if any(inner.op_type in _RANDOM for inner in (node, *inner_nodes(node))):
             raise refusal(node, "makes other numbers in every run")
-        read = {name: self.known(name) for name in reads(node)}
+        read = {name: self.numbers(name) for name in reads(node)}
         sized = self.is_sized(node)
         if any(values is None for values in read.values()) or domain(node):
             if sized:
                 raise refusal(node, "makes more of the size of the image than sizes")
             return
         place = _FILLING.get(node.op_type)
-        filled = self.known(node.input[place]) if place is not None else None
+        filled = self.numbers(node.input[place]) if place is not None else None
         if filled is not None and prod(map(int, filled)) > LARGE:
             if sized:
                 raise refusal(node, "fills a tensor of the size of the image")
             return
         try:
-            made = _evaluated(node, self.opsets, read)
+            made = _evaluate(node, self.opsets, read)
         except Exception as error:
             if sized:
                 raise refusal(node, f"fails for this size of the image ({short_message(error)})") from error
@@ -240,19 +247,19 @@ class Walk:
         for name, values in zip(node.output, made, strict=True):
             if sized and np.size(values) > LARGE:
                 raise refusal(node, "makes a tensor of the size of the image")
-            self.know(name, np.asarray(values), is_sized=sized)
+            self.set_numbers(name, np.asarray(values), is_sized=sized)
 
 
 def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
-    """The error for a node that cannot be tiled exactly; `why` says what it does."""
+    """The error for a node that cannot be tiled exactly; `why` is a verb phrase about it."""
     return UnsupportedError(
         f"tiles: {node.op_type} node {node_name(node)!r}: expected a node that treats every position of the image "
         f"alike, got one that {why}. Run the image whole, or average overlapping tiles (unpool.tiles.blend, --blend)."
     )
 
 
-def _evaluated(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[str, Any]) -> Sequence[Any]:
-    """What onnx's ReferenceEvaluator makes of a small node."""
+def _evaluate(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[str, Any]) -> Sequence[Any]:
+    """The outputs of a small node, by onnx's ReferenceEvaluator."""
     values = [onnx.ValueInfoProto(name=name) for name in read]
     made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     imports = [helper.make_opsetid("", opsets.get("", 1))]
@@ -266,7 +273,7 @@ LAYOUTS = ("NCHW", "NHWC")
 
 
 def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] | None) -> dict[str, Axes]:
-    """For every input that is cut, which spatial axis of the image each of its axes is.
+    """The spatial axis of the image that each axis is, for every input that is cut.
 
     Args:
         shapes: of all inputs that are fed.
@@ -274,7 +281,7 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
         names: the inputs to cut. By default: all of the highest rank that have more than one element on a spatial axis.
 
     Raises:
-        UnpoolError: no input is an image, or one that is named is none.
+        UnpoolError: no input is an image, or a named one is not.
         ShapeError: an image has no elements.
 
     >>> image_inputs({"x": (1, 3, 64, 48), "time": (1,)}, "NCHW", None)

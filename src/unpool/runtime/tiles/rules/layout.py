@@ -18,7 +18,7 @@ def transpose(walk: Walk, node: onnx.NodeProto) -> None:
     """Transpose: y[p(s)] = x[s], for an order p of the axes that is written down."""
     field = walk.field(node)
     order = attributes(node).get("perm", range(len(field.shape))[::-1])
-    _put(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
+    _add_permuted(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
 
 
 def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
@@ -27,7 +27,7 @@ def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
     axes = attributes(node).get("axes") or walk.ints(node, 1) or []
     rank = len(field.shape) + len(axes)
     added, own = {axis % rank for axis in axes}, zip(field.shape, field.axes, strict=True)
-    _put(walk, node, [(1, None) if place in added else next(own) for place in range(rank)])
+    _add_permuted(walk, node, [(1, None) if place in added else next(own) for place in range(rank)])
 
 
 def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
@@ -40,7 +40,7 @@ def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
     if any(field.axes[axis] is not None for axis in gone):
         raise refusal(node, "drops a spatial axis of the image")
     own = enumerate(zip(field.shape, field.axes, strict=True))
-    _put(walk, node, [part for place, part in own if place not in gone])
+    _add_permuted(walk, node, [part for place, part in own if place not in gone])
 
 
 def concat(walk: Walk, node: onnx.NodeProto) -> None:
@@ -54,7 +54,7 @@ def concat(walk: Walk, node: onnx.NodeProto) -> None:
         raise refusal(node, "joins the image with values that are not tiled, or not alike")
     total = sum(shape[axis] for shape in shapes if shape is not None)
     made = Field((*own.shape[:axis], total, *own.shape[axis + 1 :]), own.axes)
-    walk.put(node, node.output[0], made, {name: {} for name in node.input})
+    walk.add_field(node, node.output[0], made, {name: {} for name in node.input})
 
 
 def split(walk: Walk, node: onnx.NodeProto) -> None:
@@ -69,7 +69,7 @@ def split(walk: Walk, node: onnx.NodeProto) -> None:
     sizes = given.get("split") or walk.sizes(node, 1) or equal
     for name, length in zip(node.output, sizes, strict=True):
         made = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
-        walk.put(node, name, made, {node.input[0]: {}})
+        walk.add_field(node, name, made, {node.input[0]: {}})
 
 
 def gather(walk: Walk, node: onnx.NodeProto) -> None:
@@ -81,10 +81,10 @@ def gather(walk: Walk, node: onnx.NodeProto) -> None:
     if field.axes[axis] is not None:
         raise refusal(node, "gathers positions of the image")
     own = list(zip(field.shape, field.axes, strict=True))
-    _put(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
+    _add_permuted(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
 
 
-def cut(walk: Walk, node: onnx.NodeProto) -> None:
+def slice_axes(walk: Walk, node: onnx.NodeProto) -> None:
     """Slice: y[p] = x[p * step + start], with constant distances from either end of the image.
 
     Where start depends on the size, so does the link, and a tile is refused, for its link is another one. The start and
@@ -99,8 +99,8 @@ def cut(walk: Walk, node: onnx.NodeProto) -> None:
         if field.axes[axis] is None:
             kept += [axis, chosen.start, chosen.step]
         shape[axis], links[axis] = len(chosen), Link(Window(1, max(1, chosen.step)), -chosen.start)
-    walk.keep(node, kept)
-    walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.record_positions(node, kept)
+    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
@@ -137,8 +137,8 @@ def pad(walk: Walk, node: onnx.NodeProto) -> None:
         shape[axis] += begin + end
         links[axis] = Link(begin=begin, least=1 + mirrored + max(0, -begin) + max(0, -end))
         kept += [axis % rank, begin] if field.axes[axis] is None else []
-    walk.keep(node, kept)
-    walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.record_positions(node, kept)
+    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
@@ -153,9 +153,9 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
     outer, spatial = field.shape[:2], field.shape[2:]
     sizes = [size * block if grows else size // block for size in spatial]
     channels = outer[1] // block**2 if grows else outer[1] * block**2
-    links = [Link(), Link(), *[Link(Window(block, block), grows=grows)] * len(spatial)]
+    links = [Link(), Link(), *[Link(Window(block, block), is_upsampling=grows)] * len(spatial)]
     made = Field((outer[0], channels, *sizes), field.axes)
-    walk.put(node, node.output[0], made, {node.input[0]: field.links(links)})
+    walk.add_field(node, node.output[0], made, {node.input[0]: field.links(links)})
 
 
 def reshape(walk: Walk, node: onnx.NodeProto) -> None:
@@ -166,7 +166,7 @@ def reshape(walk: Walk, node: onnx.NodeProto) -> None:
     is taken: for a tile, it has to be that of the image.
     """
     field = walk.field(node)
-    shape = _asked_shape(walk, node, field.shape)
+    shape = _target_shape(walk, node, field.shape)
     axes: list[int | None] = [None] * len(shape)
     for place, (size, axis) in enumerate(zip(field.shape, field.axes, strict=True)):
         if axis is None:
@@ -180,10 +180,10 @@ def reshape(walk: Walk, node: onnx.NodeProto) -> None:
         if not found:
             raise refusal(node, "joins a spatial axis of the image with other axes, or cuts it")
         axes[as_far if as_far in found else found[0]] = axis
-    walk.put(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
+    walk.add_field(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
 
 
-def _asked_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
+def _target_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
     given = attributes(node)
     if node.op_type == "Flatten":
         axis = given.get("axis", 1)
@@ -207,7 +207,7 @@ def expand(walk: Walk, node: onnx.NodeProto) -> None:
     shape = tuple(max(pair) for pair in zip(have, wanted, strict=True))
     if any(axis is not None and size != own for axis, size, own in zip(axes, shape, have, strict=True)):
         raise refusal(node, "stretches the image")
-    walk.put(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
+    walk.add_field(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
 
 
 def _aligned(field: Field, rank: int) -> tuple[Shape, Axes]:
@@ -215,7 +215,7 @@ def _aligned(field: Field, rank: int) -> tuple[Shape, Axes]:
     return (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
 
 
-def _put(walk: Walk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
+def _add_permuted(walk: Walk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
     """Note a value whose elements are those of the image in another order, by (size, spatial axis) of each axis."""
     made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.put(node, node.output[0], made, {node.input[0]: {}})
+    walk.add_field(node, node.output[0], made, {node.input[0]: {}})

@@ -36,7 +36,7 @@ def elementwise(walk: Walk, node: onnx.NodeProto) -> None:
         _check_axes(node, (name, own, shape), axes, full)
     made = Field(tuple(full), tuple(axes))
     for name in node.output:
-        walk.put(node, name, made, {source: {} for source in names if source in walk.fields})
+        walk.add_field(node, name, made, {source: {} for source in names if source in walk.fields})
 
 
 def _merge(node: onnx.NodeProto, axes: list[int | None], own: Axes) -> None:
@@ -61,7 +61,7 @@ def _check_axes(
             raise refusal(node, f"stretches {name!r} over the image")
 
 
-def first(walk: Walk, node: onnx.NodeProto) -> None:
+def per_channel(walk: Walk, node: onnx.NodeProto) -> None:
     """Operators of one image and of scalars, or of one number per channel: y[c, s] = f(x[:, s], c)."""
     field, given = walk.field(node), attributes(node)
     if any(name in walk.fields for name in node.input[1:]):
@@ -71,14 +71,14 @@ def first(walk: Walk, node: onnx.NodeProto) -> None:
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         _check_dropout(walk, node)
     for axis in _channel_axes(walk, node, field):
-        _keep_apart(node, field, [axis])
+        _require_no_spatial_axis(node, field, [axis])
     for name in node.output:
-        walk.put(node, name, field, {node.input[0]: {}})
+        walk.add_field(node, name, field, {node.input[0]: {}})
 
 
 def _check_dropout(walk: Walk, node: onnx.NodeProto) -> None:
     """Refuse a Dropout that drops elements, which are others in every run."""
-    mode = walk.known(node.input[2])
+    mode = walk.numbers(node.input[2])
     if mode is None or mode.any():
         raise refusal(node, "drops elements by chance")
 
@@ -103,7 +103,7 @@ def along_axis(walk: Walk, node: onnx.NodeProto) -> None:
     default = 1 if node.op_type in _FLATTENING and walk.opsets[""] < 13 else -1
     axis = _axis(walk, node, default) % len(field.axes)
     is_open = node.op_type == "LayerNormalization" or (node.op_type in _FLATTENING and walk.opsets[""] < 13)
-    _keep_apart(node, field, range(axis, len(field.axes)) if is_open else [axis])
+    _require_no_spatial_axis(node, field, range(axis, len(field.axes)) if is_open else [axis])
     if any(node.output[1:]):
         raise refusal(node, "gives the mean, too, which no rule describes")
     for name in filter(None, node.input[1:]):
@@ -111,7 +111,7 @@ def along_axis(walk: Walk, node: onnx.NodeProto) -> None:
         if shape is None:
             raise refusal(node, f"reads {name!r}, whose shape is not known")
         _check_axes(node, (name, (None,) * len(shape), shape), field.axes, field.shape)
-    first(walk, node)
+    per_channel(walk, node)
 
 
 _FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
@@ -134,7 +134,7 @@ def reduce(walk: Walk, node: onnx.NodeProto) -> None:
     else:
         axes = given.get("axes") or walk.ints(node, 1) or ([] if given.get("noop_with_empty_axes") else range(rank))
     gone = {axis % rank for axis in axes}
-    _keep_apart(node, field, gone)
+    _require_no_spatial_axis(node, field, gone)
     kept = given.get("keepdims", 1)
     parts = [
         (1 if place in gone else size, axis)
@@ -142,7 +142,7 @@ def reduce(walk: Walk, node: onnx.NodeProto) -> None:
         if kept or place not in gone
     ]
     made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.put(node, node.output[0], made, {node.input[0]: {}})
+    walk.add_field(node, node.output[0], made, {node.input[0]: {}})
 
 
 def top_k(walk: Walk, node: onnx.NodeProto) -> None:
@@ -151,11 +151,11 @@ def top_k(walk: Walk, node: onnx.NodeProto) -> None:
     if not attributes(node).get("sorted", 1):
         raise refusal(node, "has sorted 0, which leaves the order open; sorted 1 does not")
     axis = attributes(node).get("axis", -1) % len(field.shape)
-    _keep_apart(node, field, [axis])
+    _require_no_spatial_axis(node, field, [axis])
     (count,) = walk.sizes(node, 1) or [attributes(node).get("k", 1)]
     made = Field((*field.shape[:axis], count, *field.shape[axis + 1 :]), field.axes)
     for name in node.output:
-        walk.put(node, name, made, {node.input[0]: {}})
+        walk.add_field(node, name, made, {node.input[0]: {}})
 
 
 def mat_mul(walk: Walk, node: onnx.NodeProto) -> None:
@@ -164,10 +164,10 @@ def mat_mul(walk: Walk, node: onnx.NodeProto) -> None:
     is_plain = weights is not None and len(weights) == 2 and node.input[1] not in walk.fields
     if field is None or weights is None or not is_plain or field.axes[-1] is not None:
         raise refusal(node, "multiplies positions of the image with each other")
-    walk.put(node, node.output[0], Field((*field.shape[:-1], weights[1]), field.axes), {node.input[0]: {}})
+    walk.add_field(node, node.output[0], Field((*field.shape[:-1], weights[1]), field.axes), {node.input[0]: {}})
 
 
-def _keep_apart(node: onnx.NodeProto, field: Field, axes: Sequence[int] | set[int]) -> None:
+def _require_no_spatial_axis(node: onnx.NodeProto, field: Field, axes: Sequence[int] | set[int]) -> None:
     """Refuse an operator whose axes are spatial axes of the image."""
     if any(field.axes[axis] is not None for axis in axes):
         raise refusal(node, "works on all positions of the image at once")

@@ -87,7 +87,7 @@ def resize(walk: Walk, node: onnx.NodeProto) -> None:
                 "a factor that is a power of two is not rounded",
             )
         links[number] = _link(axis, placing, asked)
-    walk.put(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def _check_words(node: onnx.NodeProto, asked: bytes, given: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
 
 
 def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
-    found = walk.known(node.input[place])
+    found = walk.numbers(node.input[place])
     if found is None:
         raise refusal(node, "takes factors that it computes from elements")
     return [float(one) for one in found.reshape(-1)]

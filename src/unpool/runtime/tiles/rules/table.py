@@ -21,7 +21,7 @@ _ELEMENTWISE = (
     "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
     "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
 )  # fmt: skip
-_FIRST = (
+_PER_CHANNEL = (
     "BatchNormalization", "Cast", "CastLike", "DequantizeLinear", "Dropout", "LRN", "QuantizeLinear",
 )  # fmt: skip
 _ALONG = (
@@ -35,23 +35,23 @@ _REDUCING = (
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **dict.fromkeys(_ELEMENTWISE, pointwise.elementwise),
-        **dict.fromkeys(_FIRST, pointwise.first),
+        **dict.fromkeys(_PER_CHANNEL, pointwise.per_channel),
         **dict.fromkeys(_ALONG, pointwise.along_axis),
         **dict.fromkeys(_REDUCING, pointwise.reduce),
         "MatMul": pointwise.mat_mul,
         "TopK": pointwise.top_k,
         **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), windows.conv),
         **dict.fromkeys(("AveragePool", "LpPool"), windows.pool),
-        "MaxPool": windows.our_max_pool,
-        "MaxUnpool": windows.our_max_unpool,
-        "ConvTranspose": windows.our_conv_transpose,
+        "MaxPool": windows.max_pool_rule,
+        "MaxUnpool": windows.max_unpool_rule,
+        "ConvTranspose": windows.conv_transpose_rule,
         "Concat": layout.concat,
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), layout.depth_to_space),
         "Expand": layout.expand,
         "Gather": layout.gather,
         "Pad": layout.pad,
         **dict.fromkeys(("Flatten", "Reshape"), layout.reshape),
-        "Slice": layout.cut,
+        "Slice": layout.slice_axes,
         "Split": layout.split,
         "Squeeze": layout.squeeze,
         "Transpose": layout.transpose,
@@ -62,8 +62,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 _NORM = ("axis", "epsilon", "stash_type")
 _REDUCED = ("axes", "keepdims", "noop_with_empty_axes")
-_PLACED = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
-_QUANTISED = ("axis", "saturate", "output_dtype", "precision")
+_WINDOWED = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+_QUANTIZED = ("axis", "saturate", "output_dtype", "precision")
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Cast": ("to", "saturate", "round_mode"),
         "CastLike": ("saturate", "round_mode"),
         "DequantizeLinear": ("axis", "output_dtype"),
-        "QuantizeLinear": _QUANTISED,
+        "QuantizeLinear": _QUANTIZED,
         "Dropout": ("ratio", "seed"),
         "LRN": ("alpha", "beta", "bias", "size"),
         "CumSum": ("exclusive", "reverse"),
@@ -90,12 +90,12 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(("ArgMax", "ArgMin"), ("axis", "keepdims", "select_last_index")),
         **dict.fromkeys(_REDUCING[2:], _REDUCED),
         "TopK": ("axis", "k", "largest", "sorted"),
-        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), (*_PLACED, "group")),
-        "AveragePool": (*_PLACED, "ceil_mode", "count_include_pad"),
-        "LpPool": (*_PLACED, "ceil_mode", "p"),
-        "MaxPool": (*_PLACED, "ceil_mode", "storage_order"),
+        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), (*_WINDOWED, "group")),
+        "AveragePool": (*_WINDOWED, "ceil_mode", "count_include_pad"),
+        "LpPool": (*_WINDOWED, "ceil_mode", "p"),
+        "MaxPool": (*_WINDOWED, "ceil_mode", "storage_order"),
         "MaxUnpool": ("kernel_shape", "strides", "pads"),
-        "ConvTranspose": (*_PLACED, "group", "output_padding", "output_shape"),
+        "ConvTranspose": (*_WINDOWED, "group", "output_padding", "output_shape"),
         **dict.fromkeys(("Concat", "Flatten", "Gather"), ("axis",)),
         "DepthToSpace": ("blocksize", "mode"),
         "SpaceToDepth": ("blocksize",),
@@ -115,7 +115,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """By operator, the attributes that its rule describes. A node with any other is refused; operators without any are
 not listed. `python -m tests.campaigns.tiles` draws every value of each of them."""
 
-IN_PLACE = frozenset((*_ELEMENTWISE, *_FIRST))
+IN_PLACE = frozenset((*_ELEMENTWISE, *_PER_CHANNEL))
 """Operators that may write their output over an input."""
 
 ROUNDED = frozenset(
@@ -148,17 +148,19 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
         UnsupportedError: it cannot be tiled exactly; the message says why.
     """
     if not walk.is_tiled(node):
-        walk.compute(node)
+        walk.evaluate(node)
     elif has_bodies(node):
         raise refusal(node, "has a body of its own")
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
-        _measure(walk, node)
-    elif any(name in walk.pools for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)):
-        windows.counted_anew(walk, node)
+        _shape_numbers(walk, node)
+    elif any(
+        name in walk.pool_indices for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)
+    ):
+        windows.plane_indices(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
         _check_attributes(node)
         RULES[node.op_type](walk, node)
-        walk.use(node)
+        walk.record_numbers(node)
     else:
         raise refusal(node, REASONS.get(node.op_type, "nobody has described to unpool"))
 
@@ -171,10 +173,10 @@ def _check_attributes(node: onnx.NodeProto) -> None:
         raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
 
 
-def _measure(walk: Walk, node: onnx.NodeProto) -> None:
+def _shape_numbers(walk: Walk, node: onnx.NodeProto) -> None:
     """Shape and Size: the numbers, which depend on the size of the image."""
     shape = walk.fields[node.input[0]].shape
     given = attributes(node)
     chosen = shape[given.get("start", 0) : given.get("end", len(shape))]
     made = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(chosen, np.int64)
-    walk.know(node.output[0], np.asarray(made), is_sized=True)
+    walk.set_numbers(node.output[0], np.asarray(made), is_sized=True)

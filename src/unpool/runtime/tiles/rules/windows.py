@@ -43,15 +43,15 @@ class PoolIndices:
         return prod(self.call.large.spatial)
 
 
-def counted_anew(walk: Walk, node: onnx.NodeProto) -> None:
+def plane_indices(walk: Walk, node: onnx.NodeProto) -> None:
     """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
 
     Raises:
         UnsupportedError: it does anything else with indices.
     """
-    name = next(name for name in node.input if name in walk.pools)
-    found: PoolIndices = walk.pools[name]
-    others = [walk.known(other) for other in node.input if other != name]
+    name = next(name for name in node.input if name in walk.pool_indices)
+    found: PoolIndices = walk.pool_indices[name]
+    others = [walk.numbers(other) for other in node.input if other != name]
     number = others[0] if len(others) == 1 else None
     if node.op_type == "Mod" and number is not None and _takes_offsets(found, number) and node.input[0] == name:
         made = PoolIndices(found.call, is_plane=True)
@@ -59,8 +59,8 @@ def counted_anew(walk: Walk, node: onnx.NodeProto) -> None:
         made = PoolIndices(found.call)
     else:
         raise refusal(node, "computes with indices, which count from the corner of a tile")
-    walk.put(node, node.output[0], walk.fields[name], {name: {}})
-    walk.pools[node.output[0]] = made
+    walk.add_field(node, node.output[0], walk.fields[name], {name: {}})
+    walk.pool_indices[node.output[0]] = made
 
 
 def _takes_offsets(found: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
@@ -77,7 +77,7 @@ def _adds_offsets(found: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
     return offsets.ndim == len(shape) and np.array_equal(np.broadcast_to(offsets, shape), expected)
 
 
-_OF_WINDOWS = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode")
+_WINDOW_ATTRIBUTES = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode")
 
 
 def conv(walk: Walk, node: onnx.NodeProto) -> None:
@@ -86,7 +86,7 @@ def conv(walk: Walk, node: onnx.NodeProto) -> None:
     shape = walk.shape(node.input[weights])
     if shape is None or any(name in walk.fields for name in node.input[image + 1 :]):
         raise refusal(node, "has weights that are not the same for every tile")
-    _shrink(walk, node, {"kernel_shape": shape[2:], **_windows(node)}, shape[0])
+    _add_pooled_field(walk, node, {"kernel_shape": shape[2:], **_windows(node)}, shape[0])
 
 
 def pool(walk: Walk, node: onnx.NodeProto) -> None:
@@ -94,10 +94,10 @@ def pool(walk: Walk, node: onnx.NodeProto) -> None:
 
     n[p], how many taps count, depends on the taps that fall on padding alone.
     """
-    _shrink(walk, node, _windows(node), None)
+    _add_pooled_field(walk, node, _windows(node), None)
 
 
-def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
+def max_pool_rule(walk: Walk, node: onnx.NodeProto) -> None:
     """MaxPool: y[p] = max over t of x[large].
 
     Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b
@@ -107,24 +107,24 @@ def our_max_pool(walk: Walk, node: onnx.NodeProto) -> None:
     assert isinstance(spec, MaxPoolSpec)
     spatial = _spatial(node, spec.row, field)
     call = max_pool.call(spec, field.shape)
-    sources = {node.input[0]: _links(call.axes, spatial, grows=False)}
-    walk.put(node, node.output[0], _field(spec.row, call.small, spatial), sources)
+    sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
+    walk.add_field(node, node.output[0], _field(spec.row, call.small, spatial), sources)
     if len(node.output) > 1 and node.output[1]:
         outer = Field(call.small.in_onnx_order(), (None, None, *spatial))
-        walk.put(node, node.output[1], outer, sources)
+        walk.add_field(node, node.output[1], outer, sources)
         if not (spec.row.is_channels_last or spec.is_column_major):
-            walk.count_in(node.output[1], node.input[0])
-        walk.pools[node.output[1]] = PoolIndices(call)
+            walk.set_indexed_value(node.output[1], node.input[0])
+        walk.pool_indices[node.output[1]] = PoolIndices(call)
 
 
-def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
+def max_unpool_rule(walk: Walk, node: onnx.NodeProto) -> None:
     """MaxUnpool: y[index[p]] = x[p], of indices that a MaxPool made for a tensor of the same shape.
 
     The index lies in the window of p, so an element of y depends on the p whose windows reach it.
     """
     spec, (x, indices) = spec_of(node, walk.opsets, walk.semantics), node.input[:2]
     assert isinstance(spec, MaxUnpoolSpec)
-    found: PoolIndices | None = walk.pools.get(indices)
+    found: PoolIndices | None = walk.pool_indices.get(indices)
     if found is None or found.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
     pooled, asked = found.call, walk.sizes(node, 2)
@@ -133,8 +133,8 @@ def our_max_unpool(walk: Walk, node: onnx.NodeProto) -> None:
     with naming(node):
         call = max_unpool.call(spec, walk.fields[x].shape, outer, None if asked is None else tuple(asked))
     _check_count(node, pooled, call)
-    links = _links(pooled.axes, spatial, grows=True)
-    walk.put(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
+    links = _links(pooled.axes, spatial, is_upsampling=True)
+    walk.add_field(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
 
 
 def _check_count(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall) -> None:
@@ -149,13 +149,13 @@ def _check_count(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall)
         raise refusal(node, 'decides by its indices where they count; index_space="output" settles that')
 
 
-def _is_inside(pooled: Axis, grown: Axis) -> bool:
+def _is_inside(pooled: Axis, unpooled: Axis) -> bool:
     """Whether the windows of a pool lie in those of an unpooling, so that its indices count in the output for sure."""
-    ends = (grown.window.size - grown.begin, pooled.window.reach - pooled.begin)
-    return grown.window.stride == pooled.window.stride and grown.begin >= pooled.begin and ends[0] >= ends[1]
+    ends = (unpooled.window.size - unpooled.begin, pooled.window.reach - pooled.begin)
+    return unpooled.window.stride == pooled.window.stride and unpooled.begin >= pooled.begin and ends[0] >= ends[1]
 
 
-def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
+def conv_transpose_rule(walk: Walk, node: onnx.NodeProto) -> None:
     """ConvTranspose: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.fields.get(node.input[0])
     assert isinstance(spec, ConvTransposeSpec)
@@ -166,10 +166,10 @@ def our_conv_transpose(walk: Walk, node: onnx.NodeProto) -> None:
     with naming(node):
         call = conv_transpose.call(spec, field.shape, shape, bias)
     made = _field(spec.row, call.large, spatial)
-    walk.put(node, node.output[0], made, {node.input[0]: _links(call.axes, spatial, grows=True)})
+    walk.add_field(node, node.output[0], made, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
 
 
-def _shrink(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
+def _add_pooled_field(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
     """An operator whose windows are placed as those of a MaxPool."""
     with naming(node):
         spec = resolve.spec("MaxPool", windows)
@@ -183,13 +183,13 @@ def _shrink(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channe
             node, "has a window that is longer than the image, for which runtimes give outputs of other sizes"
         )
     shape = (call.small.batch, call.small.channels if channels is None else channels, *call.small.spatial)
-    sources = {node.input[0]: _links(call.axes, spatial, grows=False)}
-    walk.put(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
+    sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
+    walk.add_field(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
 
 
 def _windows(node: onnx.NodeProto) -> dict[str, Any]:
     """The attributes of a node that place its windows; nodes of old versions have no other defaults."""
-    return {name: value for name, value in attributes(node).items() if name in _OF_WINDOWS}
+    return {name: value for name, value in attributes(node).items() if name in _WINDOW_ATTRIBUTES}
 
 
 def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
@@ -206,6 +206,6 @@ def _field(row: Row, shape: FeatureShape, spatial: Axes) -> Field:
     return Field(shape.in_layout(row), axes)
 
 
-def _links(axes: Sequence[Axis], spatial: Axes, *, grows: bool) -> dict[int, Link]:
+def _links(axes: Sequence[Axis], spatial: Axes, *, is_upsampling: bool) -> dict[int, Link]:
     pairs = zip(axes, spatial, strict=True)
-    return {number: Link(axis.window, axis.begin, grows) for axis, number in pairs if number is not None}
+    return {number: Link(axis.window, axis.begin, is_upsampling) for axis, number in pairs if number is not None}
