@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpool.runtime.lint.finding import Finding
+    from unpool.runtime.lint.rules import Finding
 
 
 def check_file(path: Path, sizes: Mapping[str, int]) -> "tuple[Finding, ...]":

@@ -1,4 +1,4 @@
-"""Runs every rule over a model, to find nodes that runtimes disagree about, or that none reads as the author meant.
+"""Runs every rule of `unpool check` over a model.
 
 >>> from onnx import parser
 >>> model = parser.parse_model('''
@@ -6,7 +6,7 @@
 ...     shrink (float[1, 1, 5] x) => (float[1, 1, n] y) {
 ...         y = MaxPool <auto_pad = "VALID", ceil_mode = 1, kernel_shape = [2], strides = [2]> (x)
 ...     }''')
->>> [(one.node, one.rule, one.repair) for one in lint(model)]
+>>> [(finding.node, finding.rule, finding.repair) for finding in lint(model)]
 [('MaxPool->y', '3.3', 'unpool canonicalise')]
 """
 
@@ -24,22 +24,18 @@ from unpool.runtime.graph.scopes import scopes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import require_known
 from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.lint.finding import Finding, Findings
-from unpool.runtime.lint.indices import INDEX_RULES
-from unpool.runtime.lint.padding import padding_findings
+from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, window_findings
 from unpool.runtime.passes.raising import raise_all
 from unpool.runtime.rewrite.open_model import EditableModel, open_model
-from unpool.runtime.rewrite.repair_indices import Unpooling, unpoolings
-
-FIX = "unpool fix"
+from unpool.runtime.rewrite.repair_indices import unpoolings
 
 
 def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Findings:
-    """What is wrong with a model, node by node, as far as it can be told from the model alone.
+    """The findings about a model, node by node, as far as the model alone shows them.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        sizes: for names of sizes that the inputs leave open; some rules need them.
+        sizes: for dynamic dimensions of the inputs by name; some rules need them.
 
     Raises:
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
@@ -76,31 +72,26 @@ def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
 def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding]:
     graph, types = editable.graph, editable.inference.types
     flow = SizeFlow(graph, types)
-    for one in unpoolings(flow):
-        yield from _index_findings(flow, one)
+    for unpooling in unpoolings(flow):
+        yield from index_findings(flow, unpooling)
     for scope in scopes(graph, editable.inference):
         inner = SizeFlow(scope.graph, scope.types)
-        for one in unpoolings(inner):
-            if one.node.output[0] in scope.own:
-                yield from map(_moved_out, _index_findings(inner, one))
+        for unpooling in unpoolings(inner):
+            if unpooling.node.output[0] in scope.own:
+                yield from map(_in_subgraph, index_findings(inner, unpooling))
     for resolved in editable.inference.resolved:
-        yield from padding_findings(editable, resolved)
+        yield from window_findings(editable, resolved)
     operators = {node_name(node): node.op_type for node in graph.nodes}
-    for edit in raise_all(graph, types, lambda one: infer(one, semantics).types).edits:
+    for edit in raise_all(graph, types, lambda changed: infer(changed, semantics).types).edits:
         change = edit.change
         affected = "every runtime: more nodes and memory than needed"
         affected += "; tools that look for MaxUnpool find none" if edit.raised else ""
-        told = f"{change.before}: this stands for {change.after}"
-        yield Finding(change.node, operators[change.node], "7", told, affected, FIX)
+        problem = f"{change.before}: this stands for {change.after}"
+        yield Finding(change.node, operators[change.node], "7", problem, affected, FIX)
 
 
-def _index_findings(flow: SizeFlow, one: Unpooling) -> Iterator[Finding]:
-    for rule in INDEX_RULES:
-        yield from rule(flow, one)
-
-
-def _moved_out(found: Finding) -> Finding:
-    """The finding in a body: no command repairs it there."""
-    if found.repair != FIX:
-        return found
-    return replace(found, repair=f"{FIX}, once the node is moved out of its If, Loop or Scan")
+def _in_subgraph(finding: Finding) -> Finding:
+    """The finding about a node of a subgraph, where no command repairs it."""
+    if finding.repair != FIX:
+        return finding
+    return replace(finding, repair=f"{FIX}, once the node is moved out of its If, Loop or Scan")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from unpool.runtime.lint.finding import Findings
+from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.plan.lines import Record
 from unpool.runtime.plan.plan import Plan
