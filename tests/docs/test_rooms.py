@@ -100,7 +100,7 @@ INNER = {
         "overview",
     ),
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "inputs", "runner", "jobs", "run"),
-    "runtime/cluster": ("job", "outputs", "map_tiles", "__init__"),
+    "runtime/cluster": ("map_tiles", "__init__"),
     "torch/exporting": (
         "example", "dynamic_shapes", "attributes", "verify", "nodes", "dynamo", "torchscript", "export",
     ),

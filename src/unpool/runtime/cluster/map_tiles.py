@@ -1,47 +1,64 @@
-"""The client's part: cuts what only it can read, keeps the workers busy, and watches over the tiles."""
+"""A run in tiles on a cluster of `distributed`: the client cuts, workers run the model and write to Zarr.
 
+Client: `map_tiles` creates the Zarr arrays, publishes a `ClusterJob` to all workers, and submits tiles by number.
+Worker: `run_tile_number` loads the session once per process, runs a tile, and writes its results. Chunks end where
+tiles end, so that no two tiles write to the same chunk.
+"""
+
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from distributed import Client, KilledWorker, as_completed
+from distributed import Client, KilledWorker, WorkerPlugin, as_completed
 
-from unpool.errors import UnpoolError
+from unpool.errors import FileError, UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
 from unpool.runtime.backends.ort_options import thread_budget
-from unpool.runtime.cluster.job import Job, JobPlugin, run_numbered
-from unpool.runtime.cluster.outputs import Outputs, chunks_of, local_place
 from unpool.runtime.graph.model_files import outside
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.graph.type_names import parse
 from unpool.runtime.streams.inputs import input_paths
 from unpool.runtime.streams.partial_output import require_apart
+from unpool.runtime.tiles.run import Arrays, run_tile, write_tile
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Tile, Tiling
+from unpool.runtime.tiles.tiling import Slices, Tile, Tiling
+from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
-AHEAD = 3
-"""Tiles that are handed out per thread of the cluster: the one that runs, and some whose input is on its way."""
+TILES_PER_THREAD = 3
+"""Tiles that are submitted per thread of the cluster: one that runs, and some whose input is on its way."""
+
+MAX_CACHED_SESSIONS = 2
+"""Sessions that a worker keeps: that of the run, and one from an earlier run."""
+
+MAX_CHUNK_LENGTH = 1024
+"""Elements of a chunk along a spatial axis, unless the length of a tile has no divisor close to it."""
+
+FINISHED = "unpool_finished"
+"""The attribute that becomes true when all tiles are written."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """How a run goes over a cluster.
+class ClusterOptions:
+    """Options of a run on a cluster.
 
     Attributes:
         client: of the cluster.
-        retries: how often a tile that raises an error is tried again.
-        threads: of the model in one tile; a worker runs as many tiles at once as it has threads.
+        retries: maximum number of retries of a tile that raises an error.
+        threads: of the model in one tile; a worker runs a tile on each of its threads.
     """
 
     client: Client
@@ -54,7 +71,7 @@ def map_tiles(
     feed: Any,
     tile: Sequence[int],
     to: Any,
-    work: Work,
+    options: ClusterOptions,
     *,
     outputs: Iterable[str] | None = None,
     inputs: Iterable[str] | None = None,
@@ -62,125 +79,65 @@ def map_tiles(
 ) -> dict[str, Any]:
     """See `InferenceSession.map_tiles`."""
     tiler = Tiler(session, layout=layout, inputs=inputs, outputs=outputs)
-    arrays = _arrays(session, feed)
+    arrays = _input_arrays(session, feed)
     tiling = tiler.tiling({name: tuple(array.shape) for name, array in arrays.items()}, tile)
-    here = {name: arrays[name] for name in tiling.inputs if isinstance(arrays[name], (np.ndarray, da.Array))}
-    there = {
+    client_inputs = {
+        name: array
+        for name, array in arrays.items()
+        if name in tiling.inputs and isinstance(array, (np.ndarray, da.Array))
+    }
+    worker_inputs = {
         name: array if name in tiling.inputs else np.asarray(array)
         for name, array in arrays.items()
-        if name not in here
+        if name not in client_inputs
     }
-    twin = _for_workers(session, work.threads)
+    worker_session = _worker_session(session, options.threads)
     types = {value.name: dtype(parse(value.type)) for value in session.get_outputs()}
-    places = [place for place in [local_place(to)] if place is not None]
-    require_apart(places, input_paths(session, arrays))
-    for place in places:
-        with write_errors(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-    with lock(places):
-        made = Outputs(to, tiler.outputs)
+    folder = local_folder(to)
+    folders = [] if folder is None else [folder]
+    require_apart(folders, input_paths(session, arrays))
+    for path in folders:
+        with write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(folders):
+        zarr_outputs = ZarrOutputs(to, tiler.outputs)
         for name in tiling.outputs:
-            made.create(name, tiling.shape(name), chunks_of(tiling, name), np.dtype(types[name]))
-        job = Job.of(twin, tiling, there, dict(made.arrays))
-        with _published(work.client, job) as name:
-            for number, fixed in enumerate(_Run(work, name, tiling, here).results()):
+            zarr_outputs.create(name, tiling.shape(name), chunk_shape(tiling, name), np.dtype(types[name]))
+        job = ClusterJob.from_session(worker_session, tiling, worker_inputs, dict(zarr_outputs.arrays))
+        with _publish(options.client, job) as name:
+            scheduler = _TileScheduler(options, name, tiling, client_inputs)
+            for number, constant in enumerate(scheduler.results()):
                 if not number:
-                    for each, array in fixed.items():
-                        made.create(each, array.shape, array.shape, array.dtype)[...] = array
-        made.finish()
-    return made.arrays
+                    for output, array in constant.items():
+                        zarr_outputs.create(output, array.shape, array.shape, array.dtype)[...] = array
+        zarr_outputs.finish()
+    return zarr_outputs.arrays
 
 
-@dataclass(frozen=True)
-class _Run:
-    work: Work
-    name: str
-    tiling: Tiling
-    cut: Mapping[str, Any]
-
-    def results(self) -> Iterator[Any]:
-        """What every tile gives back, as they are done, in any order. Nothing is left behind on the cluster."""
-        left = iter(self.tiling)
-        running: dict[Any, tuple[Tile, Any]] = {}
-        done = as_completed(loop=self.work.client.loop, with_results=True, raise_errors=False)
-        room = _Room(self.work.client)
-        try:
-            while True:
-                for tile in islice(left, max(0, room.tiles() - len(running))):
-                    future = self._submit(tile)
-                    running[future.key] = (tile, future)
-                    done.add(future)
-                if not running:
-                    return
-                future, made = next(done)
-                tile, _ = running.pop(future.key)
-                yield made if future.status == "finished" else self._error(tile, future)
-        finally:
-            self.work.client.cancel([future for _, future in running.values()])
-
-    def _submit(self, tile: Tile) -> Any:
-        """Hand out one tile. Its key has its place in the grid, so that the dashboard says which one is slow."""
-        pieces = {name: self._piece(array, tile.inputs[name]) for name, array in self.cut.items()}
-        key = (self.name, *self._place(tile))
-        client, retries = self.work.client, self.work.retries
-        return client.submit(run_numbered, self.name, tile.number, pieces, key=key, retries=retries, pure=False)
-
-    def _piece(self, array: Any, slices: tuple[slice, ...]) -> Any:
-        part = array[slices]
-        return self.work.client.compute(part) if isinstance(part, da.Array) else np.ascontiguousarray(part)
-
-    def _place(self, tile: Tile) -> tuple[int, ...]:
-        """Row and column, or the like."""
-        return tuple(map(int, np.unravel_index(tile.number, [len(parts) for parts in self.tiling.cells])))
-
-    def _error(self, tile: Tile, future: Any) -> Any:
-        """Raise what a tile came to."""
-        try:
-            return future.result()
-        except KilledWorker as error:
-            raise UnpoolError(
-                f"tiles: tile {tile.number} at {list(self._place(tile))}: expected workers that stay alive, got "
-                f"{error.allowed_failures + 1} that ended while they ran it, the last one {error.last_worker.address}. "
-                "Their memory may be too small for it: choose smaller tiles, or fewer threads per worker."
-            ) from error
-
-
-class _Room:
-    """How many tiles may be handed out at a time; the cluster is asked once a second, for workers come and go."""
-
-    def __init__(self, client: Client) -> None:
-        self._client, self._tiles, self._asked = client, 0, -1.0
-
-    def tiles(self) -> int:
-        """AHEAD for every thread."""
-        if monotonic() - self._asked > 1:
-            self._tiles = AHEAD * max(1, sum(map(int, self._client.nthreads().values())))
-            self._asked = monotonic()
-        return self._tiles
-
-
-def _arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
-    """The inputs by name; a model with one input takes the array alone.
+def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
+    """The inputs by name; a model with one input accepts a single array.
 
     Raises:
         UnpoolError: names or types are not those of the model.
     """
-    wanted = {value.name: dtype(parse(value.type)) for value in session.get_inputs()}
+    expected = {value.name: dtype(parse(value.type)) for value in session.get_inputs()}
     if not isinstance(feed, Mapping):
-        if len(wanted) != 1:
-            raise UnpoolError(f"map_tiles: expected inputs {', '.join(wanted)} by name, got one array. Pass a dict.")
-        feed = dict.fromkeys(wanted, feed)
-    if set(feed) != set(wanted):
-        raise UnpoolError(f"map_tiles: expected inputs {', '.join(wanted)}, got {', '.join(feed)}. Correct the names.")
+        if len(expected) != 1:
+            raise UnpoolError(f"map_tiles: expected inputs {', '.join(expected)} by name, got one array. Pass a dict.")
+        feed = dict.fromkeys(expected, feed)
+    if set(feed) != set(expected):
+        raise UnpoolError(
+            f"map_tiles: expected inputs {', '.join(expected)}, got {', '.join(feed)}. Correct the names."
+        )
     arrays = {name: array if hasattr(array, "shape") else np.asarray(array) for name, array in feed.items()}
     for name, array in arrays.items():
-        if array.dtype != wanted[name]:
-            raise UnpoolError(f"map_tiles: input {name!r}: expected {wanted[name]}, got {array.dtype}. Convert it.")
+        if array.dtype != expected[name]:
+            raise UnpoolError(f"map_tiles: input {name!r}: expected {expected[name]}, got {array.dtype}. Convert it.")
     return arrays
 
 
-def _for_workers(session: "InferenceSession", threads: int) -> "InferenceSession":
-    """The session as workers open it: on so many threads, and from bytes where the model is a single file."""
+def _worker_session(session: "InferenceSession", threads: int) -> "InferenceSession":
+    """The session for workers: with this number of threads, and from bytes where the model is a single file."""
     config = session._config
     source = config.source
     if isinstance(source, str) and not outside(Path(source)).used:
@@ -191,11 +148,250 @@ def _for_workers(session: "InferenceSession", threads: int) -> "InferenceSession
 
 
 @contextmanager
-def _published(client: Client, job: Job) -> Iterator[str]:
-    """Let every worker have a job, under a name that is given."""
+def _publish(client: Client, job: "ClusterJob") -> Iterator[str]:
+    """Give a job to every worker; the value is its name."""
     name = f"unpool-tile-{uuid4().hex}"
     client.register_plugin(JobPlugin(name, job))
     try:
         yield name
     finally:
         client.unregister_worker_plugin(name)
+
+
+@dataclass(frozen=True)
+class _TileScheduler:
+    """Keeps the workers busy with the tiles of one job."""
+
+    options: ClusterOptions
+    name: str
+    tiling: Tiling
+    inputs: Mapping[str, Any]
+
+    def results(self) -> Iterator[Any]:
+        """The constant outputs from every tile, in the order of completion. At the end, no task is left running."""
+        tiles = iter(self.tiling)
+        running: dict[Any, tuple[Tile, Any]] = {}
+        done = as_completed(loop=self.options.client.loop, with_results=True, raise_errors=False)
+        capacity = _Capacity(self.options.client)
+        try:
+            while True:
+                for tile in islice(tiles, max(0, capacity.tiles() - len(running))):
+                    future = self._submit(tile)
+                    running[future.key] = (tile, future)
+                    done.add(future)
+                if not running:
+                    return
+                future, result = next(done)
+                tile, _ = running.pop(future.key)
+                yield result if future.status == "finished" else self._raise_error(tile, future)
+        finally:
+            self.options.client.cancel([future for _, future in running.values()])
+
+    def _submit(self, tile: Tile) -> Any:
+        """Submit a tile. Its key has its position in the grid, which the dashboard shows for slow tiles."""
+        parts = {name: self._read(array, tile.inputs[name]) for name, array in self.inputs.items()}
+        key = (self.name, *self._grid_position(tile))
+        client, retries = self.options.client, self.options.retries
+        return client.submit(run_tile_number, self.name, tile.number, parts, key=key, retries=retries, pure=False)
+
+    def _read(self, array: Any, slices: tuple[slice, ...]) -> Any:
+        part = array[slices]
+        return self.options.client.compute(part) if isinstance(part, da.Array) else np.ascontiguousarray(part)
+
+    def _grid_position(self, tile: Tile) -> tuple[int, ...]:
+        """Of the cell along each spatial axis."""
+        return tuple(map(int, np.unravel_index(tile.number, [len(cells) for cells in self.tiling.cells])))
+
+    def _raise_error(self, tile: Tile, future: Any) -> Any:
+        """Raise the error of a tile."""
+        try:
+            return future.result()
+        except KilledWorker as error:
+            raise UnpoolError(
+                f"tiles: {error.allowed_failures + 1} workers died while they ran tile {tile.number} at "
+                f"{list(self._grid_position(tile))}, the last one {error.last_worker.address}. Their memory may be too "
+                "small for it: choose smaller tiles, or fewer threads per worker."
+            ) from error
+
+
+class _Capacity:
+    """The number of tiles that may be submitted; it is updated once a second, because workers come and go."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._tiles, self._updated = client, 0, -1.0
+
+    def tiles(self) -> int:
+        """TILES_PER_THREAD for every thread."""
+        if monotonic() - self._updated > 1:
+            self._tiles = TILES_PER_THREAD * max(1, sum(map(int, self._client.nthreads().values())))
+            self._updated = monotonic()
+        return self._tiles
+
+
+class ZarrOutputs:
+    """The Zarr arrays of one run: one array for a single output, else a group with an array for each."""
+
+    def __init__(self, store: Any, names: tuple[str, ...]) -> None:
+        """Create the group, at a path or in a Zarr store.
+
+        Raises:
+            FileError: the place is occupied, or cannot be written.
+        """
+        self._store, self._names = store, names
+        self.arrays: dict[str, Any] = {}
+        self._group: Any = None
+        if len(names) != 1:
+            self._group = self._create(lambda zarr: zarr.create_group(store, attributes={FINISHED: False}))
+
+    def create(self, name: str, shape: Shape, chunks: Shape, dtype: "np.dtype[Any]") -> Any:
+        """A new array.
+
+        Raises:
+            FileError: the place is occupied, or cannot be written.
+            UnsupportedError: Zarr has no such type.
+        """
+        if dtype.kind not in "?biuf":
+            raise UnsupportedError(
+                f"{self._store}: output {name!r}: expected a type that Zarr has, got {dtype}. Choose other outputs."
+            )
+        options = {"shape": shape, "chunks": tuple(max(1, size) for size in chunks), "dtype": dtype, "fill_value": 0}
+        if self._group is None:
+            attributes = {FINISHED: False}
+            array = self._create(lambda zarr: zarr.create_array(self._store, attributes=attributes, **options))
+        else:
+            array = self._group.create_array(name.strip("/"), **options)
+        self.arrays[name] = array
+        return array
+
+    def finish(self) -> None:
+        """Mark the arrays as complete."""
+        root = self.arrays[self._names[0]] if self._group is None else self._group
+        root.attrs[FINISHED] = True
+
+    def _create(self, make: Any) -> Any:
+        import zarr
+
+        try:
+            return make(zarr)
+        except (OSError, ValueError) as error:  # zarr's own errors are ValueErrors
+            raise FileError(
+                f"{self._store}: expected a free place for Zarr arrays, got: {error}. Choose another."
+            ) from error
+
+
+def local_folder(to: Any) -> Path | None:
+    """The folder of Zarr arrays; None for a URL, or a store that is no folder.
+
+    >>> local_folder("masks/a.zarr").name, local_folder("s3://masks/a.zarr")
+    ('a.zarr', None)
+    """
+    if isinstance(to, (str, Path)):
+        return None if "://" in str(to) else Path(to)
+    root = getattr(getattr(to, "store", to), "root", None)
+    return None if root is None else Path(root, getattr(to, "path", ""))
+
+
+def chunk_shape(tiling: Tiling, name: str) -> Shape:
+    """The chunks of an output: a tile, or equal parts of it.
+
+    >>> [_chunk_length(length) for length in (512, 4096, 3000, 4099)]
+    [512, 1024, 1000, 4099]
+    """
+    spans = [next(cell.output_spans[name] for cell in cells if name in cell.output_spans) for cells in tiling.cells]
+    sizes = [_chunk_length(span.stop - span.first) for span in spans]
+    field = tiling.trace.fields[name]
+    pairs = zip(field.shape, field.axes, strict=True)
+    return tuple(size if axis is None else sizes[axis] for size, axis in pairs)
+
+
+def _chunk_length(length: int) -> int:
+    """The largest divisor of a length up to MAX_CHUNK_LENGTH; the length itself where that is too short."""
+    divisors = (length // count for count in range(1, length + 1) if length % count == 0)
+    chunk = next((divisor for divisor in divisors if divisor <= MAX_CHUNK_LENGTH), length)
+    return chunk if chunk * 16 > MAX_CHUNK_LENGTH or chunk == length else length
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """One run, as every worker has it.
+
+    Attributes:
+        digest: of the session: a worker that has loaded it for another run uses it again.
+        session: pickled.
+        tiling: of the whole image.
+        feed: the inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut.
+        outputs: Zarr arrays, by output.
+    """
+
+    digest: str
+    session: bytes
+    tiling: Tiling
+    feed: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    @classmethod
+    def from_session(
+        cls, session: "InferenceSession", tiling: Tiling, feed: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> "ClusterJob":
+        """The run of a session."""
+        content = pickle.dumps(session)
+        return cls(sha256(content).hexdigest(), content, tiling, feed, outputs)
+
+
+@dataclass(frozen=True)
+class InputPart:
+    """The part of an input that a tile reads, cut by the client; any slices return all of it."""
+
+    array: Any
+
+    def __getitem__(self, slices: Slices) -> Any:
+        return self.array
+
+
+class JobPlugin(WorkerPlugin):
+    """Gives the job to every worker, also to those that join or restart later."""
+
+    def __init__(self, name: str, job: ClusterJob) -> None:
+        self.name, self._job = name, job
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
+        """Store the job; the first tile loads its session."""
+        _jobs[self.name] = self._job
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
+        """Drop the job; its session stays for the next one."""
+        _jobs.pop(self.name, None)
+
+
+_jobs: dict[str, ClusterJob] = {}
+_sessions: dict[str, "InferenceSession"] = {}
+_loading = Lock()
+
+
+def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> Arrays:
+    """Run one tile on a worker, and write its results.
+
+    Args:
+        name: of the job.
+        number: of the tile.
+        parts: the parts that the tile reads of the inputs that the client has cut.
+
+    Returns:
+        the outputs that are equal for every tile; the client writes them.
+    """
+    job = _jobs[name]
+    tile = job.tiling[number]
+    feed = {**job.feed, **{input_name: InputPart(part) for input_name, part in parts.items()}}
+    results = run_tile(_load_session(job), job.tiling, tile, feed)
+    write_tile(job.outputs, tile, results)
+    return {output: np.asarray(results[output]) for output in job.tiling.constant_outputs}
+
+
+def _load_session(job: ClusterJob) -> "InferenceSession":
+    """The session of a job, loaded unless this process has it."""
+    with _loading:
+        session = _sessions.pop(job.digest, None) or pickle.loads(job.session)
+        while len(_sessions) >= MAX_CACHED_SESSIONS:
+            del _sessions[next(iter(_sessions))]
+        _sessions[job.digest] = session
+    return session

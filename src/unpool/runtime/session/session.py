@@ -299,9 +299,9 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             MissingExtraError: distributed or zarr is not installed.
         """
         cluster = import_module("unpool.runtime.cluster")
-        work = cluster.Work(client, retries, threads)
+        options = cluster.ClusterOptions(client, retries, threads)
         arrays: dict[str, Any] = cluster.map_tiles(
-            self, feed, tile, to, work, outputs=outputs, inputs=inputs, layout=layout
+            self, feed, tile, to, options, outputs=outputs, inputs=inputs, layout=layout
         )
         return arrays
 
