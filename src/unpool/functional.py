@@ -7,13 +7,14 @@ from typing import Any
 from unpool import indices as flat_indices
 from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
 from unpool.calls import CallMode, call, numpy_views, spec_of
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute import own_weights, run
 from unpool.geometry import element_count
 from unpool.memory import check, memory_errors
 from unpool.operators import attributes as read
-from unpool.operators.tensors import index_type, text
+from unpool.operators.tensors import index_type
 
 __all__ = [
     "FixedConvTranspose",
@@ -370,7 +371,9 @@ def _check_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape
     """The checked sizes of the planes that indices of this type and shape count in."""
     index_type(where, "i", dtype)
     if len(shape) < 3:
-        raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {text(shape)}. Reshape it.")
+        raise ShapeError(
+            f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {format_shape(shape)}. Reshape it."
+        )
     spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, len(shape) - 2)
     element_count((*shape[:2], *spatial), where)
     return spatial

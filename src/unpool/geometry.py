@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from unpool.display import format_shape
 from unpool.errors import ShapeError
 
 INT64_MAX = 2**63 - 1
@@ -220,9 +221,9 @@ def element_count(sizes: Iterable[int], where: str) -> int:
     sizes = tuple(sizes)
     count = math.prod(sizes)
     if count > INT64_MAX or (count == 0 and math.prod(size for size in sizes if size) > INT64_MAX):
-        shape = "x".join(map(str, sizes))
         raise ShapeError(
-            f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {shape}. Reduce sizes or strides."
+            f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {format_shape(sizes)}. "
+            "Reduce sizes or strides."
         )
     return count
 

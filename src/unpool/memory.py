@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
@@ -233,7 +234,7 @@ def memory_errors(where: str, *arrays: Any) -> Iterator[None]:
 
 def memory_error(where: str, arrays: Iterable[Any], cause: MemoryError) -> ShapeError:
     """The error of a call on some arrays that ran out of memory."""
-    shapes = ", ".join("x".join(map(str, each.shape)) for each in arrays if hasattr(each, "shape"))
+    shapes = ", ".join(format_shape(each.shape) for each in arrays if hasattr(each, "shape"))
     said = f" ({cause})" if str(cause) else ""
     return ShapeError(
         f"{where}: expected memory for a call on {shapes}, got none{said}. Reduce sizes or work in tiles."

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray, StorageType, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
 from unpool.execute import CACHE_SIZE
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check
-from unpool.operators.tensors import index_type, text
+from unpool.operators.tensors import index_type
 
 _GATHERS, _SUMS = ("max_unpool_backward",), ("max_pool_backward",)
 
@@ -182,13 +183,13 @@ def _check_shapes(
 ) -> None:
     if gathers and (x[:2] != indices[:2] or len(x) != len(indices) or len(x) < 3):
         raise ShapeError(
-            f"{where}: grad and indices need one rank, N and C, got {text(x)} and {text(indices)}. "
+            f"{where}: grad and indices need one rank, N and C, got {format_shape(x)} and {format_shape(indices)}. "
             "Pass the gradient of the unpooling's result."
         )
     if not gathers and (x != indices or len(x) != len(spatial) + 2):
         raise ShapeError(
-            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {text(x)} and "
-            f"{text(indices)}. Pass the indices of the same pool."
+            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {format_shape(x)} and "
+            f"{format_shape(indices)}. Pass the indices of the same pool."
         )
 
 

@@ -19,7 +19,7 @@ ALLOWED = {
     "display": set(),
     "numerics": {"errors", "dtypes", "display"},
     "extras": {"errors"},
-    "geometry": {"errors"},
+    "geometry": {"display", "errors"},
     "indices": {"errors"},
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},

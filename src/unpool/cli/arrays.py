@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.model import BFLOAT16, Slot, sizes
+from unpool.cli.model import BFLOAT16, Slot
+from unpool.display import format_shape
 from unpool.errors import UnpoolError
 
 
@@ -23,7 +24,7 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
     given = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
     made = _of_type(of_rank(given, slot, layout), slot, where)
     is_same = made.shape == given.shape and made.dtype == given.dtype
-    told = f"{sizes(given.shape)} {given.dtype} goes in as {sizes(made.shape)} {made.dtype}"
+    told = f"{format_shape(given.shape)} {given.dtype} goes in as {format_shape(made.shape)} {made.dtype}"
     return made, [] if is_same else [told]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
-from unpool.cli.model import sizes
+from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.images.overlay import ClassView, rows_of
 from unpool.runtime.streams.output_transform import ScoreFormat, class_type
@@ -43,8 +43,8 @@ def class_map(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = 
     is_whole = scores.dtype.kind in "iub" and how.threshold is None
     if scores.ndim < 3:
         raise ShapeError(
-            f"{where}: a class at each position needs a batch, channels and spatial axes, got {sizes(scores.shape)}. "
-            "Write .npy as it is."
+            f"{where}: a class at each position needs a batch, channels and spatial axes, got "
+            f"{format_shape(scores.shape)}. Write .npy as it is."
         )
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
         return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)

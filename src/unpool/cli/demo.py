@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from unpool.cli.classes import class_map, shares
 from unpool.cli.feeds import to_input
 from unpool.cli.metadata import Metadata
-from unpool.cli.model import SessionOptions, open_session, sizes, slots
+from unpool.cli.model import SessionOptions, open_session, slots
 from unpool.cli.outputs import write_picture
 from unpool.cli.pixels import PixelRule
+from unpool.display import format_shape
 from unpool.extras import require
 from unpool.files import FileSet
 from unpool.images.overlay import legend_for, mask_picture, overlay_picture
@@ -56,7 +57,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
             write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
     coins = shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
     return [
-        f"wrote {MASK} (the class of every pixel, {sizes(classes.shape)}) and {OVERLAY} (to look at)",
+        f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape)}) and {OVERLAY} (to look at)",
         f"coins cover {100 * coins:.1f} % of the photograph; loading and running took {seconds:.2f} s",
     ]
 

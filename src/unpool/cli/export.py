@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unpool.cli.destination import refuse_stdout
 from unpool.cli.exits import UsageError, one_line
+from unpool.display import format_shape
 from unpool.errors import UnpoolError
 from unpool.extras import require
 
@@ -175,7 +176,7 @@ def shape_words(value: "onnx.ValueInfoProto") -> str:
 def _checked(compared: "Sequence[Shapes]", was_verified: bool) -> str:
     if not was_verified:
         return "not compared with the module"
-    shapes = ["+".join("x".join(map(str, shape)) for shape in one) for one in compared]
+    shapes = ["+".join(map(format_shape, one)) for one in compared]
     return f"gives what the module gives, in onnxruntime, for {', '.join(shapes)}"
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from unpool.cli import console
 from unpool.cli.model import SessionOptions, open_session
+from unpool.display import format_shape
 
 if TYPE_CHECKING:
     from unpool.runtime.plan.lines import Line
@@ -111,29 +112,27 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
         ]
     lines = []
     for name, axes in tiles["outputs"].items():
-        step, field, before, after = (_by([axis[key] for axis in axes]) for key in ("step", "field", "before", "after"))
+        step, field, before, after = (
+            format_shape([axis[key] for axis in axes]) for key in ("step", "field", "before", "after")
+        )
         seen = f"{name!r} sees {field} of the input, and has an element every {step}"
         lines.append(f"receptive field: {seen}; halo {before} before and {after} behind")
-    shapes = ", ".join(f"{name} of {_by(shape)}" for name, shape in tiles["shapes"].items())
+    shapes = ", ".join(f"{name} of {format_shape(shape)}" for name, shape in tiles["shapes"].items())
     mib = round(tiles["bytes"] / 2**20)
     return [
         *lines,
         f"smallest input: {_smallest(tiles['smallest'], shapes)}",
         f"memory: a run on {shapes} takes about {mib} MiB, beside its inputs and the session",
-        f"tiles: exact, at multiples of {_by(tiles['stride'])}",
+        f"tiles: exact, at multiples of {format_shape(tiles['stride'])}",
     ]
 
 
 def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
     if axes is None:
         return f"not known, for the model does not take {shapes}. Give sizes that it takes with --size"
-    least, steps = (_by([axis[key] for axis in axes]) for key in ("least", "step"))
+    least, steps = (format_shape([axis[key] for axis in axes]) for key in ("least", "step"))
     is_open = any(axis["step"] for axis in axes)
     return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"
-
-
-def _by(sizes: Sequence[Any]) -> str:
-    return "x".join(map(str, sizes))
 
 
 def _json(value: Any) -> Any:
@@ -153,7 +152,7 @@ def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[
     table = console.table(("", "name", "shape", "type"))
     for title, values in (("input", inputs), ("output", outputs)):
         for value in values:
-            shape = "x".join("?" if size is None else str(size) for size in value["shape"]) or "scalar or unknown"
+            shape = format_shape(value["shape"]) if value["shape"] else "scalar or unknown"
             table.add_row(title, console.cell(value["name"]), console.cell(shape), value["type"])
     return table
 

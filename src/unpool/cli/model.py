@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.option_values import Provider
+from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
 from unpool.extras import missing_extra
 from unpool.runtime.graph.type_names import numpy_type
@@ -62,7 +63,7 @@ class Slot:
             )
         if not self.fits(shape):
             raise ShapeError(
-                f"{where}: input {self.name!r} takes {sizes(self.shape)}, got {sizes(shape)}. "
+                f"{where}: input {self.name!r} takes {format_shape(self.shape)}, got {format_shape(shape)}. "
                 "Resize or cut it first: nothing is resized here."
             )
 
@@ -86,7 +87,7 @@ class Slot:
         if rank not in AXES[layout]:
             raise ShapeError(
                 f"input {self.name!r}: images fill ({AXES[layout][2]}) or ({AXES[layout][3]}), "
-                f"this input is {sizes(self.shape)}. Give a .npy file."
+                f"this input is {format_shape(self.shape)}. Give a .npy file."
             )
         return rank
 
@@ -95,15 +96,6 @@ class Slot:
         if self.shape is None:
             return None
         return self.shape[1 if layout == "nchw" else -1]
-
-
-def sizes(shape: tuple[int | None, ...]) -> str:
-    """Shape as text.
-
-    >>> sizes((1, None, 4))
-    '1x?x4'
-    """
-    return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
 
 
 def open_session(path: Path, options: SessionOptions) -> "InferenceSession":

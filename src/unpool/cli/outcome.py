@@ -8,9 +8,8 @@ from pathlib import Path
 from unpool.cli.console import say, say_json
 from unpool.cli.destination import STDOUT
 from unpool.cli.exits import print_error
-from unpool.cli.model import sizes
 from unpool.cli.run import Outcome, Result
-from unpool.display import display_line
+from unpool.display import display_line, format_shape
 from unpool.runtime.streams.runner import Progress as TileProgress
 
 NAMED_AREAS = 6
@@ -56,7 +55,8 @@ def describe(result: Result) -> str:
     """
     arrays = result.arrays
     held = ", ".join(
-        f"{name if len(arrays) > 1 else ''} {sizes(shape)} {kind}".strip() for name, (shape, kind) in arrays.items()
+        f"{name if len(arrays) > 1 else ''} {format_shape(shape)} {kind}".strip()
+        for name, (shape, kind) in arrays.items()
     )
     areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
     tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"

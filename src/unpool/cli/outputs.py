@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.exits import UsageError
-from unpool.cli.model import sizes
+from unpool.display import format_shape
 from unpool.errors import ShapeError, UnsupportedError
 from unpool.images.overlay import BAND
 from unpool.images.raster import Sheet, write_png
@@ -175,7 +175,8 @@ def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str
     if len(shape) != 3 or shape[-1] not in channels or not min(shape):
         counts = "1, 3 or 4" if form == "png" else "1 or 3"
         raise ShapeError(
-            f"{where}: .{form} holds a flat picture of {counts} channels, got {sizes(shape)}. Write .tif or .npy."
+            f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}. "
+            "Write .tif or .npy."
         )
     if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
         return Sheet(*shape, depth=8 * dtype.itemsize)

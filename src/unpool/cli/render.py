@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.classes import names_for, shares, view_of_array
-from unpool.cli.model import sizes
 from unpool.cli.outputs import (
     ARRAY_FORMATS,
     VOLUME_FORMATS,
@@ -21,6 +20,7 @@ from unpool.cli.outputs import (
 )
 from unpool.cli.run_options import Request
 from unpool.cli.safe_names import safe_names
+from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.images.nifti import write_nifti
 from unpool.images.overlay import (
@@ -133,7 +133,9 @@ def write_drawn(
         pages = (_overlaid(request, *one, legend, present) for one in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
-            raise ShapeError(f"{name}: .png holds flat pictures, got {sizes(classes.shape[1:])}. Write a .tif or .npy.")
+            raise ShapeError(
+                f"{name}: .png holds flat pictures, got {format_shape(classes.shape[1:])}. Write a .tif or .npy."
+            )
         pages = (mask_rows(one, legend) for one in classes.pages)
     write_pages(stream, request.format, pages)
     return {name: Held(classes.shape, classes.dtype)}, shares(counts, legend.names)
@@ -160,7 +162,7 @@ def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: A
     """
     is_first = request.rule.layout == "nchw"
     if len(stored.shape) != 4:
-        raise ShapeError(f"{name}: .{request.format} needs (N, C, H, W), got {sizes(stored.shape)}. Write .npy.")
+        raise ShapeError(f"{name}: .{request.format} needs (N, C, H, W), got {format_shape(stored.shape)}. Write .npy.")
     _require_room(name, stored.shape, request.format)
     channel = 1 if is_first else 3
     spatial = tuple(size for axis, size in enumerate(stored.shape) if axis not in (0, channel))
@@ -205,7 +207,7 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
     """(H, W, C) or (D, H, W, C) of a batch of one, or (N, H, W, C) of grey or colour for the pages of a .tif."""
     if array.ndim not in (4, 5):
         raise ShapeError(
-            f"{name}: a picture needs (N, C, H, W) or (N, C, D, H, W), got {sizes(array.shape)}. Write .npy."
+            f"{name}: a picture needs (N, C, H, W) or (N, C, D, H, W), got {format_shape(array.shape)}. Write .npy."
         )
     _require_room(name, array.shape, form)
     last = np.moveaxis(array, 1, -1) if layout == "nchw" else array
@@ -215,8 +217,8 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
     is_colour = last.shape[-1] in (3, 4) and last.dtype in (np.uint8, np.uint16)
     if array.ndim != 4 or not (last.shape[-1] == 1 or is_colour):
         raise ShapeError(
-            f"{name}: the pages of a .tif are pictures in grey or colour, got {sizes(array.shape)}. Write a .npy, or "
-            "add --argmax."
+            f"{name}: the pages of a .tif are pictures in grey or colour, got {format_shape(array.shape)}. "
+            "Write a .npy, or add --argmax."
         )
     return last
 
@@ -224,7 +226,7 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
 def _require_same(images: tuple[int, ...], classes: tuple[int, ...]) -> None:
     """Refuse classes of other sizes, or of another number, than the images below them."""
     if images != classes:
-        first, second = (sizes(one[1:] if images[0] == classes[0] else one) for one in (images, classes))
+        first, second = (format_shape(one[1:] if images[0] == classes[0] else one) for one in (images, classes))
         raise ShapeError(
             f"--overlay: the image is {first}, the classes are {second}: they need the same sizes. Use --argmax."
         )

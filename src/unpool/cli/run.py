@@ -24,6 +24,7 @@ from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import batches, joined, run_model
 from unpool.cli.wrong_size import below_smallest, wrong_size
+from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.images.formats import TIFF_SUFFIXES
@@ -386,7 +387,7 @@ def _check_tile(request: Request, slots: Mapping[str, Slot]) -> None:
         return
     rank = max((len(shape) - 2 for shape in shapes if shape is not None), default=0)
     if rank > 0 and len(size) != rank:
-        wanted = "x".join(map(str, (*size, *size[-1:] * rank)[:rank]))
+        wanted = format_shape((*size, *size[-1:] * rank)[:rank])
         kind = {1: "signals", 2: "pictures", 3: "volumes"}.get(rank, "images")
         raise UsageError(
             f"--tile {'x'.join(map(str, size))}: the model takes {kind}, whose tiles have {rank} "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.model import sizes
+from unpool.display import format_shape
 from unpool.errors import UnpoolError
 from unpool.runtime.tiles.overview import Overview, SizeRange, overview
 from unpool.runtime.tiles.tiler import Tiler
@@ -67,8 +67,8 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
     if larger == given:
         return None
     return (
-        f"the model runs on {sizes(least)} and in steps of {sizes(steps)} above, got {sizes(given)}. "
-        f"Pad it to {sizes(larger)} or cut it, nothing is resized here."
+        f"the model runs on {format_shape(least)} and in steps of {format_shape(steps)} above, got "
+        f"{format_shape(given)}. Pad it to {format_shape(larger)} or cut it, nothing is resized here."
     )
 
 
@@ -83,7 +83,9 @@ def _smaller(smallest: Sequence[SizeRange], given: Shape) -> str | None:
     least = tuple(axis.least for axis in smallest)
     if all(have >= need for have, need in zip(given, least, strict=True)):
         return None
-    return f"the model runs from {sizes(least)} on, got {sizes(given)}. Enlarge it, nothing is resized here."
+    return (
+        f"the model runs from {format_shape(least)} on, got {format_shape(given)}. Enlarge it, nothing is resized here."
+    )
 
 
 def _tried(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
@@ -98,7 +100,7 @@ def _tried(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layo
             return None
         if larger != given and _runs(session, _resized(arrays, axes, given, larger)):
             return (
-                f"the model runs on {sizes(larger)}, got {sizes(given)}. Pad or enlarge it to that, "
+                f"the model runs on {format_shape(larger)}, got {format_shape(given)}. Pad or enlarge it to that, "
                 "nothing is resized here."
             )
     return None

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute.arrays import OptionalArrays, check_type, require
@@ -23,7 +24,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.operators.tensors import Shape, index_type, text
+from unpool.operators.tensors import Shape, index_type
 from unpool.shape_cache import cached
 
 __all__ = [
@@ -160,7 +161,8 @@ def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | No
     index_type(row.label, "output_shape", output_shape.dtype)
     if output_shape.ndim != 1:
         raise ShapeError(
-            f"{row.label}: output_shape needs rank 1, got shape {text(output_shape.shape)}. Give one size per axis."
+            f"{row.label}: output_shape needs rank 1, got shape {format_shape(output_shape.shape)}. "
+            "Give one size per axis."
         )
     return tuple(int(size) for size in output_shape)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import UnpoolError
 from unpool.memory import MIN_RECYCLED_BYTES, allocate
@@ -17,7 +18,7 @@ from unpool.memory import check as check_memory
 from unpool.operators import activation as activations
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
-from unpool.operators.tensors import Shape, text, value_type
+from unpool.operators.tensors import Shape, value_type
 
 OptionalArrays = Sequence[AnyArray | None]
 
@@ -50,7 +51,7 @@ def contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> Any
     check_memory(x.shape, dtype, row.label)
     copy = np.require(x, dtype, ["C", "A"])
     if not np.may_share_memory(copy, x):
-        _log.info("%s: copied %s %s to row-major %s", row.label, text(x.shape), x.dtype.name, copy.dtype.name)
+        _log.info("%s: copied %s %s to row-major %s", row.label, format_shape(x.shape), x.dtype.name, copy.dtype.name)
     return copy
 
 
@@ -114,15 +115,15 @@ class Output:
         where = f"{self._row.label}: out for {self._name}"
         if target.shape != self._shape or target.dtype != self._dtype:
             raise UnpoolError(
-                f"{where} needs shape {text(self._shape)} and type {self._dtype.name}, "
-                f"got {text(target.shape)} {target.dtype.name}."
+                f"{where} needs shape {format_shape(self._shape)} and type {self._dtype.name}, "
+                f"got {format_shape(target.shape)} {target.dtype.name}."
             )
         if not target.flags.writeable:
             raise UnpoolError(f"{where} needs a writable array, got a read-only one. Pass a copy.")
         if _overlaps_itself(target):
             raise UnpoolError(
                 f"{where} needs a place of its own for every element, got strides {target.strides} of bytes for shape "
-                f"{text(target.shape)}, by which elements share memory. Pass a new array."
+                f"{format_shape(target.shape)}, by which elements share memory. Pass a new array."
             )
         if any(_overlap(target, other) for other in others):
             raise UnpoolError(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.explanation.axis import AxisDrawing, SizeStep, conv_transpose_steps, draw, pool_steps, render, unpool_steps
 from unpool.explanation.versions import Contract, ContractChange, changes_between, columns, contract_of
@@ -73,7 +74,7 @@ class CallExplanation:
 
     def lines(self) -> Iterator[str]:
         """The lines that `print` shows."""
-        yield f"{self.label}: {_by(self.size)} -> {_by(self.output)}"
+        yield f"{self.label}: {format_shape(self.size)} -> {format_shape(self.output)}"
         for one in self.axes:
             yield ""
             yield from one.lines()
@@ -236,7 +237,3 @@ def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _span(span: Span) -> str:
     return str(span.first) if span.stop - span.first == 1 else f"{span.first} to {span.stop - 1}"
-
-
-def _by(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))

@@ -7,6 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
+from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.memory import check_bytes
 
@@ -122,7 +123,7 @@ def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
         ...
     unpool.errors.ShapeError: a.png: 100000000x100000000x3 pixels ...
     """
-    text = "x".join(map(str, shape))
+    text = format_shape(shape)
     if min(shape, default=1) < 1:
         raise FileError(f"{where}: expected one pixel or more on every axis, got {text}. Save it again.")
     check_bytes(prod(shape) * (itemsize + FLOAT), f"{text} pixels", where)

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
@@ -180,7 +181,7 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
     if not 0 <= offset <= FURTHEST:
         raise FileError(f"{where}: its voxels begin at byte {offset}, too far. Save it again.")
     if min(shape, default=1) < 1:
-        raise FileError(f"{where}: expected one pixel or more on every axis, got {_text(shape)}. Save it again.")
+        raise FileError(f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. Save it again.")
     claimed = offset + prod(map(int, shape)) * header.get_data_dtype().itemsize
     if not is_packed and claimed > size:
         raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
@@ -236,13 +237,9 @@ def _require_same_place(spatial_header: Any, shape: tuple[int, ...], where: str)
     if spatial_shape(shape) != spatial_shape(voxels):
         rank = min(len(voxels), 3)
         raise ShapeError(
-            f"{where}: .nii keeps the place of the input's {_text(voxels[:rank])} voxels, "
-            f"the output has {_text(shape[:rank])}. Write .npy."
+            f"{where}: .nii keeps the place of the input's {format_shape(voxels[:rank])} voxels, "
+            f"the output has {format_shape(shape[:rank])}. Write .npy."
         )
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
 
 
 GZIP = b"\x1f\x8b"
@@ -340,7 +337,9 @@ def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[An
     is_slice = spatial_rank == 2 and shape[2] == 1
     if len(shape) > 4 or not (is_slice or spatial_rank == 3):
         expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
-        raise ShapeError(f"{where}: expected {expected}, got {_text(voxels.shape)} voxels. Split it, or give a .npy.")
+        raise ShapeError(
+            f"{where}: expected {expected}, got {format_shape(voxels.shape)} voxels. Split it, or give a .npy."
+        )
     spatial = shape[:spatial_rank]
     return voxels.reshape(*spatial, *(shape[3:] or (1,)))
 

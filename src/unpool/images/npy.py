@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from unpool.display import format_shape
 from unpool.errors import FileError, UnsupportedError
 from unpool.images.axes import AxisMapping, Shape, axes_for_array
 from unpool.images.checks import check_claim, read_errors
@@ -101,7 +102,7 @@ def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
 
 def _check_header(stream: Any, size: int, where: str) -> None:
     header = read_header(stream, size, where)
-    shape = "x".join(map(str, header.shape)) or "a scalar"
+    shape = format_shape(header.shape)
     check_bytes(prod(header.shape) * header.dtype.itemsize, f"an array of {shape} {header.dtype}", where)
 
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, spatial_axes
@@ -109,8 +110,10 @@ def arrange(
     fits = "Y" in axes and "X" in axes and len(pages) == spatial_rank - 2 and len(colour) <= 1
     if not fits:
         expected = "a flat picture" if spatial_rank == 2 else "a volume, one page per slice"
-        sizes = "x".join(str(size) for size in pixels.shape)
-        raise ShapeError(f"{where}: expected {expected}, got {sizes} pixels with axes {axes}. {pages_advice(role)}")
+        raise ShapeError(
+            f"{where}: expected {expected}, got {format_shape(pixels.shape)} pixels with axes {axes}. "
+            f"{pages_advice(role)}"
+        )
     order = [axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)]
     arranged = pixels.transpose(order)
     arranged = arranged if colour else arranged[..., None]

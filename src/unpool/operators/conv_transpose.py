@@ -7,6 +7,7 @@ too short, extended with cells that hold only the bias.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
 from unpool.operators import activation as activations
@@ -14,7 +15,7 @@ from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row, Switch
-from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,9 @@ def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape
     rank = len(small.spatial)
     maps = _check_weights(spec, small, x_shape, w_shape)
     if b_shape is not None and b_shape != (maps,):
-        raise ShapeError(f"{spec.row.label}: B needs shape {maps}, one per output channel, got {text(b_shape)}.")
+        raise ShapeError(
+            f"{spec.row.label}: B needs shape {maps}, one per output channel, got {format_shape(b_shape)}."
+        )
     rules = axis_rules(spec, w_shape[2:])
     _check_output_shape(spec, small.batch, maps, rank)
     sizes = zip(rules, small.spatial, strict=True)
@@ -151,13 +154,13 @@ def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape,
     label = spec.row.label
     if len(w_shape) != len(x_shape):
         raise ShapeError(
-            f"{label}: W needs rank {len(x_shape)} (X is {text(x_shape)}), got {text(w_shape)}. "
-            "Use (C, M/group, k1..kn)."
+            f"{label}: W needs rank {len(x_shape)} (X is {format_shape(x_shape)}), got "
+            f"{format_shape(w_shape)}. Use (C, M/group, k1..kn)."
         )
     if w_shape[0] != small.channels:
         raise ShapeError(
-            f"{label}: W needs {small.channels} input channels first (X is {text(x_shape)}), got {text(w_shape)}. "
-            "Use (C, M/group, k1..kn)."
+            f"{label}: W needs {small.channels} input channels first (X is {format_shape(x_shape)}), got "
+            f"{format_shape(w_shape)}. Use (C, M/group, k1..kn)."
         )
     if small.channels % spec.group:
         raise ShapeError(f"{label}: group needs to divide {small.channels} channels, got {spec.group}. Pass a divisor.")

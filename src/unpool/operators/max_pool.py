@@ -6,6 +6,7 @@ Source: ONNX MaxPool 1, 8, 10, 11, 12, 22.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import (
     Axis,
@@ -22,7 +23,7 @@ from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
-from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
     rank = len(large.spatial)
     if rank != len(spec.windows):
         raise ShapeError(
-            f"{spec.row.label}: kernel_shape needs {rank} values (X is {text(x_shape)}), got {len(spec.windows)}. "
-            "Give one per spatial axis."
+            f"{spec.row.label}: kernel_shape needs {rank} values (X is {format_shape(x_shape)}), got "
+            f"{len(spec.windows)}. Give one per spatial axis."
         )
     axes = tuple(axis(spec, number, size) for number, size in enumerate(large.spatial))
     small = FeatureShape(large.batch, large.channels, tuple(one.small for one in axes))

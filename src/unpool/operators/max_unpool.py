@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.geometry import Axis, UnpoolWindow, Window, element_count, upsampled_size
 from unpool.operators import activation as activations
@@ -16,7 +17,7 @@ from unpool.operators import attributes as read
 from unpool.operators.activation import Activation
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
-from unpool.operators.tensors import FeatureShape, Shape, feature_shape, text
+from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 INDEX_SPACES = ("auto", "output", "inferred")
 
@@ -86,13 +87,13 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
     small = feature_shape(spec.row, "X", x_shape)
     if len(small.spatial) != len(spec.windows):
         raise ShapeError(
-            f"{spec.row.label}: kernel_shape needs {len(small.spatial)} values (X is {text(x_shape)}), "
+            f"{spec.row.label}: kernel_shape needs {len(small.spatial)} values (X is {format_shape(x_shape)}), "
             f"got {len(spec.windows)}. Give one per spatial axis."
         )
     if indices_shape != small.in_onnx_order():
         raise ShapeError(
-            f"{spec.row.label}: I needs the (N, C, D1..Dk) shape of X, {text(small.in_onnx_order())}, "
-            f"got {text(indices_shape)}. Pass the indices of the same pool."
+            f"{spec.row.label}: I needs the (N, C, D1..Dk) shape of X, {format_shape(small.in_onnx_order())}, "
+            f"got {format_shape(indices_shape)}. Pass the indices of the same pool."
         )
     inferred = tuple(inferred_size(spec, number, size) for number, size in enumerate(small.spatial))
     spatial = _inferred_output(spec, inferred) if output_shape is None else _asked_output(spec, small, output_shape)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.dtypes import TYPES, StorageType, storage_type
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.operators.contract import ROWS, Row
@@ -40,21 +41,12 @@ def feature_shape(row: Row, name: str, shape: Shape) -> FeatureShape:
     if len(shape) < 3:
         layout = "(N, D1..Dk, C)" if row.is_channels_last else "(N, C, D1..Dk)"
         raise ShapeError(
-            f"{row.label}: {name} needs rank 3 or more, {layout}, got rank {len(shape)}: {text(shape)}. "
+            f"{row.label}: {name} needs rank 3 or more, {layout}, got rank {len(shape)}: {format_shape(shape)}. "
             "Add the missing axes."
         )
     if row.is_channels_last:
         return FeatureShape(shape[0], shape[-1], shape[1:-1])
     return FeatureShape(shape[0], shape[1], shape[2:])
-
-
-def text(shape: Shape) -> str:
-    """A shape for messages.
-
-    >>> text((1, 3, 8, 8)), text(())
-    ('1x3x8x8', 'scalar')
-    """
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:

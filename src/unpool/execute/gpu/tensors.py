@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from unpool.display import format_shape
 from unpool.dtypes import StorageType
 from unpool.errors import UnpoolError
 from unpool.execute.arrays import check_type
 from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.operators.activation import Activation
 from unpool.operators.contract import Row
-from unpool.operators.tensors import Shape, index_type, text
+from unpool.operators.tensors import Shape, index_type
 
 
 def tensor_of(where: str, name: str, array: Any) -> torch.Tensor:
@@ -55,7 +56,7 @@ def host_shape(row: Row, output_shape: Any) -> tuple[int, ...] | None:
     index_type(row.label, "output_shape", sizes.dtype)
     if sizes.ndim != 1:
         raise UnpoolError(
-            f"{row.label}: output_shape needs rank 1, got shape {text(sizes.shape)}. Give one size per axis."
+            f"{row.label}: output_shape needs rank 1, got shape {format_shape(sizes.shape)}. Give one size per axis."
         )
     return tuple(int(size) for size in sizes)
 
@@ -108,8 +109,8 @@ def output_buffers(
     where = f"{row.label}: out for {name}"
     if tuple(target.shape) != shape or target.dtype != dtype or target.device != device:
         raise UnpoolError(
-            f"{where} needs shape {text(shape)}, {dtype} and {device}, got {text(tuple(target.shape))}, {target.dtype} "
-            f"and {target.device}."
+            f"{where} needs shape {format_shape(shape)}, {dtype} and {device}, got "
+            f"{format_shape(target.shape)}, {target.dtype} and {target.device}."
         )
     if any(_overlap(target, x) for x in inputs):
         raise UnpoolError(

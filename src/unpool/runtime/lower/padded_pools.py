@@ -12,8 +12,9 @@ import onnx
 from onnx import helper
 
 from unpool import dtypes
+from unpool.display import format_shape
 from unpool.geometry import ceil_end
-from unpool.operators import resolve, tensors
+from unpool.operators import resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FreshNames, Graph
@@ -63,6 +64,6 @@ def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, 
         copy.attribute.append(helper.make_attribute("pads", [*begins, *none]))
     writer.nodes.append(copy)
     old, new = attributes(node), attributes(copy)
-    after = f"{described(spec.row, new, old)} behind Pad by {tensors.text(ends)}"
+    after = f"{described(spec.row, new, old)} behind Pad by {format_shape(ends)}"
     change = Change(node_name(node), described(spec.row, old, new), after)
     return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.geometry import UnpoolWindow, window_between
 from unpool.operators import contract
@@ -161,10 +162,6 @@ def _is_evident(source: Indices, spatial: Sizes) -> bool:
     return source.pool is not None or (source.step is not None and source.step == product(spatial))
 
 
-def _x(sizes: Sequence[int | None]) -> str:
-    return "x".join(map(str, sizes))
-
-
 class _Writer:
     """Writes the nodes of one edit."""
 
@@ -220,7 +217,8 @@ class _Writer:
         if None in have or have == need or sizes is None:
             return ""
         odd = "odd " if all(size % 2 for size in sizes) else ""
-        return f"; {_x(need)} rather than the pool's {_x(have)}, for the {odd}size {_x(sizes)}"
+        wrong, right, size = map(format_shape, (have, need, sizes))
+        return f"; {right} rather than the pool's {wrong}, for the {odd}size {size}"
 
     def _indices(self, x: str, opset: int) -> str:
         """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""

@@ -7,9 +7,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from unpool.display import display_line
+from unpool.display import display_line, format_shape
 from unpool.errors import UnsupportedError
-from unpool.operators import tensors
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
@@ -91,7 +90,7 @@ def change(resolved: ResolvedNode, row: Row, form: Form) -> Change | None:
     before = described(resolved.spec.row, given, form.attributes)
     after = described(row, form.attributes, given)
     if form.behind:
-        after += f" behind Pad by {tensors.text(form.behind)}"
+        after += f" behind Pad by {format_shape(form.behind)}"
     return None if before == after else Change(node_name(resolved.node), before, after)
 
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.arrays import to_numpy
-from unpool.display import display_line
+from unpool.display import display_line, format_shape
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
@@ -132,8 +132,8 @@ class AcceptedInput:
             is_of_rank = len(array.shape) == len(self.sizes)
             raise ShapeError(
                 f"{'Got invalid dimensions' if is_of_rank else 'Invalid rank'} for input: "
-                f"{display_line(self.info.name)} has shape {_text(array.shape)}, expected {_text(self.info.shape)}. "
-                f"{'Resize or pad' if is_of_rank else 'Reshape'} it."
+                f"{display_line(self.info.name)} has shape {format_shape(array.shape)}, expected "
+                f"{format_shape(self.info.shape)}. {'Resize or pad' if is_of_rank else 'Reshape'} it."
             )
         return array
 
@@ -359,7 +359,3 @@ def _names(names: Any) -> str:
 
 def _bare(names: Iterable[Any]) -> str:
     return ", ".join(display_line(str(name)) for name in names)
-
-
-def _text(shape: Sequence[int | str | None]) -> str:
-    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.images.axes import Array, Shape, Slices
 from unpool.images.sink import OutputSpec
@@ -54,7 +55,7 @@ class ScoreFormat:
         Raises:
             ShapeError: there are too few channels, or too many.
         """
-        channels, text = 0 if channel is None else shape[channel], "x".join(map(str, shape))
+        channels, text = 0 if channel is None else shape[channel], format_shape(shape)
         if self.threshold is not None:
             if channels != 1:
                 raise ShapeError(

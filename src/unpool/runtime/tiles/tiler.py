@@ -6,8 +6,8 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING
 
+from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.operators.tensors import text
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph, drop_constant_data, prune
 from unpool.runtime.graph.semantics import Semantics
@@ -274,8 +274,8 @@ def require_same_trace(whole: Trace, part: Trace, removed: Sequence[Mapping[str,
         if part.fields[name].shape != expected:
             raise _size_dependent(
                 whole.nodes.get(name, name),
-                f"makes {text(part.fields[name].shape)} for a tile and "
-                f"{text(field.shape)} for the image: the size does not follow the image's",
+                f"makes {format_shape(part.fields[name].shape)} for a tile and "
+                f"{format_shape(field.shape)} for the image: the size does not follow the image's",
             )
     for own, other in zip(whole.edges, part.edges, strict=True):
         for edge, same in zip(own, other, strict=True):
