@@ -14,7 +14,7 @@ from unpool.cli import console, entry, standard_streams
 from unpool.cli.destination import refuse_terminal
 from unpool.cli.exits import INTERRUPTED, UNFIT, UNREAD, UNSUPPORTED, UsageError, guard
 from unpool.cli.standard_input import read_stdin
-from unpool.runtime.graph.foreign import BEGINNINGS, recognised
+from unpool.runtime.graph.peek import BEGINNINGS, detect_file_kind
 
 HEAVY = {"numba", "torch", "triton", "dask", "onnx", "onnxruntime", "PIL", "tifffile"}
 COMMAND = [sys.executable, "-m", "unpool"]
@@ -109,5 +109,5 @@ def test_what_is_said_without_the_extra(monkeypatch, capsys):
 def test_files_that_people_take_for_models():
     """Each is recognised by how it begins, and the advice is a sentence to be ended with a full stop."""
     for at, beginning, kind, advice in BEGINNINGS:
-        assert recognised(bytes(at) + beginning.upper() + bytes(9)) == (kind, advice)
-    assert recognised(bytes(range(128, 200))) is None
+        assert detect_file_kind(bytes(at) + beginning.upper() + bytes(9)) == (kind, advice)
+    assert detect_file_kind(bytes(range(128, 200))) is None

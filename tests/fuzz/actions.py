@@ -14,8 +14,8 @@ import onnxruntime
 import unpool
 from tests.fuzz.damage import BESIDE
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.graph import skim
-from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph import peek
+from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.fix import fix
@@ -64,11 +64,11 @@ def skim_and_parse(content: bytes) -> None:
         model = onnx.load_from_string(content)
     except Exception:  # onnx cannot read it
         return
-    found = {node.op_type for node in with_inner(model.graph.node)} & set(OPERATORS)
+    found = {node.op_type for node in with_subgraph_nodes(model.graph.node)} & set(OPERATORS)
     opsets = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     try:
-        mentioned = {name for name in OPERATORS if skim.mentions(content, [name.encode()])}
-        opset, has_functions = skim.head(content)
+        mentioned = {name for name in OPERATORS if peek.contains_op(content, [name.encode()])}
+        opset, has_functions = peek.read_header(content)
     except ValueError:  # who loads the model reads it whole then
         return
     assert found <= mentioned, f"expected {found}, skimmed {mentioned}"

@@ -12,9 +12,8 @@ from onnx import TensorProto
 
 import unpool
 from tests.support import models
-from unpool.runtime.graph.external import FOLDERS
-from unpool.runtime.graph.load import load
-from unpool.runtime.graph.real_file import RealFile, real_file
+from unpool.runtime.graph.load import FOLDERS_ENTRY, load
+from unpool.runtime.graph.weights import DataFile, find_data_file
 
 OUTSIDE = "External data path validation failed"
 SIZES = {"small": 3, "large": 40}
@@ -100,7 +99,7 @@ def test_links_that_lead_out_are_refused(layout, write, tmp_path):
     for engine in (onnxruntime, unpool):
         with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match=OUTSIDE):
             engine.InferenceSession(tmp_path / "s/model.onnx")
-    with pytest.raises(unpool.FileError, match=f"{OUTSIDE}.*is a link to .*{FOLDERS}"):
+    with pytest.raises(unpool.FileError, match=f"{OUTSIDE}.*is a link to .*{FOLDERS_ENTRY}"):
         load(tmp_path / "s/model.onnx")
 
 
@@ -117,7 +116,7 @@ def test_a_caller_may_name_further_folders(write, tmp_path):
     """Links may lead into the folders of the session config entry, in pickled sessions too; names still may not."""
     matrix = write("s/model.onnx", "cache/ab/g2", **{"s/data.bin": "../cache/ab/g2"})
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(FOLDERS, os.pathsep.join([str(tmp_path / "none"), str(tmp_path / "cache")]))
+    options.add_session_config_entry(FOLDERS_ENTRY, os.pathsep.join([str(tmp_path / "none"), str(tmp_path / "cache")]))
     session = unpool.InferenceSession(tmp_path / "s/model.onnx", options)
     feed = {"x": np.eye(len(matrix), dtype=np.float32)[None]}
 
@@ -149,7 +148,7 @@ def test_a_link_that_comes_later_is_not_followed(part, tmp_path):
     (tmp_path / "other").mkdir()
     for folder in ("s/below", "other"):
         (tmp_path / folder / "data.bin").write_bytes(b"0123")
-    file = real_file(tmp_path / "s/model.onnx", "below/data.bin")
+    file = find_data_file(tmp_path / "s/model.onnx", "below/data.bin")
     with file.open() as stream:
         assert stream.read() == b"0123"
     replaced, target = (tmp_path / "s/below", "other") if part == "below" else (tmp_path / file.path, "other/data.bin")
@@ -170,14 +169,14 @@ def test_mapped_weights_are_not_read_through_a_later_link(tmp_path):
     data.symlink_to("before")
 
     with pytest.raises(unpool.FileError, match="Leave the file where it was"):
-        unpool.runtime.graph.weight_files.array_of(model.graph.initializer[0])
+        unpool.runtime.graph.weights.array_of(model.graph.initializer[0])
 
 
 def test_a_pipe_is_no_data_file(tmp_path):
     """It is refused at once, for nobody writes to it."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="no regular file"):
-        RealFile(str(tmp_path), "pipe").open()
+        DataFile(str(tmp_path), "pipe").open()
 
 
 @pytest.mark.filterwarnings("ignore:Ignoring unknown external data key")

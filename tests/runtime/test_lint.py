@@ -250,7 +250,7 @@ def test_sizes_that_are_given_are_used():
     (found,) = lint(model, sizes={"h": 7, "w": 6})
     assert (found.rule, found.repair) == ("1.1", FIX)
     with pytest.raises(
-        UnpoolError, match="expected names from batch, h, w, the sizes that the inputs leave open, got d"
+        UnpoolError, match="expected names from batch, h, w, the dynamic dimensions of the inputs, got d"
     ):
         lint(model, sizes={"d": 3})
 

@@ -7,8 +7,8 @@ from onnx import TensorProto, helper
 import unpool
 from tests.support import models
 from unpool.runtime.backends import build
-from unpool.runtime.graph import inference
-from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph import shape_inference
+from unpool.runtime.graph.nodes import with_subgraph_nodes
 
 LEVELS = 30
 
@@ -41,7 +41,7 @@ def looked_at(monkeypatch):
     numbers, original = [], onnx.shape_inference.infer_shapes
 
     def counted(model, *rest, **named):
-        numbers.append(sum(1 for _ in with_inner(model.graph.node)))
+        numbers.append(sum(1 for _ in with_subgraph_nodes(model.graph.node)))
         return original(model, *rest, **named)
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", counted)
@@ -57,7 +57,7 @@ def test_every_node_is_inferred_once(looked_at):
 def test_a_body_of_many_pools_is_refused(monkeypatch):
     """Bodies are gone through once per pool on the way; beyond a number of nodes the model is refused by name."""
     unpool.InferenceSession(loop(3))
-    monkeypatch.setattr(inference, "MOST_INNER", 50)
+    monkeypatch.setattr(shape_inference, "MOST_INNER", 50)
     with pytest.raises(unpool.UnsupportedError, match=r"Loop node 'Loop->y': expected bodies in which few .*Move them"):
         unpool.InferenceSession(loop(12))
 

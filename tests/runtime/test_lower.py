@@ -19,10 +19,10 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED, USAGE
 from unpool.cli.option_values import Target as TargetWord
 from unpool.errors import UnsupportedError
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.lower import chosen, probes
 from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower
@@ -100,7 +100,7 @@ def test_windows_that_reach_far_are_scattered(rank, window):
     """A window with large gaps would take thousands of nodes to follow, so its indices are scattered."""
     model = open_sizes(rank, 2, f", {window}")
     types = infer(Graph.from_model(model), Semantics()).types
-    flow = SizeFlow(Graph.from_model(model), types)
+    flow = DimFlow(Graph.from_model(model), types)
     ((_, part),) = lowered_unpoolings(flow, unused_names(flow.graph), 2, "output")
     assert part.pooling is None
     assert len(part.edit.nodes) < 20

@@ -17,8 +17,8 @@ from tests.support import models
 from tests.support.disk_faults import contents, failing, raising
 from unpool.cli.exits import OK, UNFIT, USAGE
 from unpool.errors import FileError
-from unpool.runtime.graph import serialized
-from unpool.runtime.graph.model_files import ModelFile
+from unpool.runtime.graph import weights
+from unpool.runtime.graph.save import ModelWriter
 
 __all__ = ["here"]
 
@@ -160,7 +160,7 @@ def test_data_that_others_use_is_not_replaced(here):
 def test_what_is_too_large_for_one_file_gets_a_data_file(here, monkeypatch):
     """A model above the limit of one message keeps its large tensors outside."""
     onnx.save(grow(), "model.onnx")
-    monkeypatch.setattr(serialized, "LARGEST_MESSAGE", 3000)
+    monkeypatch.setattr(weights, "LARGEST_MESSAGE", 3000)
     assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == OK
     assert places("new.onnx") == {"w": "new.onnx.data", "v": "new.onnx.data"}
     computes_the_same("new.onnx")
@@ -175,9 +175,9 @@ def test_what_protobuf_cannot_count_is_too_large():
 
         ByteSize = SerializeToString
 
-    assert serialized.is_too_large(Huge())
+    assert weights.is_too_large(Huge())
     with pytest.raises(unpool.UnpoolError, match=r"piece 1: expected at most 2 GiB"):
-        serialized.serialize(Huge(), "piece 1")
+        weights.serialize(Huge(), "piece 1")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EXDEV], ids=errno.errorcode.get)
@@ -189,7 +189,7 @@ def test_faults_while_a_model_is_written(here, monkeypatch, number, output):
     while count > at:
         before = contents(here)
         with failing(monkeypatch, at, raising(number)) as disk:
-            place = ModelFile(Path("model.onnx"), Path(output))
+            place = ModelWriter(Path("model.onnx"), Path(output))
             try:
                 place.write(onnx.load("model.onnx"))
             except FileError:

@@ -98,7 +98,7 @@ def partition_inputs(model):
 
     def noted(*given):
         partition = partitions.cut(*given)
-        stated.update({one.name: shapes.sizes(one.type) for one in partition.graph.input})
+        stated.update({one.name: shapes.static_dims(one.type) for one in partition.graph.input})
         return partition
 
     with patch.object(build, "cut", noted):

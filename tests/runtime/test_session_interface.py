@@ -18,7 +18,7 @@ from tests.support import models
 from unpool.lazy_names import ONNXRUNTIME_NAMES, UNPOOL_NAMES
 from unpool.runtime import onnx_backend
 from unpool.runtime.backends.ort_values import from_ort_value
-from unpool.runtime.graph import skim
+from unpool.runtime.graph import peek
 from unpool.runtime.session.passthrough import OrtModel
 
 NAMES = [name for name in dir(onnxruntime.InferenceSession) if not name.startswith("_")]
@@ -131,7 +131,7 @@ def test_only_models_without_our_operators_are_whole():
 def test_what_is_no_model_is_not_skimmed(content):
     """A field of an unknown kind, or one that ends behind the bytes, is no model."""
     with pytest.raises(ValueError, match="protobuf"):
-        skim.mentions(content + b"MaxPool", [b"MaxPool"])
+        peek.contains_op(content + b"MaxPool", [b"MaxPool"])
 
 
 def test_whole_models_take_what_other_models_take():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import unpool
 from tests.support import models
 from unpool.errors import ModelError
-from unpool.runtime.graph import node_order
+from unpool.runtime.graph import topological_order
 from unpool.runtime.graph.load import load
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.passes.inline import MOST_NODES
@@ -378,10 +378,10 @@ def test_sorted_nodes_keep_their_places():
     """Only nodes that come too early move, and a model in order is not copied."""
     nodes = [helper.make_node("Relu", [read], [made]) for read, made in ("xa", "cb", "xc", "xd", "de")]
     model = helper.make_model(helper.make_graph(nodes, "g", [], []))
-    ordered = node_order.in_order(model)
+    ordered = topological_order.sort_nodes(model)
 
     assert [node.output[0] for node in ordered.graph.node] == ["a", "c", "b", "d", "e"]
-    assert node_order.in_order(ordered) is ordered
+    assert topological_order.sort_nodes(ordered) is ordered
 
 
 def test_a_cycle_in_a_body_is_refused_by_its_nodes():

@@ -17,7 +17,7 @@ from tests.support import models
 from tests.support.runners import assert_outputs, is_model
 from unpool.cli.app import app
 from unpool.cli.exits import OK, UNSUPPORTED, USAGE
-from unpool.runtime.graph.nodes import attributes, is_unpool_op, with_inner
+from unpool.runtime.graph.nodes import attributes, is_unpool_op, with_subgraph_nodes
 from unpool.runtime.rewrite import canonicalise as canonicalising
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.forms import Form
@@ -61,7 +61,7 @@ def pool(attributes, *, opset=22, size="7"):
 
 def ours_in(model):
     """Attributes of the nodes of ours."""
-    return [attributes(node) for node in with_inner(model.graph.node) if is_unpool_op(node)]
+    return [attributes(node) for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
 
 
 @pytest.mark.parametrize("opset", [10, 12, 17, 22])

@@ -13,7 +13,7 @@ from unpool.cli.app import app
 from unpool.cli.exits import OK
 from unpool.runtime.backends import build, ort_backend
 from unpool.runtime.graph import load as graph_load
-from unpool.runtime.graph import serialized, spilled_weights, weight_files
+from unpool.runtime.graph import save, weights
 from unpool.runtime.graph.load import load
 
 SHAPE = (40, 40, 3, 3)
@@ -65,7 +65,7 @@ def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
     expected = unpool.InferenceSession(made.SerializeToString()).run(None, feed)
     monkeypatch.setattr(build, "OrtPartition", noted)
     monkeypatch.setattr(ort_backend, "MAX_WEIGHT_BYTES", 1000)
-    monkeypatch.setattr(serialized, "LARGEST_MESSAGE", 20_000)
+    monkeypatch.setattr(weights, "LARGEST_MESSAGE", 20_000)
     session = unpool.InferenceSession(made)
     session.set_providers(["CPUExecutionProvider"])
 
@@ -96,15 +96,15 @@ def test_a_tensor_in_a_file_is_mapped(path):
     model = load(path, leaves_weights=True)
     by_name = {one.name: one for one in model.graph.initializer}
     expected = {one.name: numpy_helper.to_array(one) for one in net().graph.initializer}
-    assert {name for name, one in by_name.items() if weight_files.folder_of(one)} == {"w1", "w2", "h"}
-    mapped = weight_files.array_of(by_name["w1"])
+    assert {name for name, one in by_name.items() if weights.folder_of(one)} == {"w1", "w2", "h"}
+    mapped = weights.array_of(by_name["w1"])
     assert isinstance(mapped, np.memmap)
     for name, tensor in by_name.items():
-        np.testing.assert_array_equal(weight_files.array_of(tensor), expected[name], strict=True)
-        inside = weight_files.with_data(tensor)
+        np.testing.assert_array_equal(weights.array_of(tensor), expected[name], strict=True)
+        inside = weights.with_data_inside(tensor)
         assert not inside.external_data
         np.testing.assert_array_equal(numpy_helper.to_array(inside), expected[name], strict=True)
-    assert [one.key for one in weight_files.as_stored(by_name["w1"]).external_data] == ["location", "offset", "length"]
+    assert [one.key for one in weights.without_folder(by_name["w1"]).external_data] == ["location", "offset", "length"]
 
 
 def test_others_get_all_tensors(path):
@@ -128,7 +128,7 @@ def test_a_file_that_is_gone_is_named(path):
     (tensor,) = [one for one in model.graph.initializer if one.name == "w1"]
     (path.parent / "weights.bin").unlink()
     with pytest.raises(unpool.FileError, match=r"weights.bin: expected the data of tensor 'w1'"):
-        weight_files.array_of(tensor)
+        weights.array_of(tensor)
 
 
 def test_weights_of_refused_nodes_come_from_the_file(tmp_path):
@@ -158,12 +158,12 @@ def test_commands_leave_weights_too_large_for_a_message_in_files(path, tmp_path,
         raise AssertionError(tensor.name)
 
     monkeypatch.setattr(graph_load, "MOST_STORED", 1000)
-    monkeypatch.setattr(graph_load, "with_data", refused)
+    monkeypatch.setattr(graph_load, "with_data_inside", refused)
     output, feed = tmp_path / "new.onnx", {"x": models.random(1, 40, 8, 8)}
     done = CliRunner().invoke(app, [command[0], str(path), *command[1:], "-o", str(output)])
     assert done.exit_code == OK, done.output
     assert output.stat().st_size < 20_000
-    assert weight_files.FOLDER.encode() not in output.read_bytes()
+    assert weights.FOLDER_KEY.encode() not in output.read_bytes()
     before, after = (unpool.InferenceSession(one).run(None, feed) for one in (path, output))
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-4 * np.abs(one).max())
@@ -179,11 +179,11 @@ def test_compare_feeds_weights_too_large_for_a_message(path, monkeypatch):
 
 def test_a_file_that_became_shorter_is_noticed(path, tmp_path):
     """Its bytes are counted while they are copied."""
-    tensor = next(one for one in load(path, leaves_weights=True).graph.initializer if weight_files.folder_of(one))
-    data = tmp_path / weight_files.ExternalDataInfo(weight_files.as_stored(tensor)).location
+    tensor = next(one for one in load(path, leaves_weights=True).graph.initializer if weights.folder_of(one))
+    data = tmp_path / weights.ExternalDataInfo(weights.without_folder(tensor)).location
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(unpool.errors.FileError, match="Leave the file where it was"):
-        list(weight_files.pieces(tensor))
+        list(weights.read_chunks(tensor))
 
 
 REWRITES = {
@@ -229,17 +229,17 @@ def test_rewrites_copy_no_large_weights(rewrite, kind, tmp_path, monkeypatch):
         "bytes": before,
         "path": models.save_with_external_data(made, tmp_path) if kind == "path" else None,
     }[kind]
-    monkeypatch.setattr(spilled_weights, "LEAST", 1)
+    monkeypatch.setattr(save, "MIN_SPILLED_BYTES", 1)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    lengths, content_of = [], serialized.content_of
+    lengths, content_of = [], weights.try_serialize
 
     def noted(model):
         content = content_of(model)
         lengths.append(len(content))
         return content
 
-    monkeypatch.setattr(serialized, "content_of", noted)
+    monkeypatch.setattr(weights, "try_serialize", noted)
     assert contents(REWRITES[rewrite](source)) == expected
     assert lengths
     assert max(lengths) < 4 * np.prod(SHAPE)
@@ -249,7 +249,7 @@ def test_rewrites_copy_no_large_weights(rewrite, kind, tmp_path, monkeypatch):
 
 def test_weights_that_a_caller_keeps_in_files_stay_there(path, monkeypatch):
     """The command hands over a model whose weights are in files, and writes them into files again."""
-    monkeypatch.setattr(spilled_weights, "LEAST", 1)
+    monkeypatch.setattr(save, "MIN_SPILLED_BYTES", 1)
     model = graph_load.load_for_command(path, 1)
     made = unpool.lower(model, "openvino").model
-    assert {one.name for one in made.graph.initializer if weight_files.folder_of(one) is not None} >= {"w1", "w2"}
+    assert {one.name for one in made.graph.initializer if weights.folder_of(one) is not None} >= {"w1", "w2"}

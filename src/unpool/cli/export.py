@@ -77,7 +77,7 @@ def export_file(request: ExportRequest) -> Exported:
     require("unpool export", "torch", "torch", "onnxscript")
     from unpool.cli.torch_module import torch_module
     from unpool.runtime.graph.load import load
-    from unpool.runtime.graph.model_files import ModelFile
+    from unpool.runtime.graph.save import ModelWriter
     from unpool.torch.exporting.example import example
 
     inputs = example(*request.examples, dynamic=request.dynamic)
@@ -85,7 +85,7 @@ def export_file(request: ExportRequest) -> Exported:
     with TemporaryDirectory() as folder:
         draft = Path(folder) / "model.onnx"
         compared = _draft(request, module, inputs, draft)
-        place = ModelFile(draft, request.output)
+        place = ModelWriter(draft, request.output)
         model = load(draft)
         _put(model, request.metadata)
         return Exported(model, place.write(model), compared)

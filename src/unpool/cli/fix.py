@@ -21,13 +21,13 @@ def fix_file(
         what was done, and the data files that were written.
     """
     from unpool.runtime.graph.load import load_for_command
-    from unpool.runtime.graph.spilled_weights import LEAST
+    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
     from unpool.runtime.rewrite.fix import fix
 
     if output is None and not is_dry:
         raise UsageError("unpool fix: expected -o OUTPUT or --dry-run, got neither. Give one.")
     place = None if output is None else place_for(path, output, force or is_dry)
-    done = fix(load_for_command(path, LEAST), **semantics)
+    done = fix(load_for_command(path, MIN_SPILLED_BYTES), **semantics)
     return done, [] if place is None or is_dry else place.write(done.model)
 
 

@@ -46,11 +46,11 @@ def inspect_file(path: Path, options: SessionOptions, sizes: Mapping[str, int]) 
     """
     import onnx
 
-    from unpool.runtime.graph.shapes import require_known
+    from unpool.runtime.graph.shapes import check_size_names
     from unpool.runtime.tiles.overview import overview
 
     session = open_session(path, options)
-    require_known(sizes, [size for one in session.get_inputs() for size in one.shape or ()])
+    check_size_names(sizes, [size for one in session.get_inputs() for size in one.shape or ()])
     imports = onnx.load(path, load_external_data=False).opset_import
     document = {
         "model": str(path),

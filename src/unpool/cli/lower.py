@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from unpool.cli.upgrade import data_words
 
 if TYPE_CHECKING:
-    from unpool.runtime.graph.model_files import ModelFile
+    from unpool.runtime.graph.save import ModelWriter
     from unpool.runtime.lower.lowered import Lowered
 
 
 def lower_file(
-    path: Path, target: str, place: "ModelFile", semantics: Mapping[str, Any]
+    path: Path, target: str, place: "ModelWriter", semantics: Mapping[str, Any]
 ) -> "tuple[Lowered, list[Path]]":
     """Write the model for a target; `semantics` holds the keywords of the library's `lower`.
 
@@ -21,10 +21,10 @@ def lower_file(
         what was done, and the data files that were written.
     """
     from unpool.runtime.graph.load import load_for_command
-    from unpool.runtime.graph.spilled_weights import LEAST
+    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
     from unpool.runtime.lower.lower import lower
 
-    done = lower(load_for_command(path, LEAST), target, **semantics)
+    done = lower(load_for_command(path, MIN_SPILLED_BYTES), target, **semantics)
     return done, place.write(done.model)
 
 

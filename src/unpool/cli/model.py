@@ -12,7 +12,7 @@ from unpool.cli.option_values import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
 from unpool.extras import missing_extra
-from unpool.runtime.graph.type_names import numpy_type
+from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
 from unpool.memory import free_pool
 from unpool.memory_limits import rss, trim
-from unpool.runtime.graph.model_files import outside
+from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.runner import OutputFile, ProgressCallback
 from unpool.runtime.streams.runner import Progress as TileProgress
@@ -126,7 +126,7 @@ def run(request: Request, progress: Progress = Progress()) -> Outcome:
     runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress, rss())
     del session  # `runner` may open another one, and memory has no room for both
     places = _places(request, found.items, wanted)
-    read = [request.model, *outside(request.model).paths(request.model)]
+    read = [request.model, *external_files(request.model).paths(request.model)]
     read += [path for item in found.items for path in item.paths]
     written = [place for files in places.values() for place in files]
     _keep_sources(

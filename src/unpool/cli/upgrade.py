@@ -10,7 +10,7 @@ from unpool.cli.exits import UsageError
 from unpool.files import is_any, is_same
 
 if TYPE_CHECKING:
-    from unpool.runtime.graph.model_files import ModelFile
+    from unpool.runtime.graph.save import ModelWriter
     from unpool.runtime.passes.change import Change
     from unpool.runtime.rewrite.replace import Rewritten
 
@@ -23,7 +23,7 @@ class Written:
     data: tuple[Path, ...]
 
 
-def upgrade_file(path: Path, opset: int, place: "ModelFile", semantics: Mapping[str, Any]) -> "Written":
+def upgrade_file(path: Path, opset: int, place: "ModelWriter", semantics: Mapping[str, Any]) -> "Written":
     """Write the model in a newer opset; `semantics` holds the keywords of the library's `upgrade`."""
     from unpool.runtime.graph.load import load_for_command
     from unpool.runtime.rewrite.upgrade import upgrade
@@ -31,7 +31,7 @@ def upgrade_file(path: Path, opset: int, place: "ModelFile", semantics: Mapping[
     return _written(upgrade(load_for_command(path), opset, **semantics), place)
 
 
-def canonicalise_file(path: Path, place: "ModelFile", semantics: Mapping[str, Any]) -> "Written":
+def canonicalise_file(path: Path, place: "ModelWriter", semantics: Mapping[str, Any]) -> "Written":
     """Write the model with explicit pads; `semantics` holds the keywords of the library's `canonicalise`."""
     from unpool.runtime.graph.load import load_for_command
     from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -82,7 +82,7 @@ def to_json(done: "Written", path: Path, output: Path) -> dict[str, Any]:
     }
 
 
-def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
+def place_for(path: Path, output: Path, force: bool) -> "ModelWriter":
     """The place of the new model; refused before any work is done where it is no place, or that of the model read.
 
     Raises:
@@ -91,18 +91,18 @@ def place_for(path: Path, output: Path, force: bool) -> "ModelFile":
     """
     import onnx
 
-    from unpool.runtime.graph.model_files import ModelFile, outside
+    from unpool.runtime.graph.save import ModelWriter, external_files
 
     refuse_stdout(output)
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)
     if output.is_dir() or known not in (None, "protobuf"):
         raise UsageError(f"-o {output}: expected a file for a binary model such as model.onnx. Name another.")
-    if is_any(output, outside(path).paths(path)):
+    if is_any(output, external_files(path).paths(path)):
         raise UsageError(f"-o {output}: holds the weights of {path}, which is read. Choose another place.")
     if is_same(output, path) and not force:
         raise UsageError(f"-o {output}: is the model that is read. Choose another place, or add --force to replace it.")
-    return ModelFile(path, output)
+    return ModelWriter(path, output)
 
 
-def _written(done: "Rewritten", place: "ModelFile") -> "Written":
+def _written(done: "Rewritten", place: "ModelWriter") -> "Written":
     return Written(done.changes, tuple(place.write(done.model)))

@@ -27,14 +27,19 @@ from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, P
 from unpool.runtime.backends.reference_backend import ReferencePartition
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
-from unpool.runtime.graph import type_names
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads
 from unpool.runtime.graph.semantics import Semantics, spec_of
-from unpool.runtime.graph.serialized import serialize
-from unpool.runtime.graph.shapes import Types, dtype, sizes
-from unpool.runtime.graph.weight_files import array_of, as_stored, folder_of, with_data
-from unpool.runtime.graph.without_weights import without_weights
+from unpool.runtime.graph.shapes import Types, dtype, static_dims
+from unpool.runtime.graph.weights import (
+    array_of,
+    folder_of,
+    serialize,
+    strip_initializers,
+    with_data_inside,
+    without_folder,
+)
 from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
 from unpool.runtime.passes.improve import Changes, improve
 from unpool.runtime.plan.bodies import bodies_of, has_unpool_subgraphs
@@ -123,7 +128,7 @@ def _with_found_weights(graph: Graph, options: LoadOptions) -> Graph:
     if folder is None:
         return graph
     if options.options.caller_options is not None:
-        return replace(graph, constants={name: with_data(tensor) for name, tensor in graph.constants.items()})
+        return replace(graph, constants={name: with_data_inside(tensor) for name, tensor in graph.constants.items()})
     for partition_options in (options.options, options.one_thread):
         partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
     return graph
@@ -196,7 +201,7 @@ class PlanBuilder:
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
         if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
             return spec
-        dims = sizes(x) or (None,)
+        dims = static_dims(x) or (None,)
         shape = tuple(size for size in dims if size is not None)
         if len(shape) < len(dims):
             return spec
@@ -259,7 +264,7 @@ class PlanBuilder:
             elif step.runner == "unpool":
                 self._steps[step] = self._load_control_flow(step)
             elif step.runner == "reference":
-                model = cut(self._graph, step, self._known_types, with_data)
+                model = cut(self._graph, step, self._known_types, with_data_inside)
                 options = self._options
                 self._steps[step] = ReferencePartition(model, self._where(step), options.semantics, options.threads)
             else:
@@ -277,7 +282,7 @@ class PlanBuilder:
             from unpool.runtime.backends.cuda import CudaStep
 
             return CudaStep(node, self._specs[position], self._constants, step.outputs, options.cuda)
-        x_shape = sizes(self._types.get(node.input[0]))
+        x_shape = static_dims(self._types.get(node.input[0]))
         return UnpoolStep(node, self._specs[position], self._constants, step.outputs, options.threads, x_shape)
 
     def _load_control_flow(self, step: Step) -> ControlStep:
@@ -323,7 +328,7 @@ class PlanBuilder:
             return
         self._shared.thread_pools += 1
         for name, type_name in partition.output_types.items():
-            type_ = type_names.parse(type_name)
+            type_ = shapes.parse_type(type_name)
             if type_ is not None:
                 self._known_types.setdefault(name, type_)
         self._steps[step] = partition
@@ -368,7 +373,7 @@ class PlanBuilder:
         names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
         tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
         is_outside = options.caller_options is None and exceeds_message_limit(tensors)
-        return (lambda tensor: placeholder(as_stored(tensor))) if is_outside else as_stored
+        return (lambda tensor: placeholder(without_folder(tensor))) if is_outside else without_folder
 
     def _add_refused(self, step: Step, error: RefusedError) -> None:
         """Note the nodes of a refused partition that onnxruntime also refuses alone; if there are none, all nodes."""
@@ -385,7 +390,7 @@ class PlanBuilder:
         self._refused |= reasons or dict.fromkeys(step.nodes, str(error))
 
     def _check_types(self, step: Step, error: RefusedError) -> None:
-        model = without_weights(cut(self._graph, step, self._known_types))
+        model = strip_initializers(cut(self._graph, step, self._known_types))
         try:
             onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         except onnx.shape_inference.InferenceError as cause:

@@ -25,7 +25,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES, Body, single_shape
 from unpool.runtime.plan.plan import Step
 
@@ -77,7 +77,7 @@ class LoadedSubgraph:
     def empty_slices(self, position: int, axis: int) -> AnyArray:
         """An empty stack of slices, for an output of a subgraph that never ran; unknown sizes count as 0."""
         type_ = self._types[position]
-        sizes = [size or 0 for size in shapes.sizes(type_) or ()]
+        sizes = [size or 0 for size in shapes.static_dims(type_) or ()]
         sizes.insert(axis if axis >= 0 else axis + len(sizes) + 1, 0)
         return np.empty(sizes, shapes.dtype(type_) or np.float32)
 

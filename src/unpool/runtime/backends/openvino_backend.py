@@ -26,9 +26,8 @@ from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weight_files import with_data
+from unpool.runtime.graph.weights import is_too_large, with_data_inside
 from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
 from unpool.runtime.plan.partitions import at_oldest_opset, cut
 from unpool.runtime.plan.plan import Step
@@ -264,7 +263,7 @@ class OpenVinoLoader:
             if not has_threads:
                 raise UnfitError("enough other partitions have threads of their own")
             require_fit(self._graph, step, types, self._counts)
-            model = at_oldest_opset(cut(self._graph, step, types, with_data))
+            model = at_oldest_opset(cut(self._graph, step, types, with_data_inside))
             if is_too_large(model):
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")
             load = partial(OrtPartition, where=where, options=self._options, providers=self._providers)

@@ -20,8 +20,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers, TraceFolder, with_model_config
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
-from unpool.runtime.graph.weight_files import array_of
-from unpool.runtime.graph.without_weights import is_large
+from unpool.runtime.graph.weights import array_of, is_large
 from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")

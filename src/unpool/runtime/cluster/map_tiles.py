@@ -25,9 +25,8 @@ from distributed import Client, KilledWorker, WorkerPlugin, as_completed
 from unpool.errors import FileError, UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
 from unpool.runtime.backends.ort_options import thread_budget
-from unpool.runtime.graph.model_files import outside
-from unpool.runtime.graph.shapes import dtype
-from unpool.runtime.graph.type_names import parse
+from unpool.runtime.graph.save import external_files
+from unpool.runtime.graph.shapes import dtype, parse_type
 from unpool.runtime.streams.inputs import input_paths
 from unpool.runtime.streams.partial_output import require_apart
 from unpool.runtime.tiles.run import Arrays, run_tile, write_tile
@@ -92,7 +91,7 @@ def map_tiles(
         if name not in client_inputs
     }
     worker_session = _worker_session(session, options.threads)
-    types = {value.name: dtype(parse(value.type)) for value in session.get_outputs()}
+    types = {value.name: dtype(parse_type(value.type)) for value in session.get_outputs()}
     folder = local_folder(to)
     folders = [] if folder is None else [folder]
     require_apart(folders, input_paths(session, arrays))
@@ -120,7 +119,7 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
     Raises:
         UnpoolError: names or types are not those of the model.
     """
-    expected = {value.name: dtype(parse(value.type)) for value in session.get_inputs()}
+    expected = {value.name: dtype(parse_type(value.type)) for value in session.get_inputs()}
     if not isinstance(feed, Mapping):
         if len(expected) != 1:
             raise UnpoolError(f"map_tiles: expected inputs {', '.join(expected)} by name, got one array. Pass a dict.")
@@ -140,7 +139,7 @@ def _worker_session(session: "InferenceSession", threads: int) -> "InferenceSess
     """The session for workers: with this number of threads, and from bytes where the model is a single file."""
     config = session._config
     source = config.source
-    if isinstance(source, str) and not outside(Path(source)).used:
+    if isinstance(source, str) and not external_files(Path(source)).used:
         source = Path(source).read_bytes()
     twin = copy(session)
     twin._config = replace(config, source=source, threads=thread_budget(None, threads))

@@ -29,9 +29,9 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import model_errors, source_name
 from unpool.runtime.graph.graph import to_dense
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.nodes import has_bodies, node_name
+from unpool.runtime.graph.nodes import has_subgraphs, node_name
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.session.executor import load_as_session
@@ -216,7 +216,7 @@ def _kind(value: Any) -> Any:
 
 
 def _notes(model: Stepwise) -> tuple[str, ...]:
-    names = [node_name(node) for node in model.graph.nodes if has_bodies(node)]
+    names = [node_name(node) for node in model.graph.nodes if has_subgraphs(node)]
     return (f"as one node each, whatever is inside: {', '.join(names)}",) if names else ()
 
 

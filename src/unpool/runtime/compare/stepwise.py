@@ -12,8 +12,8 @@ from unpool.runtime.graph.graph import Graph, prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import domain, reads, since_version, writes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.serialized import is_too_large
 from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import is_too_large
 from unpool.runtime.rewrite.open_model import open_model
 
 

@@ -11,9 +11,8 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.operators.activation import Activation
-from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, with_inner, writes
-from unpool.runtime.graph.weight_files import array_of
-from unpool.runtime.graph.without_weights import LARGE, is_large
+from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, with_subgraph_nodes, writes
+from unpool.runtime.graph.weights import LARGE, array_of, is_large
 
 FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 
@@ -154,9 +153,9 @@ def unused_names_in_proto(graph: onnx.GraphProto) -> FreshNames:
 
 
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    for node in with_inner(nodes):
+    for node in with_subgraph_nodes(nodes):
         yield from (*node.input, *node.output)
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             yield from _around_nodes(body)
 
 

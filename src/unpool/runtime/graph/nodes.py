@@ -42,7 +42,7 @@ def since_version(node: onnx.NodeProto, opset: int) -> int:
         return opset
 
 
-def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The sub-graphs of If, Loop, Scan and the like, each with its attribute's name."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -51,21 +51,21 @@ def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
             yield attribute.name, body
 
 
-def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+def subgraph_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """The nodes in the bodies of a node, at any depth."""
-    for _, body in bodies(node):
-        yield from with_inner(body.node)
+    for _, body in subgraphs(node):
+        yield from with_subgraph_nodes(body.node)
 
 
-def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def with_subgraph_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Nodes, and the nodes in their bodies at any depth."""
     for node in nodes:
         yield node
-        if has_bodies(node):
-            yield from inner_nodes(node)
+        if has_subgraphs(node):
+            yield from subgraph_nodes(node)
 
 
-def has_bodies(node: onnx.NodeProto) -> bool:
+def has_subgraphs(node: onnx.NodeProto) -> bool:
     """Whether the node may have sub-graphs."""
     return any(one.type == onnx.AttributeProto.GRAPH or one.graphs for one in node.attribute)
 
@@ -73,8 +73,8 @@ def has_bodies(node: onnx.NodeProto) -> bool:
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Names that a node reads from its graph: its inputs, and what its bodies capture. Each once, in order."""
     names = [name for name in node.input if name]
-    for _, body in bodies(node) if node.attribute else ():
-        names.extend(captured(body))
+    for _, body in subgraphs(node) if node.attribute else ():
+        names.extend(captured_names(body))
     return tuple(dict.fromkeys(names))
 
 
@@ -83,7 +83,7 @@ def writes(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(name for name in node.output if name)
 
 
-def captured(body: onnx.GraphProto) -> Iterator[str]:
+def captured_names(body: onnx.GraphProto) -> Iterator[str]:
     """Names that a body reads from around it; one may come several times."""
     own = {value.name for value in (*body.input, *body.initializer)}
     own |= {tensor.values.name for tensor in body.sparse_initializer}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import onnx
 
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.inference import Inference
-from unpool.runtime.graph.nodes import bodies
+from unpool.runtime.graph.nodes import subgraphs
+from unpool.runtime.graph.shape_inference import Inference
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _scopes(
     around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Mapping[str, onnx.TypeProto]]
 ) -> Iterator[Scope]:
     for node in nodes:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             graph = lift_constants(_inside(around, body))
             yield from _scopes(graph, body.node, types)
             yield Scope(graph, next(types), frozenset(name for one in body.node for name in one.output))

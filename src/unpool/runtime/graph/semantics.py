@@ -15,7 +15,7 @@ from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.runtime.graph.shapes import Types
 
 INT64_INPUTS = {"MaxUnpool": {1: "I", 2: "output_shape"}}
@@ -63,7 +63,7 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], sema
         UnsupportedError: this version has no such operator, attribute or output.
         UnpoolError: an attribute breaks the contract.
     """
-    for node in with_inner(nodes):
+    for node in with_subgraph_nodes(nodes):
         if is_unpool_op(node):
             spec_of(node, opsets, semantics)
         elif node.domain == NHWC:
@@ -80,7 +80,7 @@ def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
         UnsupportedError: this version does not have the type.
         UnpoolError: the inputs have different types.
     """
-    for node in with_inner(graph.nodes):
+    for node in with_subgraph_nodes(graph.nodes):
         if is_unpool_op(node):
             row = spec_of(node, graph.opsets, semantics).row
             with naming(node):

@@ -9,10 +9,8 @@ from onnx import helper
 from unpool.errors import ModelError
 from unpool.runtime.graph.errors import LONGEST
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
-from unpool.runtime.graph.nodes import bodies, with_inner
-from unpool.runtime.graph.serialized import LARGEST_MESSAGE, is_too_large
-from unpool.runtime.graph.weight_files import folder_of
-from unpool.runtime.graph.without_weights import is_large, without_weights
+from unpool.runtime.graph.nodes import subgraphs, with_subgraph_nodes
+from unpool.runtime.graph.weights import LARGEST_MESSAGE, folder_of, is_large, is_too_large, strip_initializers
 
 LARGEST_ELEMENT = 16
 """Bytes of an element of the largest type of numbers."""
@@ -31,7 +29,7 @@ def check_model(model: onnx.ModelProto) -> None:
         ModelError: the model breaks a rule of the standard; the message is mostly the checker's.
     """
     _require_elements(model.graph)
-    skeleton = without_weights(model)
+    skeleton = strip_initializers(model)
     if skeleton.ir_version == FIRST_IR_WITH_DEFAULTS - 1:
         skeleton.ir_version = FIRST_IR_WITH_DEFAULTS
     for value in skeleton.graph.output:
@@ -64,7 +62,7 @@ def _is_message(tensor: onnx.TensorProto) -> bool:
 
 def _require_elements(graph: onnx.GraphProto) -> None:
     """Refuse types, of the graph and of its bodies, that are made of element types unknown to the standard."""
-    inner = (body for node in with_inner(graph.node) for _, body in bodies(node))
+    inner = (body for node in with_subgraph_nodes(graph.node) for _, body in subgraphs(node))
     for one in (graph, *inner):
         for value in (*one.input, *one.output, *one.value_info):
             unknown = set(_elements(value.type)) - _ELEMENTS

@@ -16,14 +16,14 @@ from dataclasses import replace
 import onnx
 
 from unpool.errors import UnpoolError
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.scopes import scopes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import require_known
-from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.shapes import check_size_names
 from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, window_findings
 from unpool.runtime.passes.raising import raise_all
 from unpool.runtime.rewrite.open_model import EditableModel, open_model
@@ -62,7 +62,7 @@ def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     dims = [dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim]
-    require_known(sizes, [dim.dim_param for dim in dims])
+    check_size_names(sizes, [dim.dim_param for dim in dims])
     for dim in dims:
         if dim.dim_param in sizes:
             dim.dim_value = sizes[dim.dim_param]
@@ -71,11 +71,11 @@ def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
 
 def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding]:
     graph, types = editable.graph, editable.inference.types
-    flow = SizeFlow(graph, types)
+    flow = DimFlow(graph, types)
     for unpooling in unpoolings(flow):
         yield from index_findings(flow, unpooling)
     for scope in scopes(graph, editable.inference):
-        inner = SizeFlow(scope.graph, scope.types)
+        inner = DimFlow(scope.graph, scope.types)
         for unpooling in unpoolings(inner):
             if unpooling.node.output[0] in scope.own:
                 yield from map(_in_subgraph, index_findings(inner, unpooling))

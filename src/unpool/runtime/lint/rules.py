@@ -16,10 +16,10 @@ from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.inference import ResolvedNode
+from unpool.runtime.graph.dims import DimExpr, as_ints
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.size import Size, numbers
-from unpool.runtime.graph.size_flow import SizeFlow
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.rewrite.forms import WindowedNode
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
 from unpool.runtime.rewrite.placement import axes_of, difference
@@ -62,7 +62,7 @@ class Findings(tuple[Finding, ...]):
         return "\n".join(display_line(str(finding)) for finding in self) or "nothing found"
 
 
-def index_findings(flow: SizeFlow, node: Unpooling) -> Iterator[Finding]:
+def index_findings(flow: DimFlow, node: Unpooling) -> Iterator[Finding]:
     """The findings about the indices of a MaxUnpool."""
     finding = partial(Finding, node_name(node.node), node.node.op_type)
     if node.has_plane_indices:
@@ -81,7 +81,7 @@ def index_findings(flow: SizeFlow, node: Unpooling) -> Iterator[Finding]:
             "unpool and onnxruntime, which obey storage_order; OpenVINO and onnx's ReferenceEvaluator count otherwise",
             f"Set storage_order to 0 on {node_name(pool)}",
         )
-    shape, inferred = None if node.asked is None else numbers(node.asked), node.inferred
+    shape, inferred = None if node.asked is None else as_ints(node.asked), node.inferred
     if shape is None or inferred is None or shape == inferred:
         return
     repair = FIX if counts_in(flow, node, node.asked or ()) else _shape_advice(flow, node, inferred)
@@ -102,8 +102,8 @@ def index_findings(flow: SizeFlow, node: Unpooling) -> Iterator[Finding]:
         )
 
 
-def _shape_advice(flow: SizeFlow, node: Unpooling, inferred: tuple[int, ...]) -> str:
-    if counts_in(flow, node, tuple(Size(size) for size in inferred)):
+def _shape_advice(flow: DimFlow, node: Unpooling, inferred: tuple[int, ...]) -> str:
+    if counts_in(flow, node, tuple(DimExpr(size) for size in inferred)):
         return "Leave output_shape out and put a Pad behind: its indices count in the size that follows"
     return "Choose attributes from which output_shape follows, or leave it out"
 

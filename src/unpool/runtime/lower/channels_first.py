@@ -10,8 +10,8 @@ import onnx
 
 from unpool.operators.activation import Activation
 from unpool.runtime.graph.graph import FreshNames
-from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.nodes import attributes, node_name
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.lower.writer import Writer
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit

@@ -14,7 +14,7 @@ import onnx
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.lowered import Check
 from unpool.runtime.lower.probes import Probe
@@ -92,7 +92,7 @@ def _check(runtime: Runtime, lowered: onnx.ModelProto, probes: Sequence[Probe], 
 
 
 def _check_whole(runtime: Runtime, lowered: onnx.ModelProto, expected: Expected) -> None:
-    operators = {node.op_type for node in with_inner(lowered.graph.node)}
+    operators = {node.op_type for node in with_subgraph_nodes(lowered.graph.node)}
     if runtime.is_reference and operators & SLOW:
         return
     for feed, wanted in expected:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, node_name, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, node_name, with_subgraph_nodes
 from unpool.runtime.lower.target import Target
 from unpool.runtime.rewrite.repair_indices import NotRepaired
 
@@ -12,7 +12,7 @@ from unpool.runtime.rewrite.repair_indices import NotRepaired
 def left_over(model: onnx.ModelProto, target: Target) -> Iterator[NotRepaired]:
     """One record per operator that the target does not take, named after its first node, and one per odd node."""
     refused: dict[str, list[str]] = {}
-    for node in with_inner(model.graph.node):
+    for node in with_subgraph_nodes(model.graph.node):
         if domain(node) != "" or node.op_type not in target.operators:
             refused.setdefault(node.op_type, []).append(node_name(node))
         else:

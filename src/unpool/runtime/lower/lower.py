@@ -22,15 +22,15 @@ from onnx import helper
 from unpool.errors import UnsupportedError
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.nodes import domain, inner_nodes, is_unpool_op, node_name, reads
+from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
+from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.graph.spilled_weights import with_spilled_weights
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.lower.channels_first import channels_first_edits
 from unpool.runtime.lower.checks import checked, expected_results
@@ -86,7 +86,7 @@ def lower(
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     wanted, semantics = target_of(target), Semantics(compat, index_space)
-    with model_errors(source), with_spilled_weights(source) as (first, restore):
+    with model_errors(source), spill_weights(source) as (first, restore):
         draft = _Draft(first, semantics, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
@@ -151,7 +151,7 @@ class _Draft:
     def lower_unpoolings(self, target: Target) -> list[Part]:
         """Replace every MaxUnpool."""
         opened = self._open()
-        flow = SizeFlow(opened.graph, opened.inference.types)
+        flow = DimFlow(opened.graph, opened.inference.types)
         space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
         found = list(lowered_unpoolings(flow, unused_names(opened.graph), target.doubled, space))
         into_model(self.model, [edit for edit, _ in found])
@@ -193,7 +193,7 @@ class _Draft:
 
     def _refuse_inner(self) -> None:
         for holder in self.model.graph.node:
-            for node in inner_nodes(holder):
+            for node in subgraph_nodes(holder):
                 if is_unpool_op(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
                     raise UnsupportedError(
                         f"{node.op_type} node {node_name(node)!r}: expected it outside of the bodies of If, Loop and "

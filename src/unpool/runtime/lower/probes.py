@@ -14,8 +14,8 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import Window
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.runtime.graph.dims import as_ints
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.size import numbers
 from unpool.runtime.lower.lowered import Part
 from unpool.runtime.lower.pooling import Pooling
 
@@ -91,8 +91,8 @@ def _followed(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tupl
 def _scattered(part: Part, opset: int, rng: np.random.Generator) -> Iterator[tuple[Feed, AnyArray]]:
     """Values that go to places of which none comes twice; nothing where there are fewer places."""
     one = part.unpooling
-    asked = numbers(one.asked or (None,))
-    small = numbers(one.small) or tuple(map(min, _small_sizes(one.spec), asked or repeat(MOST_ELEMENTS)))
+    asked = as_ints(one.asked or (None,))
+    small = as_ints(one.small) or tuple(map(min, _small_sizes(one.spec), asked or repeat(MOST_ELEMENTS)))
     inferred = _inferred(one.spec, small)
     shape = (*OUTER, *(asked or inferred))
     x = _numbers((*OUTER, *small), part.dtype, rng, is_whole=False)

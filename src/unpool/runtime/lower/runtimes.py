@@ -13,8 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from unpool.dtypes import AnyArray
 from unpool.runtime.backends import openvino_device
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
-from unpool.runtime.graph.fed_weights import with_fed_weights
-from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.requirements import onnxruntime
 
 QUIET = 4  # onnxruntime's level for fatal errors only
@@ -55,7 +54,7 @@ def runtimes() -> Iterator[Runtime]:
 def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
-    bare, weights = with_fed_weights(model)
+    bare, weights = initializers_as_inputs(model)
     feed = {**feed, **weights}
     content = serialize(bare, "the model")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -66,14 +65,14 @@ def _in_onnxruntime(model: onnx.ModelProto, feed: Feed) -> Call:
 
 
 def _in_reference(model: onnx.ModelProto, feed: Feed) -> Call:
-    bare, weights = with_fed_weights(model)
+    bare, weights = initializers_as_inputs(model)
     evaluator = ReferenceEvaluator(bare)
     return lambda: list(evaluator.run(None, {**feed, **weights}))
 
 
 def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
-    bare, weights = with_fed_weights(model)
+    bare, weights = initializers_as_inputs(model)
     feed = {**feed, **weights}
     fixed = openvino_device.core().read_model(serialize(bare, "the model"))
     read = {name for value in fixed.inputs for name in value.names}

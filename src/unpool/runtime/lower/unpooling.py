@@ -16,10 +16,10 @@ from unpool.geometry import Window
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dims import as_ints
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.size import numbers
-from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.lower.chosen import chosen_taps
 from unpool.runtime.lower.lowered import Part
 from unpool.runtime.lower.placed import placed
@@ -43,9 +43,7 @@ EXACT = {"float16": 2048, "bfloat16": 256}
 """The type holds every integer up to here; others hold all numbers of taps."""
 
 
-def lowered_unpoolings(
-    flow: SizeFlow, names: FreshNames, doubled: int, index_space: str
-) -> Iterator[tuple[Edit, Part]]:
+def lowered_unpoolings(flow: DimFlow, names: FreshNames, doubled: int, index_space: str) -> Iterator[tuple[Edit, Part]]:
     """An edit for every MaxUnpool of the graph, with what it takes to check it.
 
     Args:
@@ -74,12 +72,12 @@ def lowered_unpoolings(
         yield edit, Part(one, pooling, edit, dtype)
 
 
-def _followed(flow: SizeFlow, one: Unpooling, index_space: str) -> Pooling | None:
+def _followed(flow: DimFlow, one: Unpooling, index_space: str) -> Pooling | None:
     """The pool whose choice the MaxUnpool follows; None if that is not certain, or too much to write."""
     source = one.source
     if source is None or source.pool is None or not source.is_whole or source.is_plane or not one.large:
         return None
-    if index_space == "inferred" and one.inferred != numbers(one.large):
+    if index_space == "inferred" and one.inferred != as_ints(one.large):
         return None
     known = _dtype(flow, source.pool.input[0])
     is_same_type = known is not None and known == _dtype(flow, one.node.input[0])
@@ -106,14 +104,14 @@ def _pool_of(one: Unpooling) -> onnx.NodeProto:
     return one.source.pool
 
 
-def _pooling(flow: SizeFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
+def _pooling(flow: DimFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
     """The pool, with axes of one element behind its own up to this rank, which `_with_axes` gives to its values."""
     spec = resolve.spec("MaxPool", attributes(pool), opset=flow.graph.opsets[""])
     assert isinstance(spec, MaxPoolSpec)
     dtype = _dtype(flow, pool.input[0])
     if spec.padding != "NOTSET" or dtype is None:
         return None
-    large = numbers((flow.dims(pool.input[0]) or ())[2:]) or None
+    large = as_ints((flow.dims(pool.input[0]) or ())[2:]) or None
     small = None if large is None else tuple(max_pool.axis(spec, axis, size).small for axis, size in enumerate(large))
     begins, ends = zip(*spec.pads, strict=True)
     more = rank - len(spec.windows)
@@ -133,7 +131,7 @@ def _with_axes(writer: Writer, pooling: Pooling, more: int) -> Pooling:
     return replace(pooling, x=x, y=y)
 
 
-def _scatter(flow: SizeFlow, one: Unpooling, writer: Writer, index_space: str) -> np.dtype[np.generic]:
+def _scatter(flow: DimFlow, one: Unpooling, writer: Writer, index_space: str) -> np.dtype[np.generic]:
     node, spec = one.node, one.spec
     dtype = _dtype(flow, node.input[0])
     if dtype is None:
@@ -168,5 +166,5 @@ def _require_certain_space(one: Unpooling, index_space: str) -> None:
     )
 
 
-def _dtype(flow: SizeFlow, name: str) -> np.dtype[np.generic] | None:
+def _dtype(flow: DimFlow, name: str) -> np.dtype[np.generic] | None:
     return shapes.dtype(flow.types.get(name))

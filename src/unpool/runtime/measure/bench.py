@@ -25,8 +25,7 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
 from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.serialized import is_too_large
-from unpool.runtime.graph.weight_files import folder_of
+from unpool.runtime.graph.weights import folder_of, is_too_large
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE

@@ -30,9 +30,9 @@ from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, with_subgraph_nodes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 
 STEP_COST = 4_000_000
 """Multiply-adds in the time, about 70 microseconds, that one more step and one more partition take."""
@@ -91,7 +91,7 @@ def before_choices(graph: Graph) -> set[str]:
     """Values on which the Indices of some MaxPool depend, in bodies too and outside of the graph."""
     found = set(graph.chosen)
     for node in reversed(graph.nodes):
-        chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_inner([node]))
+        chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_subgraph_nodes([node]))
         if chooses or not found.isdisjoint(node.output):
             found.update(reads(node))
     return found
@@ -120,7 +120,7 @@ def _pays(
     """Whether a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
-    known = shapes.sizes(x) or (None,)
+    known = shapes.static_dims(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False

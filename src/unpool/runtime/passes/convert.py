@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, version_converter
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import bodies, is_unpool_op, node_name, reads, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.without_weights import as_input, is_large, without_weights
+from unpool.runtime.graph.weights import as_input, is_large, strip_initializers
 from unpool.runtime.passes.hidden_nodes import hide, restore
 
 FIRST_IR_WITH_DEFAULTS = 4
@@ -58,7 +58,7 @@ def update_ir_version(model: onnx.ModelProto) -> None:
 
 def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     """The model without large and sparse tensors, and with every known type written into it."""
-    skeleton = without_weights(model)
+    skeleton = strip_initializers(model)
     skeleton.ir_version = max(skeleton.ir_version, FIRST_IR_WITH_DEFAULTS)  # so that an initializer need be no input
     graph = skeleton.graph
     for sparse in graph.sparse_initializer:
@@ -74,8 +74,8 @@ def _merged(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> o
     """The model with the nodes and small tensors of the converted one; everything else is as it was."""
     merged = onnx.ModelProto()
     merged.CopyFrom(model)
-    for node in with_inner(converted.graph.node):
-        for _, body in bodies(node):
+    for node in with_subgraph_nodes(converted.graph.node):
+        for _, body in subgraphs(node):
             _forget_sizes(body)
     large = [tensor for tensor in model.graph.initializer if is_large(tensor)]
     del merged.graph.node[:], merged.graph.initializer[:]

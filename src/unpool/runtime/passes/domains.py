@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.nodes import with_subgraph_nodes
 
 LONG_NAME = "ai.onnx"
 
@@ -23,7 +23,7 @@ def shorten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _domain_holders(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
     yield from model.opset_import
-    yield from with_inner(model.graph.node)
+    yield from with_subgraph_nodes(model.graph.node)
     for function in model.functions:
         yield from function.opset_import
-        yield from with_inner(function.node)
+        yield from with_subgraph_nodes(function.node)

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.nodes import reads, writes
-from unpool.runtime.graph.without_weights import as_input
+from unpool.runtime.graph.weights import as_input
 from unpool.runtime.passes.change import Change
 
 

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 
 FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization trained by default
 FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")

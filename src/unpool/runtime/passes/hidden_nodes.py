@@ -5,7 +5,7 @@ from collections.abc import Callable
 import onnx
 from onnx import helper
 
-from unpool.runtime.graph.nodes import with_inner
+from unpool.runtime.graph.nodes import with_subgraph_nodes
 
 DOMAIN = "unpool.placeholder"
 NUMBER = "number"
@@ -22,7 +22,7 @@ def hide(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) ->
         the nodes as they were, for `restore`.
     """
     hidden: list[onnx.NodeProto] = []
-    for node in with_inner(model.graph.node):
+    for node in with_subgraph_nodes(model.graph.node):
         if is_hidden(node):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
@@ -37,7 +37,7 @@ def hide(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) ->
 
 def restore(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None:
     """Put the hidden nodes back, with the inputs and outputs that their placeholders have now; the model is changed."""
-    for node in with_inner(model.graph.node):
+    for node in with_subgraph_nodes(model.graph.node):
         if node.domain == DOMAIN:
             original = hidden[node.attribute[0].i]
             node.domain, node.op_type = original.domain, original.op_type

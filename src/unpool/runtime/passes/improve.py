@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import onnx
 
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
-from unpool.runtime.graph.inference import infer, stated_types
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
+from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.conv_as_transpose import as_conv_transpose, before_choices

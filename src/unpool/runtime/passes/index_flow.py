@@ -17,10 +17,10 @@ from unpool.geometry import pooling_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dims import DimExpr, as_int, multiply
+from unpool.runtime.graph.dynamic_dims import DimFlow, slice_bounds
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
-from unpool.runtime.graph.size import Size, number, product
-from unpool.runtime.graph.size_flow import SizeFlow, slice_bounds
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Offsets:
         tensor: the value whose planes these are, if a MaxPool with a window of 1 counted them; else "".
     """
 
-    planes: Size | None
+    planes: DimExpr | None
     axes: int
-    step: Size | None
+    step: DimExpr | None
     tensor: str = ""
 
 
@@ -56,15 +56,15 @@ class Indices:
 
     pool: onnx.NodeProto | None
     is_plane: bool
-    planes: Size | None
-    step: Size | None
+    planes: DimExpr | None
+    step: DimExpr | None
     tensor: str = ""
     is_whole: bool = False
 
 
-def trace(flow: SizeFlow, name: str) -> Indices | None:
+def trace(flow: DimFlow, name: str) -> Indices | None:
     """What is known of the indices in a value; None if nothing is recognised."""
-    name = flow.unshaped(name)
+    name = flow.before_reshapes(name)
     node = flow.makers.get(name)
     if node is None:
         return None
@@ -75,7 +75,7 @@ def trace(flow: SizeFlow, name: str) -> Indices | None:
         return rule(flow, node) if rule is not None and is_near else None
 
 
-def offsets(flow: SizeFlow, name: str) -> Offsets | None:
+def offsets(flow: DimFlow, name: str) -> Offsets | None:
     """What is known of the offsets in a value; None if it is not recognised as offsets of planes."""
     array = flow.constant(name)
     if array is None and name in flow.graph.constants:
@@ -85,21 +85,21 @@ def offsets(flow: SizeFlow, name: str) -> Offsets | None:
     return _sliced_offsets(flow, name) or _computed_offsets(flow, name)
 
 
-def _pooled(flow: SizeFlow, pool: onnx.NodeProto) -> Indices:
+def _pooled(flow: DimFlow, pool: onnx.NodeProto) -> Indices:
     known = flow.dims(pool.input[0]) or ()
     if pool.domain:
         known = (*known[:1], *known[-1:], *known[1:-1])
     rank = len(attributes(pool).get("kernel_shape", ()))
     if len(known) != rank + 2:
         return Indices(pool, False, None, None, pool.input[0], is_whole=True)
-    return Indices(pool, False, product(known[:2]), product(known[2:]), pool.input[0], is_whole=True)
+    return Indices(pool, False, multiply(known[:2]), multiply(known[2:]), pool.input[0], is_whole=True)
 
 
-def _remainder(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+def _remainder(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     return _in_plane(flow, node.input[0], node.input[1])
 
 
-def _in_plane(flow: SizeFlow, name: str, divisor: str) -> Indices | None:
+def _in_plane(flow: DimFlow, name: str, divisor: str) -> Indices | None:
     """The remainders of indices by a number; None unless that is the size of a plane."""
     source, size = trace(flow, name), flow.values(divisor)
     if source is None or source.step is None or size is None or len(size) != 1 or size[0] != source.step:
@@ -107,7 +107,7 @@ def _in_plane(flow: SizeFlow, name: str, divisor: str) -> Indices | None:
     return replace(source, is_plane=True, is_whole=source.is_whole and never_empty(flow, source.pool))
 
 
-def _taken_away(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+def _taken_away(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     divisor = _divisor(flow, node)
     if divisor:
         return _in_plane(flow, node.input[0], divisor)
@@ -119,7 +119,7 @@ def _taken_away(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
     return replace(source, is_plane=True)
 
 
-def _divisor(flow: SizeFlow, node: onnx.NodeProto) -> str:
+def _divisor(flow: DimFlow, node: onnx.NodeProto) -> str:
     """The d of a Sub that is x - x / d * d, as a Mod is written before opset 10; "" for any other Sub."""
     whole = flow.maker(node.input[1], "Mul")
     for quotient, divisor in () if whole is None else (whole.input, reversed(whole.input)):
@@ -135,10 +135,10 @@ def _belong(source: Indices, taken: Offsets) -> bool:
         return True
     has_planes = source.planes is not None and source.planes == taken.planes
     has_step = source.step is not None and source.step == taken.step
-    return has_planes and (has_step or number(taken.planes) == 1)
+    return has_planes and (has_step or as_int(taken.planes) == 1)
 
 
-def _added(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+def _added(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     for name, other in (node.input, reversed(node.input)):
         put = offsets(flow, other)
         if put is not None:
@@ -146,12 +146,12 @@ def _added(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
     return None
 
 
-def _is_aligned(flow: SizeFlow, name: str, other: str, found: Offsets) -> bool:
+def _is_aligned(flow: DimFlow, name: str, other: str, found: Offsets) -> bool:
     """Whether indices and offsets are so shaped that each plane of the indices meets the offset of its own plane."""
     known = flow.dims(name)
     if known is None or flow.rank(other) != len(known) or found.planes is None:
         return False
-    return product(known[: found.axes]) == found.planes
+    return multiply(known[: found.axes]) == found.planes
 
 
 def _moved(source: Indices | None, put: Offsets) -> Indices | None:
@@ -164,11 +164,11 @@ def _moved(source: Indices | None, put: Offsets) -> Indices | None:
     return replace(source, is_plane=False, step=put.step, planes=put.planes, tensor="", is_whole=False)
 
 
-def _cast(flow: SizeFlow, node: onnx.NodeProto) -> Indices | None:
+def _cast(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     return trace(flow, node.input[0]) if attributes(node)["to"] == onnx.TensorProto.INT64 else None
 
 
-_RULES: Mapping[str, Callable[[SizeFlow, onnx.NodeProto], Indices | None]] = {
+_RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], Indices | None]] = {
     "Add": _added,
     "Cast": _cast,
     "Mod": _remainder,
@@ -183,12 +183,12 @@ def _constant_offsets(array: np.ndarray[Any, np.dtype[Any]]) -> Offsets | None:
     step = int(flat[1] - flat[0]) if flat.size > 1 else 0
     if not np.array_equal(flat, np.arange(flat.size) * step) or (flat.size > 1 and step < 1):
         return None
-    return Offsets(Size(flat.size), _axes(array.shape), Size(step) if flat.size > 1 else None)
+    return Offsets(DimExpr(flat.size), _axes(array.shape), DimExpr(step) if flat.size > 1 else None)
 
 
-def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
+def _sliced_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that a Slice reads off the Indices of a MaxPool with a window of 1: the first index of every plane."""
-    node = flow.maker(flow.unshaped(name), "Slice")
+    node = flow.maker(flow.before_reshapes(name), "Slice")
     pool = None if node is None else flow.maker(node.input[0], "MaxPool")
     if node is None or pool is None or not is_identity(pool) or node.input[0] not in pool.output[1:]:
         return None
@@ -205,10 +205,10 @@ def _sliced_offsets(flow: SizeFlow, name: str) -> Offsets | None:
     return Offsets(source.planes, _axes(known), source.step, pool.input[0]) if _is_per_plane(known) else None
 
 
-def _computed_offsets(flow: SizeFlow, name: str) -> Offsets | None:
+def _computed_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that the graph computes: Range(0, planes) times the elements of a plane, reshaped before or after."""
     known = shapes.dims(flow.types.get(name))
-    mul = flow.maker(flow.unshaped(name), "Mul")
+    mul = flow.maker(flow.before_reshapes(name), "Mul")
     if mul is None or known is None or not _is_per_plane(known):
         return None
     for counted, factor in (mul.input, reversed(mul.input)):
@@ -218,24 +218,24 @@ def _computed_offsets(flow: SizeFlow, name: str) -> Offsets | None:
     return None
 
 
-def _count(flow: SizeFlow, name: str) -> Size | None:
+def _count(flow: DimFlow, name: str) -> DimExpr | None:
     """How many planes a value counts as 0, 1, 2 ..; None if it does something else."""
     array = flow.constant(name)
     if array is not None:
         is_count = array.dtype.kind == "i" and np.array_equal(array.reshape(-1), np.arange(array.size))
-        return Size(array.size) if is_count and array.size else None
-    places = flow.maker(flow.unshaped(name), "NonZero")
+        return DimExpr(array.size) if is_count and array.size else None
+    places = flow.maker(flow.before_reshapes(name), "NonZero")
     if places is not None:
         return _count_of_ones(flow, places)
-    span = flow.maker(flow.unshaped(name), "Range")
+    span = flow.maker(flow.before_reshapes(name), "Range")
     if span is None:
         return None
     start, limit, delta = (flow.values(one) for one in span.input)
-    is_count = start == (Size(0),) and delta == (Size(1),) and limit is not None and len(limit) == 1
+    is_count = start == (DimExpr(0),) and delta == (DimExpr(1),) and limit is not None and len(limit) == 1
     return limit[0] if is_count and limit is not None else None
 
 
-def _count_of_ones(flow: SizeFlow, node: onnx.NodeProto) -> Size | None:
+def _count_of_ones(flow: DimFlow, node: onnx.NodeProto) -> DimExpr | None:
     """How many elements a vector of ones has, whose NonZero counts them, as a Range is written before opset 11."""
     ones = flow.maker(node.input[0], "ConstantOfShape")
     fill = None if ones is None else attributes(ones).get("value")
@@ -254,22 +254,22 @@ def _axes(shape: tuple[object, ...]) -> int:
     return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
 
 
-def never_empty(flow: SizeFlow, pool: onnx.NodeProto | None) -> bool:
+def never_empty(flow: DimFlow, pool: onnx.NodeProto | None) -> bool:
     """Whether every window of a MaxPool meets an element, so that no index is -1."""
     if pool is None:
         return False
     where = domain(pool)
     spec = resolve.spec("MaxPool", attributes(pool), domain=where, opset=flow.graph.opsets[where])
     assert isinstance(spec, MaxPoolSpec)
-    known = shapes.sizes(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
+    known = shapes.static_dims(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
     spatial = known[1:-1] if spec.row.is_channels_last else known[2:]
-    return all(_meets_data(spec, number, size) for number, size in enumerate(spatial))
+    return all(_meets_data(spec, axis, size) for axis, size in enumerate(spatial))
 
 
-def _meets_data(spec: MaxPoolSpec, number: int, size: int | None) -> bool:
+def _meets_data(spec: MaxPoolSpec, axis: int, size: int | None) -> bool:
     if size is not None:
-        return bool((pooling_walk(max_pool.axis(spec, number, size)).count > 0).all())
-    window, pads = spec.windows[number], spec.pads[number]
+        return bool((pooling_walk(max_pool.axis(spec, axis, size)).count > 0).all())
+    window, pads = spec.windows[axis], spec.pads[axis]
     if spec.padding != "NOTSET" or not any(pads):
         return window.dilation == 1 or spec.padding not in ("SAME_UPPER", "SAME_LOWER")
     return window.dilation == 1 and max(pads) < window.size and sum(pads) < window.size

@@ -11,8 +11,8 @@ from onnx.defs import onnx_opset_version
 from unpool.errors import ModelError
 from unpool.runtime.graph.errors import one_line
 from unpool.runtime.graph.graph import FreshNames
-from unpool.runtime.graph.nodes import with_inner
-from unpool.runtime.graph.without_weights import with_weights_of, without_weights
+from unpool.runtime.graph.nodes import with_subgraph_nodes
+from unpool.runtime.graph.weights import restore_initializers, strip_initializers
 
 MOST_NODES = 30_000
 """Nodes that the calls of functions may become in all: loading takes a third of a millisecond for each."""
@@ -45,12 +45,12 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     _check_growth(model)
     _check_outputs(model)
     try:
-        flat = inliner.inline_local_functions(_with_own_outputs(without_weights(model)))
+        flat = inliner.inline_local_functions(_with_own_outputs(strip_initializers(model)))
     except Exception as error:
         raise ModelError(
             f"model: expected functions that can be inlined, got: {one_line(error)}. Export it again."
         ) from error
-    return with_weights_of(flat, model)
+    return restore_initializers(flat, model)
 
 
 def _check_outputs(model: onnx.ModelProto) -> None:
@@ -84,9 +84,13 @@ def _check_growth(model: onnx.ModelProto) -> None:
     """Refuse a model whose functions call themselves, or become more than what can be loaded."""
     known = {_name(one) for one in model.functions}
     calls = {
-        _name(one): [name for name in map(_name, with_inner(one.node)) if name in known] for one in model.functions
+        _name(one): [name for name in map(_name, with_subgraph_nodes(one.node)) if name in known]
+        for one in model.functions
     }
-    own = {_name(one): InlinedSize(sum(1 for _ in with_inner(one.node)), one.ByteSize()) for one in model.functions}
+    own = {
+        _name(one): InlinedSize(sum(1 for _ in with_subgraph_nodes(one.node)), one.ByteSize())
+        for one in model.functions
+    }
     sizes: dict[FunctionName, InlinedSize] = {}
     try:
         for name in TopologicalSorter(calls).static_order():
@@ -95,7 +99,7 @@ def _check_growth(model: onnx.ModelProto) -> None:
         raise ModelError(
             f"model: expected functions that do not call themselves, got {_text(error.args[1][0])}. Export it again."
         ) from error
-    called = [name for name in map(_name, with_inner(model.graph.node)) if name in known]
+    called = [name for name in map(_name, with_subgraph_nodes(model.graph.node)) if name in known]
     found = reduce(InlinedSize.plus, map(sizes.__getitem__, called), InlinedSize(0, 0))
     if found.nodes > MOST_NODES or found.bytes > MOST_BYTES:
         largest = max(called, key=sizes.__getitem__)

@@ -15,10 +15,10 @@ import onnx
 from onnx import helper
 
 from unpool.dtypes import AnyArray
+from unpool.runtime.graph.dims import as_int
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, node_name
-from unpool.runtime.graph.size import number
-from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
@@ -26,7 +26,7 @@ from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trac
 FIRST_MOD = 10
 
 
-def pool_edits(flow: SizeFlow, names: FreshNames) -> Iterator[Edit]:
+def pool_edits(flow: DimFlow, names: FreshNames) -> Iterator[Edit]:
     """An edit for every Sub that takes away offsets which a pool with a window of 1 has found."""
     if flow.graph.opsets.get("", 0) < FIRST_MOD:
         return
@@ -41,7 +41,7 @@ def _edit(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Edit:
     assert source.pool is not None
     divisor, nodes, constants = plane_size(names, source)
     nodes.append(helper.make_node("Mod", [node.input[0], divisor], [node.output[0]], name=node.name))
-    step = number(source.step)
+    step = as_int(source.step)
     after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
     return Edit(
         node.output[0], tuple(nodes), constants, Change(node_name(node), "MaxPool of window 1, Slice and Sub", after)
@@ -52,7 +52,7 @@ def plane_size(names: FreshNames, source: Indices) -> tuple[str, list[onnx.NodeP
     """A value that holds how many elements a plane of the pooled tensor has, and what makes it."""
     assert source.pool is not None
     stem = f"{source.pool.output[1]}_plane"
-    step = number(source.step)
+    step = as_int(source.step)
     if step is not None:
         name = names.fresh(stem)
         return name, [], {name: np.array([step], np.int64)}

@@ -8,7 +8,7 @@ from onnx import TensorProto, defs, helper
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
 
 TARGET = 7
 COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
@@ -42,7 +42,7 @@ def prepare(body: onnx.GraphProto, opset: int) -> None:
             _write_defaults(node, opset)
             for one in node.attribute:
                 _modernise(node, one)
-        for _, inner in bodies(node):
+        for _, inner in subgraphs(node):
             prepare(inner, opset)
 
 
@@ -74,7 +74,7 @@ def _align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: Fr
                 axes = list(range(rank, rank + missing))
                 body.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
                 node.input[1] = name
-        for _, inner in bodies(node):
+        for _, inner in subgraphs(node):
             _align(inner, types, names)
         body.node.append(node)
 

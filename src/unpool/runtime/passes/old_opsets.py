@@ -9,10 +9,10 @@ import logging
 import onnx
 
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.nodes import is_unpool_op, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.without_weights import with_weights_of, without_weights
+from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.weights import restore_initializers, strip_initializers
 from unpool.runtime.passes import old_nodes
 from unpool.runtime.passes.convert import convert
 
@@ -32,14 +32,14 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
         UnsupportedError: a node that cannot be lifted, and the message names it.
     """
     opset = next((one.version for one in model.opset_import if one.domain == ""), old_nodes.TARGET)
-    if opset >= old_nodes.TARGET or all(map(is_unpool_op, with_inner(model.graph.node))):
+    if opset >= old_nodes.TARGET or all(map(is_unpool_op, with_subgraph_nodes(model.graph.node))):
         return model
     _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, old_nodes.TARGET)
-    skeleton = without_weights(model)
+    skeleton = strip_initializers(model)
     old_nodes.prepare(skeleton.graph, opset)
     skeleton = convert(skeleton, LAST_WITH_AXIS, {}, old_nodes.is_prepared)
     old_nodes.align(skeleton.graph, infer(Graph.from_model(skeleton), semantics).types)
     skeleton = convert(
         skeleton, old_nodes.TARGET, infer(Graph.from_model(skeleton), semantics).types, old_nodes.is_aligned
     )
-    return with_weights_of(skeleton, model)
+    return restore_initializers(skeleton, model)

@@ -20,11 +20,11 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import UnpoolWindow, window_between
 from unpool.operators import contract
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multiply
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, node_name
-from unpool.runtime.graph.size import Size, Sizes, number, numbers, product
-from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, trace
@@ -55,11 +55,11 @@ class Scatter:
     i: str
     source: Indices
     shape: str
-    sizes: Sizes
+    sizes: DimExprs
     lead: int
 
 
-def unpool_edits(flow: SizeFlow, names: FreshNames) -> Iterator[Edit]:
+def unpool_edits(flow: DimFlow, names: FreshNames) -> Iterator[Edit]:
     """An edit for every ScatterND that is an unpooling."""
     if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
         return
@@ -76,7 +76,7 @@ def unpool_edits(flow: SizeFlow, names: FreshNames) -> Iterator[Edit]:
                 yield _Writer(flow, names, found).edit()
 
 
-def recognised(flow: SizeFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
+def recognised(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
     """The unpooling that a ScatterND and the Reshape behind it do; None if they do something else."""
     data, places, values = node.input
     ranks = (flow.rank(data), flow.rank(places), flow.rank(values))
@@ -85,7 +85,7 @@ def recognised(flow: SizeFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Sca
     if not is_flat or attributes(node).get("reduction", b"none") != b"none" or not _is_zero(flow, data):
         return None
     shape, sizes = _shape(flow, end, data)
-    x, i = (flow.unshaped(name, len(sizes)) for name in (values, places))
+    x, i = (flow.before_reshapes(name, len(sizes)) for name in (values, places))
     source = trace(flow, i)
     if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)) or not _holds(flow, x):
         return None
@@ -95,9 +95,9 @@ def recognised(flow: SizeFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Sca
     return Scatter(node, end, x, i, source, shape, sizes, lead)
 
 
-def _is_zero(flow: SizeFlow, name: str) -> bool:
+def _is_zero(flow: DimFlow, name: str) -> bool:
     """Whether every element is +0."""
-    name = flow.unshaped(name)
+    name = flow.before_reshapes(name)
     node = flow.maker(name, "ConstantOfShape")
     if node is not None:
         fill = attributes(node).get("value")
@@ -110,35 +110,35 @@ def _is_positive_zero(array: AnyArray) -> bool:
     return array.dtype.kind in "fV" and not array.view(np.uint8).any() if array.size else False
 
 
-def _shape(flow: SizeFlow, end: onnx.NodeProto, data: str) -> tuple[str, Sizes]:
+def _shape(flow: DimFlow, end: onnx.NodeProto, data: str) -> tuple[str, DimExprs]:
     """Name and sizes of the output's shape; no sizes if neither is known."""
-    asked, made = flow.values(end.input[1]), flow.maker(flow.unshaped(data), "ConstantOfShape")
+    asked, made = flow.values(end.input[1]), flow.maker(flow.before_reshapes(data), "ConstantOfShape")
     filled = None if made is None else flow.values(made.input[0])
     if made is not None and asked is not None and filled is not None and _is_filled(asked, filled):
         return made.input[0], filled
-    if min(numbers(asked or ()) or (0,)) > 0 and asked is not None:
+    if min(as_ints(asked or ()) or (0,)) > 0 and asked is not None:
         return end.input[1], asked
     known = shapes.dims(flow.types.get(end.output[0])) or ()
-    found = tuple(Size(size) for size in known if isinstance(size, int))
+    found = tuple(DimExpr(size) for size in known if isinstance(size, int))
     return "", found if len(found) == len(known) else ()
 
 
-def _is_filled(asked: Sizes, filled: Sizes) -> bool:
+def _is_filled(asked: DimExprs, filled: DimExprs) -> bool:
     """Whether Reshape to `asked` gives `filled`: they are equal, but for one -1."""
     if len(asked) != len(filled) or None in filled:
         return False
     others = [one for one, other in zip(asked, filled, strict=True) if one != other]
-    return not others or others == [Size(-1)]
+    return not others or others == [DimExpr(-1)]
 
 
-def _holds(flow: SizeFlow, x: str) -> bool:
+def _holds(flow: DimFlow, x: str) -> bool:
     """Whether MaxUnpool has the type of the values in this opset."""
     dtype = shapes.dtype(flow.types.get(x))
     row = contract.row("MaxUnpool", "", flow.graph.opsets[""])
     return dtype is not None and dtype.name in row.value_types
 
 
-def _lead(flow: SizeFlow, x: str, sizes: Sizes, source: Indices) -> int | None:
+def _lead(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None:
     """How many axes X and the output share before the spatial ones; None if they share none."""
     known = flow.dims(x) or ()
     pooled = 0 if source.pool is None else len(attributes(source.pool)["kernel_shape"])
@@ -149,23 +149,23 @@ def _lead(flow: SizeFlow, x: str, sizes: Sizes, source: Indices) -> int | None:
     return None
 
 
-def _fit(x: Sizes | None, i: Sizes | None) -> bool:
+def _fit(x: DimExprs | None, i: DimExprs | None) -> bool:
     """Whether two shapes may be equal."""
     pairs = zip(x or (), i or (), strict=True)
-    return all(number(one) in (None, number(other)) or number(other) is None for one, other in pairs)
+    return all(as_int(one) in (None, as_int(other)) or as_int(other) is None for one, other in pairs)
 
 
-def _is_evident(source: Indices, spatial: Sizes) -> bool:
+def _is_evident(source: Indices, spatial: DimExprs) -> bool:
     """Whether the indices come from a pool and count in a whole tensor, or have the offsets of the output's planes."""
     if source.is_plane:
-        return number(source.planes) == 1
-    return source.pool is not None or (source.step is not None and source.step == product(spatial))
+        return as_int(source.planes) == 1
+    return source.pool is not None or (source.step is not None and source.step == multiply(spatial))
 
 
 class _Writer:
     """Writes the nodes of one edit."""
 
-    def __init__(self, flow: SizeFlow, names: FreshNames, scatter: Scatter) -> None:
+    def __init__(self, flow: DimFlow, names: FreshNames, scatter: Scatter) -> None:
         self._flow = flow
         self._names = names
         self._scatter = scatter
@@ -179,7 +179,7 @@ class _Writer:
         pooled, windows = self._windows()
         given = short_attributes(windows)
         has_batch = scatter.lead == 2
-        shape = scatter.shape or self._constant("shape", [number(size) for size in scatter.sizes])
+        shape = scatter.shape or self._constant("shape", [as_int(size) for size in scatter.sizes])
         x = scatter.x if has_batch else self._unsqueezed(scatter.x, opset)
         inputs = [x, self._indices(x, opset), shape if has_batch else self._with_batch(shape)]
         output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
@@ -205,7 +205,7 @@ class _Writer:
         small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
         pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
         windows = [
-            window_between(number(one), number(two), three)
+            window_between(as_int(one), as_int(two), three)
             for one, two, three in zip(small, spatial, pooled, strict=True)
         ]
         return pooled, windows
@@ -213,7 +213,7 @@ class _Writer:
     def _other_window(self, pooled: Sequence[UnpoolWindow | None], windows: Sequence[UnpoolWindow]) -> str:
         """Why kernel_shape is not the pool's, where it is not."""
         have, need = [None if one is None else one.size for one in pooled], [one.size for one in windows]
-        sizes = numbers(self._scatter.sizes[self._scatter.lead :])
+        sizes = as_ints(self._scatter.sizes[self._scatter.lead :])
         if None in have or have == need or sizes is None:
             return ""
         odd = "odd " if all(size % 2 for size in sizes) else ""
@@ -230,7 +230,7 @@ class _Writer:
         rank = len(scatter.sizes) + 2 - scatter.lead
         if self._flow.rank(whole) == rank:
             return whole
-        known = numbers(self._flow.dims(scatter.x) or (None,))
+        known = as_ints(self._flow.dims(scatter.x) or (None,))
         if known is None:
             shape = self._node("Shape", [x], "shape_of_x")
         else:
@@ -243,7 +243,7 @@ class _Writer:
         return self._node("Unsqueeze", [name, self._constant("first", [0])], "batch")
 
     def _with_batch(self, shape: str) -> str:
-        known = numbers(self._scatter.sizes)
+        known = as_ints(self._scatter.sizes)
         if known is not None:
             return self._constant("shape_with_batch", [1, *known])
         return self._node("Concat", [self._constant("one", [1]), shape], "shape_with_batch", axis=0)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import Graph, prune, unused_names
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.edits import Edit, into_graph
 from unpool.runtime.passes.merge_pools import pool_edits
 from unpool.runtime.passes.raise_unpool import unpool_edits
@@ -41,7 +41,7 @@ def raise_all(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> Ra
     rounds: list[tuple[Edit, ...]] = []
     finders = [unpool_edits, pool_edits]
     while finders and len(rounds) < MOST_ROUNDS:
-        edits = tuple(finders[0](SizeFlow(graph, types), unused_names(graph)))
+        edits = tuple(finders[0](DimFlow(graph, types), unused_names(graph)))
         if edits:
             rounds.append(edits)
             graph = prune(into_graph(graph, edits))

@@ -17,9 +17,9 @@ from onnx import TensorProto, helper
 from unpool.errors import ModelError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.inference import infer
-from unpool.runtime.graph.nodes import attributes, bodies, captured, domain, node_name
+from unpool.runtime.graph.nodes import attributes, captured_names, domain, node_name, subgraphs
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.conv_as_transpose import before_choices
 from unpool.runtime.plan.certain_sizes import certain
@@ -80,7 +80,7 @@ def bodies_of(
     Raises:
         ModelError: a body has another number of inputs than the node feeds.
     """
-    for name, body in bodies(node):
+    for name, body in subgraphs(node):
         fed, carried = _fed(node, body, types, around.opsets[""])
         if len(fed) != len(body.input):
             raise ModelError(
@@ -121,7 +121,7 @@ def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) 
 
 def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """The shape in which a body wants a single element: (1,) if it says so, else that of a scalar."""
-    return (1,) * (len(shapes.sizes(value.type) or ()) == 1)
+    return (1,) * (len(shapes.static_dims(value.type) or ()) == 1)
 
 
 def _scanned_axes(node: onnx.NodeProto) -> list[int]:
@@ -167,7 +167,7 @@ def _common(one: Maybe, other: Maybe) -> Maybe:
     """The first type with the sizes that both have."""
     if one is None or not one.HasField("tensor_type"):
         return one
-    ours, theirs = shapes.sizes(one), shapes.sizes(other)
+    ours, theirs = shapes.static_dims(one), shapes.static_dims(other)
     if ours is None or theirs is None or len(ours) != len(theirs):
         return shapes.without_shape(one)
     return shapes.tensor_type(
@@ -181,7 +181,7 @@ def _graph(around: Graph, body: onnx.GraphProto, types: Types, fed: Sequence[May
     names = {value.name for value in body.input}
     own = {tensor.name: tensor for tensor in body.initializer if tensor.name not in names}
     sparse = {one.values.name: one for one in body.sparse_initializer if one.values.name not in names}
-    read = list(dict.fromkeys(captured(body)))
+    read = list(dict.fromkeys(captured_names(body)))
     open_ones = [name for name in read if name not in around.constants and name not in around.sparse_constants]
     inputs += [onnx.ValueInfoProto(name=name, type=types.get(name)) for name in open_ones]
     return lift_constants(

@@ -51,5 +51,5 @@ def _is_plain(node: onnx.NodeProto) -> bool:
 
 def _only_sizes(type_: onnx.TypeProto) -> onnx.TypeProto:
     """The type without names of sizes: values that share one are not checked for that."""
-    known = shapes.sizes(type_)
+    known = shapes.static_dims(type_)
     return type_ if known is None else shapes.tensor_type(shapes.element(type_), known)

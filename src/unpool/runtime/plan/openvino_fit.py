@@ -14,7 +14,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, constant_array
 from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, since_version, writes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.plan.plan import Step
 
 

@@ -6,16 +6,16 @@ import onnx
 from onnx import helper
 
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
-from unpool.runtime.graph.nodes import domain, reads, since_version, with_inner, writes
+from unpool.runtime.graph.nodes import domain, reads, since_version, with_subgraph_nodes, writes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weight_files import as_stored
+from unpool.runtime.graph.weights import without_folder
 from unpool.runtime.plan.plan import Step
 
 NEWEST_NEEDED_IR = 10  # later ones add nothing that a partition holds, and older releases of onnxruntime refuse them
 
 
 def cut(
-    graph: Graph, step: Step, types: Types, tensor: Callable[[onnx.TensorProto], onnx.TensorProto] = as_stored
+    graph: Graph, step: Step, types: Types, tensor: Callable[[onnx.TensorProto], onnx.TensorProto] = without_folder
 ) -> onnx.ModelProto:
     """The model of a partition.
 
@@ -50,7 +50,7 @@ def at_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for one in copy.opset_import:
-        nodes = [node for node in with_inner(copy.graph.node) if domain(node) == one.domain]
+        nodes = [node for node in with_subgraph_nodes(copy.graph.node) if domain(node) == one.domain]
         versions = [since_version(node, one.version) for node in nodes]
         one.version = max(versions, default=1)
     return copy
@@ -70,7 +70,7 @@ def _value(name: str, types: Types) -> onnx.ValueInfoProto:
 
 
 def _imports(graph: Graph, nodes: Iterable[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
-    used = {domain(node) for node in with_inner(nodes)}
+    used = {domain(node) for node in with_subgraph_nodes(nodes)}
     return [helper.make_opsetid(name, version) for name, version in graph.opsets.items() if name in used | {""}]
 
 

@@ -17,7 +17,16 @@ import onnx
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import bodies, domain, is_unpool_op, node_name, reads, since_version, with_inner, writes
+from unpool.runtime.graph.nodes import (
+    domain,
+    is_unpool_op,
+    node_name,
+    reads,
+    since_version,
+    subgraphs,
+    with_subgraph_nodes,
+    writes,
+)
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_unpool_subgraphs
 from unpool.runtime.plan.lines import HOST, TITLES, Record, each, folded
@@ -238,8 +247,8 @@ def _records(graph: Graph, position: int, choice: Choice, step: int, level: int)
     raised = graph.raised.get(node.output[0], "")
     reasons = [choice.reason, raised, *([f"with {', '.join(folded)} folded in"] if folded else [])]
     yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
-    for name, body in bodies(node) if choice.runner == "reference" else ():
-        for inner in with_inner(body.node):
+    for name, body in subgraphs(node) if choice.runner == "reference" else ():
+        for inner in with_subgraph_nodes(body.node):
             if is_unpool_op(inner):
                 yield _record(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
 

@@ -20,7 +20,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import inner_nodes, is_unpool_op, node_name
+from unpool.runtime.graph.nodes import is_unpool_op, node_name, subgraph_nodes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.bodies import has_unpool_subgraphs
 
@@ -74,7 +74,7 @@ def choose(
 def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
     """How a ConvTranspose is computed, where shapes and type are known."""
     x, w = (types.get(name) for name in node.input[:2])
-    known, window, dtype = shapes.sizes(x), shapes.sizes(w), shapes.dtype(x)
+    known, window, dtype = shapes.static_dims(x), shapes.static_dims(w), shapes.dtype(x)
     if not isinstance(spec, ConvTransposeSpec) or known is None or window is None or dtype is None:
         return ""
     x_shape, w_shape = (tuple(size for size in each if size is not None) for each in (known, window))
@@ -89,7 +89,7 @@ def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
 def _choose_foreign(node: onnx.NodeProto) -> Choice:
     if is_unpool_op(node):
         return Choice("onnxruntime", "OpenVINO's is faster here, as timed")
-    inside = [node_name(inner) for inner in inner_nodes(node) if is_unpool_op(inner)]
+    inside = [node_name(inner) for inner in subgraph_nodes(node) if is_unpool_op(inner)]
     if inside:
         runner: RunnerName = "unpool" if has_unpool_subgraphs(node) else "reference"
         return Choice(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
@@ -98,7 +98,7 @@ def _choose_foreign(node: onnx.NodeProto) -> Choice:
 
 def _difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
     """Why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
-    return _type_difference(spec, name, types) or _shape_difference(spec, shapes.sizes(types.get(name)))
+    return _type_difference(spec, name, types) or _shape_difference(spec, shapes.static_dims(types.get(name)))
 
 
 def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:

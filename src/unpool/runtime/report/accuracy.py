@@ -15,7 +15,7 @@ from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weight_files import with_data
+from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
 from unpool.runtime.passes.fuse import FIRST_CLIP_WITH_INPUTS
 from unpool.runtime.plan.partitions import cut
@@ -86,7 +86,7 @@ def step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
         step: of the plan.
         types: known types of the values.
     """
-    model = cut(graph, step, types, with_data)
+    model = cut(graph, step, types, with_data_inside)
     for node in list(model.graph.node):
         activation = graph.activations.get(node.output[0]) if node.output else None
         if activation is not None:

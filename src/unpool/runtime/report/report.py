@@ -17,7 +17,7 @@ from unpool.display import display_line
 from unpool.execute import available_cores
 from unpool.files import write
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.graph.weights import serialize
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort

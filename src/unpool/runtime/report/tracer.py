@@ -11,7 +11,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings

@@ -17,9 +17,9 @@ from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.semantics import Semantics, naming
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.rewrite.forms import Form, explicit, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.replace import Rewritten, change, put_forms

@@ -22,14 +22,14 @@ import onnx
 
 from unpool.display import display_line
 from unpool.errors import UnsupportedError
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, prune, unused_names
-from unpool.runtime.graph.inference import infer
 from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.graph.spilled_weights import with_spilled_weights
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit, into_graph, into_model
@@ -83,7 +83,7 @@ def fix(
             computes something else; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    with model_errors(source), with_spilled_weights(source) as (model, restore):
+    with model_errors(source), spill_weights(source) as (model, restore):
         work = _Work(model, Semantics(compat, index_space), sizes or {})
         work.add_offsets()
         work.raise_nodes()
@@ -106,7 +106,7 @@ class _Work:
 
     def add_offsets(self) -> None:
         """Add the offset of their plane to indices that count inside planes."""
-        edits, left = offset_edits(SizeFlow(self._graph, self._types), unused_names(self._graph))
+        edits, left = offset_edits(DimFlow(self._graph, self._types), unused_names(self._graph))
         self._left += left
         if edits:
             self._put(edits)
@@ -125,7 +125,7 @@ class _Work:
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
-        edits, left = window_edits(SizeFlow(self._graph, self._types))
+        edits, left = window_edits(DimFlow(self._graph, self._types))
         self._left += left
         if edits:
             self._put(edits)

@@ -18,7 +18,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape
-from unpool.runtime.graph.symbolic import Dim, Dims
+from unpool.runtime.graph.dims import Dim, Dims
 from unpool.runtime.rewrite.placement import AxisOf, WindowedSpec, axes_of, axis_or_none, difference, sizes_of
 
 FIX_SIZE = "Fix the size, for instance with onnx.tools.update_model_dims"

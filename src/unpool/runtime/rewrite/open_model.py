@@ -10,14 +10,14 @@ from unpool.errors import UnsupportedError
 from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.runtime.graph.dims import Dims
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import attributes, bodies, domain, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.symbolic import Dims
+from unpool.runtime.graph.shape_inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.validity import check_model
-from unpool.runtime.graph.weight_files import array_of
+from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.old_opsets import lift_opset
@@ -81,8 +81,8 @@ def _spatial(row: Row, dims: Dims | None, rank: int) -> Dims:
 def _is_finite_constant(editable: EditableModel, name: str) -> bool:
     """Whether the name stands for a constant, wherever it occurs, without infinities or NaN."""
     found = [editable.graph.constants[name]] if name in editable.graph.constants else []
-    for node in with_inner(editable.graph.nodes):
-        for _, body in bodies(node):
+    for node in with_subgraph_nodes(editable.graph.nodes):
+        for _, body in subgraphs(node):
             if any(value.name == name for value in body.input):
                 return False
             found.extend(tensor for tensor in body.initializer if tensor.name == name)

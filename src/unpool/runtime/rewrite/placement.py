@@ -10,7 +10,7 @@ from unpool.operators import conv_transpose, max_pool
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.tensors import Shape
-from unpool.runtime.graph.symbolic import Dim
+from unpool.runtime.graph.dims import Dim
 
 WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec
 AxisOf: TypeAlias = Callable[[int], Axis]

@@ -15,10 +15,10 @@ from unpool.dtypes import AnyArray
 from unpool.geometry import window_between
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
+from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multiply, upsample
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
-from unpool.runtime.graph.size import Size, Sizes, grown, number, numbers, product
-from unpool.runtime.graph.size_flow import SizeFlow
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.edits import Edit
 from unpool.runtime.passes.index_flow import Indices, trace
@@ -42,14 +42,14 @@ class Unpooling:
     node: onnx.NodeProto
     spec: MaxUnpoolSpec
     source: Indices | None
-    small: Sizes
-    asked: Sizes | None
-    large: Sizes
+    small: DimExprs
+    asked: DimExprs | None
+    large: DimExprs
 
     @property
     def inferred(self) -> tuple[int, ...] | None:
         """The size that follows from the attributes, if it is known."""
-        known = numbers(self.small)
+        known = as_ints(self.small)
         return None if not known else tuple(inferred_size(self.spec, axis, size) for axis, size in enumerate(known))
 
     @property
@@ -57,7 +57,7 @@ class Unpooling:
         """Whether output_shape certainly is the size that follows from the attributes."""
         pairs = zip(self.spec.windows, self.spec.pads, strict=True)
         rests = [window.reach - window.stride - sum(pads) for window, pads in pairs]
-        found = tuple(map(grown, self.small, (window.stride for window in self.spec.windows), rests))
+        found = tuple(map(upsample, self.small, (window.stride for window in self.spec.windows), rests))
         return bool(found) and None not in found and self.asked == found
 
     @property
@@ -66,13 +66,13 @@ class Unpooling:
         source = self.source
         if source is None or source.is_plane or not self.asked:
             return False
-        return source.step is not None and source.step == product(self.asked)
+        return source.step is not None and source.step == multiply(self.asked)
 
     @property
     def has_plane_indices(self) -> bool:
         """Whether its indices certainly count inside planes, of which there may be several."""
         source = self.source
-        return source is not None and source.is_plane and number(source.planes) != 1
+        return source is not None and source.is_plane and as_int(source.planes) != 1
 
     @property
     def has_column_indices(self) -> bool:
@@ -92,7 +92,7 @@ class NotRepaired:
         return f"{self.node}: left as it is: {self.why}"
 
 
-def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
+def unpoolings(flow: DimFlow) -> Iterator[Unpooling]:
     """The MaxUnpool nodes of a graph, those inside bodies left out."""
     for node in flow.graph.nodes:
         if is_unpool_op(node) and node.op_type == "MaxUnpool":
@@ -106,7 +106,7 @@ def unpoolings(flow: SizeFlow) -> Iterator[Unpooling]:
             yield Unpooling(node, spec, trace(flow, node.input[1]), small, asked and asked[2:], large)
 
 
-def counts_in(flow: SizeFlow, one: Unpooling, spatial: Sizes) -> bool:
+def counts_in(flow: DimFlow, one: Unpooling, spatial: DimExprs) -> bool:
     """Whether its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
 
     The tensor may lack axes of one element behind the others, as for torch's 1-D unpooling, which is a 2-D one.
@@ -116,10 +116,10 @@ def counts_in(flow: SizeFlow, one: Unpooling, spatial: Sizes) -> bool:
         return False
     known = flow.dims(source.tensor) or ()
     large = known[1:-1] if source.pool.domain else known[2:]
-    return large + (Size(1),) * (len(spatial) - len(large)) == spatial
+    return large + (DimExpr(1),) * (len(spatial) - len(large)) == spatial
 
 
-def offset_edits(flow: SizeFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
     """Edits for the MaxUnpool nodes with indices inside planes, and the nodes of these that cannot be put right."""
     edits, left = [], []
     for one in unpoolings(flow):
@@ -133,11 +133,11 @@ def offset_edits(flow: SizeFlow, names: FreshNames) -> tuple[tuple[Edit, ...], t
     return tuple(edits), tuple(left)
 
 
-def window_edits(flow: SizeFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+def window_edits(flow: DimFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
     """Edits for the MaxUnpool nodes whose output_shape does not follow from their window, and those that must stay."""
     edits, left = [], []
     for one in unpoolings(flow):
-        asked = None if one.asked is None else numbers(one.asked)
+        asked = None if one.asked is None else as_ints(one.asked)
         if one.inferred is None or asked is None or one.inferred == asked:
             continue
         if not one.has_plane_indices and counts_in(flow, one, one.asked or ()):
@@ -150,7 +150,7 @@ def window_edits(flow: SizeFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, .
     return tuple(edits), tuple(left)
 
 
-def offset_obstacle(flow: SizeFlow, one: Unpooling) -> str:
+def offset_obstacle(flow: DimFlow, one: Unpooling) -> str:
     """Why the offsets of planes cannot be added to the indices of a MaxUnpool; "" if they can."""
     assert one.source is not None
     assert one.source.pool is not None
@@ -158,10 +158,10 @@ def offset_obstacle(flow: SizeFlow, one: Unpooling) -> str:
         return "its indices come from a MaxPool with storage_order 1, which MaxUnpool cannot read"
     if flow.rank(one.source.pool.output[1]) != flow.rank(one.node.input[1]):
         return "its indices have another rank than those of the pool that found them"
-    if not one.large or (len(one.node.input) < 3 and product(one.large) is None):
+    if not one.large or (len(one.node.input) < 3 and multiply(one.large) is None):
         return "the size of its output is unknown"
     has_shape = len(one.node.input) > 2 and one.node.input[2] != ""
-    if not has_shape and number(product(one.large)) is None and product(one.large) != one.source.step:
+    if not has_shape and as_int(multiply(one.large)) is None and multiply(one.large) != one.source.step:
         return "the size of its output is unknown; give the sizes of the inputs with --size"
     return ""
 
@@ -174,7 +174,7 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     row = one.spec.row.label
-    if source.is_whole and source.step is not None and source.step == product(one.large):
+    if source.is_whole and source.step is not None and source.step == multiply(one.large):
         copy.input[1] = whole
         change = Change(
             node_name(node), f"{row} of indices inside planes", f"{row} of the indices of {node_name(source.pool)}"
@@ -198,15 +198,15 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
 
 def _step(names: FreshNames, one: Unpooling) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
     """A value that holds how many elements a plane of the output has, with the nodes and constants that make it."""
-    stem, step = f"{one.node.output[0]}_plane", number(product(one.large))
+    stem, step = f"{one.node.output[0]}_plane", as_int(multiply(one.large))
     if step is None:
         return product_of(names, one.node.input[2], [axis + 2 for axis in range(len(one.large))], stem)
     name = names.fresh(stem)
     return name, [], {name: np.array([step], np.int64)}
 
 
-def _with_window(flow: SizeFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit:
-    known = numbers(one.small)
+def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit:
+    known = as_ints(one.small)
     assert known is not None
     opset = flow.graph.opsets[domain(one.node)]
     pooled = windows_undoing(None if one.source is None else one.source.pool, opset, len(asked))
@@ -225,7 +225,7 @@ def _described(spec: MaxUnpoolSpec, given: dict[str, object]) -> str:
     return f"{spec.row.label} ({shown})"
 
 
-def _spatial(flow: SizeFlow, spec: MaxUnpoolSpec, name: str) -> Sizes:
+def _spatial(flow: DimFlow, spec: MaxUnpoolSpec, name: str) -> DimExprs:
     known = flow.dims(name) or ()
     if len(known) != len(spec.windows) + 2:
         return ()

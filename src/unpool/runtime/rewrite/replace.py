@@ -12,8 +12,8 @@ from unpool.errors import UnsupportedError
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import Row
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
-from unpool.runtime.graph.inference import ResolvedNode
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.passes.change import Change
 from unpool.runtime.rewrite.forms import Form
 
@@ -45,7 +45,7 @@ def put_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
 def _put(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names: FreshNames) -> None:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             _put(body, forms, opset, names)
         form = next(forms) if is_unpool_op(node) else None
         nodes.extend([node] if form is None else _written(node, form, opset, names))

@@ -23,10 +23,10 @@ from unpool.operators import contract
 from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.inference import ResolvedNode
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_inner
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, naming
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.change import Change
 from unpool.runtime.passes.convert import convert, update_ir_version
@@ -106,7 +106,7 @@ def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onn
     if editable.graph.opsets.get("", opset) == opset:
         return editable.model
     model = convert(lift_opset(editable.model, semantics), opset, editable.inference.types)
-    kept = [node_name(node) for node in with_inner(model.graph.node) if is_unpool_op(node)]
+    kept = [node_name(node) for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
     expected = [node_name(one.node) for one in editable.inference.resolved]
     if kept != expected:
         raise UnsupportedError(
@@ -118,7 +118,7 @@ def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onn
 
 def _other_changes(editable: EditableModel, opset: int) -> Iterator[Change]:
     before = editable.graph.opsets.get("", opset)
-    for node in with_inner(editable.graph.nodes):
+    for node in with_subgraph_nodes(editable.graph.nodes):
         if not is_unpool_op(node) and domain(node) == "":
             old, new = since_version(node, before), since_version(node, opset)
             if old != new:

@@ -10,7 +10,7 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.nodes import is_unpool_op, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.executor import Executor, load_as_session
@@ -48,7 +48,9 @@ def verify(
     space = "output" if semantics.compat == "ort" and semantics.index_space == "auto" else semantics.index_space
     first = load_first(before, replace(semantics, exact=True))
     second = load_as_session(after, Semantics("spec", space, exact=True))
-    is_exact = all(is_unpool_op(node) and node.op_type != "ConvTranspose" for node in with_inner(before.graph.node))
+    is_exact = all(
+        is_unpool_op(node) and node.op_type != "ConvTranspose" for node in with_subgraph_nodes(before.graph.node)
+    )
     feeds = []
     for feed, expected in runs(first, sizes):
         feeds.append(feed)

@@ -16,11 +16,10 @@ from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.fed_weights import with_fed_weights
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.serialized import serialize
 from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.rewrite.verify import Feed, compare, runs
 from unpool.runtime.session.executor import Executor, load_as_session
@@ -141,7 +140,7 @@ def _probe(model: onnx.ModelProto, outputs: Sequence[str], types: Types, semanti
 
 def _whole(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:
     """The model in onnxruntime, and what it reads beside the feed of the model."""
-    bare, weights = with_fed_weights(model)
+    bare, weights = initializers_as_inputs(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     partition = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)

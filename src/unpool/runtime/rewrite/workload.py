@@ -17,13 +17,13 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dims import as_int
+from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import Graph, evaluate_node
-from unpool.runtime.graph.inference import Inference, infer
-from unpool.runtime.graph.nodes import attributes, bodies, domain, reads, writes
+from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, writes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.size import number
-from unpool.runtime.graph.size_flow import SizeFlow
-from unpool.runtime.graph.without_weights import LARGE
+from unpool.runtime.graph.shape_inference import Inference, infer
+from unpool.runtime.graph.weights import LARGE
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.random_inputs import feed_shapes
 
@@ -199,14 +199,14 @@ class Trials:
         return fits
 
 
-def _followed(graph: Graph, semantics: Semantics) -> tuple[SizeFlow, Inference]:
+def _followed(graph: Graph, semantics: Semantics) -> tuple[DimFlow, Inference]:
     """What is known of a graph whose inputs have shapes, where the shapes that it computes are known too.
 
     Where a node chooses elements by their values, it is taken to choose all of them.
     """
     for _ in range(MOST_ROUNDS):
         inference = infer(graph, semantics)
-        flow = SizeFlow(graph, inference.types)
+        flow = DimFlow(graph, inference.types)
         values = _computed_values(flow)
         choices = {value.name: value for node in graph.nodes for value in _largest_choice(flow, node)}
         found = {*values, *choices}
@@ -222,7 +222,7 @@ def _followed(graph: Graph, semantics: Semantics) -> tuple[SizeFlow, Inference]:
     return flow, inference
 
 
-def _computed_values(flow: SizeFlow) -> dict[str, AnyArray]:
+def _computed_values(flow: DimFlow) -> dict[str, AnyArray]:
     """Small values that a graph computes from the shapes of others, and from constants."""
     found: dict[str, AnyArray] = {}
     for node in flow.graph.nodes:
@@ -234,7 +234,7 @@ def _computed_values(flow: SizeFlow) -> dict[str, AnyArray]:
     return found
 
 
-def _computed(flow: SizeFlow, node: onnx.NodeProto, found: Mapping[str, AnyArray]) -> AnyArray | None:
+def _computed(flow: DimFlow, node: onnx.NodeProto, found: Mapping[str, AnyArray]) -> AnyArray | None:
     if node.op_type in ("Shape", "Size"):
         shape, given = _shape(flow, node.input[0]), attributes(node)
         if shape is None:
@@ -245,7 +245,7 @@ def _computed(flow: SizeFlow, node: onnx.NodeProto, found: Mapping[str, AnyArray
     return evaluate_node(flow.graph, node, known) if len(known) == len(feed) else None
 
 
-def _largest_choice(flow: SizeFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:
+def _largest_choice(flow: DimFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:
     """The outputs of a NonZero, Compress or Unique that chooses all elements; none of another node."""
     if domain(node) != "" or node.op_type not in ("NonZero", "Compress", "Unique"):
         return []
@@ -269,7 +269,7 @@ def _outer_bodies(
     """
     types = iter(inner)
     for node in nodes:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             for _ in _outer_bodies(body.node, types):
                 pass
             yield node, body, next(types)
@@ -285,11 +285,11 @@ def _body_graph(graph: Graph, body: onnx.GraphProto, types: Mapping[str, onnx.Ty
     return Graph(tuple(body.node), constants, {}, {}, inputs, (), {}, graph.opsets, graph.ir_version)
 
 
-def _times(flow: SizeFlow, node: onnx.NodeProto) -> int:
+def _times(flow: DimFlow, node: onnx.NodeProto) -> int:
     """How often the body of a node surely runs; a constant trip count of a Loop is only where it ends at the latest."""
     if node.op_type == "Loop" and node.input[0] and node.input[0] not in flow.graph.constants:
         known = flow.values(node.input[0])
-        times = number(known[0]) if known else None
+        times = as_int(known[0]) if known else None
         return 1 if times is None else max(times, 1)
     if node.op_type == "Scan" and domain(node) == "":
         given = attributes(node)
@@ -306,14 +306,14 @@ def _with_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> on
     return value if shape is None or element < 1 else helper.make_tensor_value_info(value.name, element, shape)
 
 
-def _shape(flow: SizeFlow, name: str) -> tuple[int, ...] | None:
+def _shape(flow: DimFlow, name: str) -> tuple[int, ...] | None:
     """The sizes of a value; None unless all of them are known."""
-    known = [number(size) for size in flow.dims(name) or (None,)] if flow.dims(name) != () else []
+    known = [as_int(size) for size in flow.dims(name) or (None,)] if flow.dims(name) != () else []
     found = tuple(max(size, 0) for size in known if size is not None)
     return found if len(found) == len(known) else None
 
 
-def _products(flow: SizeFlow, node: onnx.NodeProto) -> int:
+def _products(flow: DimFlow, node: onnx.NodeProto) -> int:
     """How often a node multiplies or compares, as far as its sizes are known."""
     x, y = (_shape(flow, name) if name else None for name in (*node.input[:1], *node.output[:1], "", "")[:2])
     w = _shape(flow, node.input[1]) if len(node.input) > 1 and node.input[1] else None

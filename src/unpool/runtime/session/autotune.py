@@ -31,7 +31,7 @@ from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.openvino_device import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.serialized import content_of
+from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
@@ -171,5 +171,5 @@ def _digest(source: ModelSource) -> str | None:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:  # loading the model raises it again
             return None
-    content = content_of(source) if isinstance(source, onnx.ModelProto) else bytes(source)
+    content = try_serialize(source) if isinstance(source, onnx.ModelProto) else bytes(source)
     return None if content is None else hashlib.sha256(content).hexdigest()

@@ -10,10 +10,9 @@ import onnx
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.autotune import SECONDS
 from unpool.runtime.backends.ort_options import ATTRIBUTES, CPU_ONLY, Providers, config_entry
-from unpool.runtime.graph.external import FOLDERS
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.serialized import content_of
+from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.requirements import onnxruntime
 
 ENTRIES = (
@@ -29,7 +28,7 @@ ENTRIES = (
     *("session.optimized_model_external_initializers_file_name", "ep.context_enable"),
     *("session.optimized_model_external_initializers_min_size_in_bytes", "ep.context_file_path"),
     *("mlas.enable_gemm_fastmath_arm64_bfloat16", "optimization.disable_specified_optimizers"),
-    *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations", FOLDERS),
+    *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations", FOLDERS_ENTRY),
 )
 """The config entries of SessionOptions that are pickled; onnxruntime cannot list those that are set."""
 
@@ -121,7 +120,7 @@ def stable_source(source: ModelSource) -> ModelSource:
         return os.path.abspath(source)
     if not isinstance(source, onnx.ModelProto):
         return bytes(source)
-    content = content_of(source)
+    content = try_serialize(source)
     return source if content is None else content
 
 

@@ -11,7 +11,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph import shapes, type_names
+from unpool.runtime.graph import shapes
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.ort_compat.profile import Profile
@@ -234,7 +234,7 @@ def _binding_error(text: str) -> UnpoolError:
 
 def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:
     """Refuse memory of another type or shape than that of the output in the model, before it is written."""
-    kind = shapes.dtype(type_names.parse(info.type))
+    kind = shapes.dtype(shapes.parse_type(info.type))
     if target is None or kind is None:
         return
     have = target.dtype if cuda is None else cuda.kind(target)

@@ -23,10 +23,9 @@ from unpool.runtime.backends.ort_options import (
 )
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.external import FOLDERS
-from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import domain, with_inner
-from unpool.runtime.graph.weight_files import folder_of, with_data
+from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load
+from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
+from unpool.runtime.graph.weights import folder_of, with_data_inside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.ort_compat.model_files import to_onnx_format
@@ -78,7 +77,7 @@ def load_model(config: SessionConfig) -> LoadedSource:
         if options.optimized_model_filepath:  # the file that is written has weights of its own
             for tensor in model.graph.initializer:
                 if folder_of(tensor) is not None:
-                    tensor.CopyFrom(with_data(tensor))
+                    tensor.CopyFrom(with_data_inside(tensor))
     threads = thread_budget(options, config.threads)
     has_caller_providers = caller_options is not None and config.providers is None and has_providers(caller_options)
     traces = TraceFolder() if options.enable_profiling and not reads_model_config() else None
@@ -157,7 +156,7 @@ class _OverridingLoader:
     def load(self) -> onnx.ModelProto:
         """The model with the overrides."""
         folder = config_entry(self.options, DATA_FOLDER) or ""
-        link_folders = [name for name in (config_entry(self.options, FOLDERS) or "").split(os.pathsep) if name]
+        link_folders = [name for name in (config_entry(self.options, FOLDERS_ENTRY) or "").split(os.pathsep) if name]
         return load(self._source, self._override, folder, link_folders, leaves_weights=True)
 
     def _override(self, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -214,7 +213,7 @@ def needs_libraries(model: onnx.ModelProto) -> bool:
     """Whether a node is of a domain that neither the model's functions nor onnxruntime itself have."""
     known = {*_BUILT_IN, *(function.domain for function in model.functions)}
     nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
-    return any(domain(node) not in known for node in with_inner(nodes))
+    return any(domain(node) not in known for node in with_subgraph_nodes(nodes))
 
 
 def _disable(options: PartitionOptions, optimizers: Iterable[str]) -> None:

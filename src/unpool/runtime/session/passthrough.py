@@ -17,11 +17,11 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.backends.step import require_run_options
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph import skim
+from unpool.runtime.graph import peek
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.node_order import in_order
+from unpool.runtime.graph.topological_order import sort_nodes
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
@@ -74,7 +74,7 @@ class OrtModel:
     def plan(self) -> Plan:
         """The plan of a single step; the model is read once more for it, without its weights."""
         with model_errors(self._source):
-            graph = prune(lift_constants(Graph.from_model(in_order(_parse(self._source)))))
+            graph = prune(lift_constants(Graph.from_model(sort_nodes(_parse(self._source)))))
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(
@@ -159,14 +159,14 @@ def _has_no_unpool_op(source: ModelSource, *, converts_conv: bool) -> bool:
     names = (*NAMES, CONV) if converts_conv else NAMES
     try:
         with _content(source) as content:
-            opset, has_functions = skim.head(content)
-            return opset >= OLDEST_OPSET and not has_functions and not skim.mentions(content, names)
+            opset, has_functions = peek.read_header(content)
+            return opset >= OLDEST_OPSET and not has_functions and not peek.contains_op(content, names)
     except (OSError, ValueError, TypeError):
         return False
 
 
 @contextmanager
-def _content(source: ModelSource) -> Iterator[skim.Content]:
+def _content(source: ModelSource) -> Iterator[peek.Content]:
     if not isinstance(source, (str, os.PathLike)):
         yield source if isinstance(source, bytes) else bytes(source)
         return
@@ -174,7 +174,7 @@ def _content(source: ModelSource) -> Iterator[skim.Content]:
     if (onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf") != "protobuf":
         raise ValueError(f"no bytes of a model: {suffix}")
     with open(source, "rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size <= skim.SMALL:
+        if os.fstat(file.fileno()).st_size <= peek.SMALL:
             yield file.readall()
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

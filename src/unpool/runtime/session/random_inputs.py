@@ -6,9 +6,8 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.shapes import dtype, require_known
-from unpool.runtime.graph.size import MULTIPLE
-from unpool.runtime.graph.type_names import parse
+from unpool.runtime.graph.dims import MULTIPLE
+from unpool.runtime.graph.shapes import check_size_names, dtype, parse_type
 from unpool.runtime.session.signature import ValueInfo
 
 SEED = 7
@@ -31,7 +30,7 @@ def random_feed(
         UnpoolError: a dimension has no size, or `sizes` has a name that no input has.
         UnsupportedError: an input is no tensor of numbers.
     """
-    require_known(sizes, [size for info in inputs for size in info.shape])
+    check_size_names(sizes, [size for info in inputs for size in info.shape])
     if open_size is None:
         _require_sizes(inputs, sizes)
     rng = np.random.default_rng(seed)
@@ -55,7 +54,7 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     Raises:
         UnsupportedError: the input is no tensor of numbers.
     """
-    kind = dtype(parse(info.type))
+    kind = dtype(parse_type(info.type))
     if kind is None or kind == np.dtype(object):
         raise UnsupportedError(
             f"input {info.name!r}: random values need a tensor of numbers, got {info.type}. Give the input itself."

@@ -13,10 +13,9 @@ from unpool.display import display_line, format_shape
 from unpool.errors import ShapeError, UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph import shapes, type_names
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, has_type
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.text import strings
+from unpool.runtime.graph.shapes import Types, to_strings
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.ort_value_factory import make_ort_value
 
@@ -149,7 +148,7 @@ class AcceptedInput:
                 ) from error
         array = to_numpy(value, f"input {self.info.name!r}")
         is_text = self.dtype == _STRING and array.dtype.kind in "USTOV"
-        return strings(array, f"input {self.info.name!r}") if is_text else array
+        return to_strings(array, f"input {self.info.name!r}") if is_text else array
 
     def _tensor_of(self, value: onnxruntime.OrtValue) -> Any:
         if not value.is_tensor():
@@ -315,12 +314,12 @@ class Signature:
 
 
 def _accepted(name: str, type_: onnx.TypeProto) -> AcceptedInput:
-    return AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.sizes(type_))
+    return AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.static_dims(type_))
 
 
 def _accepted_by_ort(info: ValueInfo) -> AcceptedInput:
     """The accepted input of onnxruntime's info, which has the same shape for a scalar and for a dynamic rank."""
-    kind = type_names.parse(info.type)
+    kind = shapes.parse_type(info.type)
     sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
     return AcceptedInput(info, None if kind is None else shapes.dtype(kind), sizes or None)
 
@@ -332,7 +331,7 @@ def _value_info(info: onnxruntime.NodeArg) -> ValueInfo:
 def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
     dims = type_.tensor_type.shape.dim
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
-    return ValueInfo(name, shape, type_names.name(type_))
+    return ValueInfo(name, shape, shapes.type_name(type_))
 
 
 def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:

@@ -13,8 +13,8 @@ from unpool.images import formats
 from unpool.images.axes import Array, full_slices
 from unpool.images.fingerprint import fingerprint_array, fingerprint_file
 from unpool.images.source import cast_source
-from unpool.runtime.graph.model_files import outside
-from unpool.runtime.graph.type_names import numpy_type
+from unpool.runtime.graph.save import external_files
+from unpool.runtime.graph.shapes import numpy_type
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -85,7 +85,9 @@ def session_settings(session: "InferenceSession") -> dict[str, str]:
 def session_files(session: "InferenceSession") -> list[Path]:
     """The file of the model and those of its weights; none where the model is in memory."""
     source = session._config.source
-    return [Path(source), *map(Path, outside(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
+    return (
+        [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
+    )
 
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:

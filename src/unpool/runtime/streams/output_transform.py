@@ -11,7 +11,7 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.images.axes import Array, Shape, Slices
 from unpool.images.sink import OutputSpec
-from unpool.runtime.graph.type_names import numpy_type
+from unpool.runtime.graph.shapes import numpy_type
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession

@@ -18,10 +18,9 @@ from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_nam
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import domain, inner_nodes, node_name, reads
+from unpool.runtime.graph.nodes import domain, node_name, reads, subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weight_files import array_of
-from unpool.runtime.graph.without_weights import LARGE, is_large
+from unpool.runtime.graph.weights import LARGE, array_of, is_large
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
 Shape: TypeAlias = tuple[int, ...]
@@ -140,7 +139,7 @@ class Walk:
             return tuple(self._constants[name].dims)
         if name in self._sparse:
             return tuple(self._sparse[name].dims)
-        found = self._inputs.get(name, shapes.sizes(self._types.get(name)))
+        found = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
         return None if found is None or None in found else tuple(size for size in found if size is not None)
 
     def numbers(self, name: str) -> Numbers | None:
@@ -224,7 +223,7 @@ class Walk:
 
     def evaluate(self, node: onnx.NodeProto) -> None:
         """Compute the outputs of a node that reads no field, where its inputs are known."""
-        if any(inner.op_type in _RANDOM for inner in (node, *inner_nodes(node))):
+        if any(inner.op_type in _RANDOM for inner in (node, *subgraph_nodes(node))):
             raise refusal(node, "makes other numbers in every run")
         read = {name: self.numbers(name) for name in reads(node)}
         sized = self.is_sized(node)

@@ -18,7 +18,7 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import silence
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph import type_names
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.requirements import onnxruntime
 
@@ -107,7 +107,7 @@ def _session(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> onnxrunti
     """A session that returns its inputs, each of which has a default value."""
     graph = onnx.GraphProto(name="probe")
     for output, name in outputs.items():
-        type_ = type_names.parse(inputs[name])
+        type_ = shapes.parse_type(inputs[name])
         assert type_ is not None, "the names are those of tensors"
         graph.input.append(helper.make_value_info(name, type_))
         graph.initializer.append(TensorProto(name=name, data_type=type_.tensor_type.elem_type, dims=_UNSET_SHAPE))

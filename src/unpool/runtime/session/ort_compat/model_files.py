@@ -29,10 +29,10 @@ from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, prune
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.model_files import LARGE, move
-from unpool.runtime.graph.nodes import is_unpool_op, with_inner
+from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
+from unpool.runtime.graph.save import LARGE, write_data
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.serialized import is_too_large, serialize
+from unpool.runtime.graph.weights import is_too_large, serialize
 from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.improve import to_graph
@@ -97,7 +97,7 @@ def save_optimized(
     target = Path(options.optimized_model_filepath)
     resolve_target(target)
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    if not any(map(is_unpool_op, with_inner(nodes))):
+    if not any(map(is_unpool_op, with_subgraph_nodes(nodes))):
         _save_by_onnxruntime(model, options, providers)
         return
     optimized = _as_model(prune(fold(to_graph(shorten(model), semantics))), model)
@@ -132,7 +132,7 @@ def _save(model: onnx.ModelProto, target: Path, options: onnxruntime.SessionOpti
             with files.open(target.parent / data_file) as stream:
                 for tensor in model.graph.initializer:
                     if tensor.HasField("raw_data") and len(tensor.raw_data) >= min_bytes:
-                        move(tensor, data_file, stream)
+                        write_data(tensor, data_file, stream)
         with files.open(target) as stream:
             stream.write(serialize(model, str(target)))
 

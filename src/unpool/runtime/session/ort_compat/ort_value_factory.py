@@ -11,7 +11,7 @@ from onnx import helper
 from unpool.errors import UnsupportedError
 from unpool.runtime.backends.ort_options import FATAL
 from unpool.runtime.backends.ort_values import to_ort_value
-from unpool.runtime.graph import type_names
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.requirements import onnxruntime
 
@@ -65,7 +65,7 @@ def _sequence(values: Sequence[Any], type_name: str) -> onnxruntime.OrtValue:
 @lru_cache(_MAX_MODELS)
 def _session(operator: str, element: str, count: int) -> onnxruntime.InferenceSession:
     """A session of one node with `count` inputs of the type `element`."""
-    type_ = type_names.parse(element)
+    type_ = shapes.parse_type(element)
     if type_ is None:
         raise ValueError("no type of ONNX")
     inputs = [helper.make_value_info(f"x{number}", type_) for number in range(count)]

@@ -36,8 +36,8 @@ from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import FreshNames
-from unpool.runtime.graph.nodes import bodies, domain
-from unpool.runtime.graph.serialized import serialize
+from unpool.runtime.graph.nodes import domain, subgraphs
+from unpool.runtime.graph.weights import serialize
 from unpool.runtime.requirements import onnxruntime
 
 _OPSET, _IR = 14, 8
@@ -200,7 +200,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """The initializers of a graph and of its subgraphs."""
     yield from graph.initializer
     for node in graph.node:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             yield from _tensors(body)
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, has_bodies, is_unpool_op
+from unpool.runtime.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op
 from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import Walk, refusal
 
@@ -149,7 +149,7 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
     """
     if not walk.is_tiled(node):
         walk.evaluate(node)
-    elif has_bodies(node):
+    elif has_subgraphs(node):
         raise refusal(node, "has a body of its own")
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
         _shape_numbers(walk, node)

@@ -1,29 +1,44 @@
 """Writes a model into its file; the tensors that its source kept in data files are written into data files again."""
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, TypeAlias
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
 from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, resolve_target
-from unpool.runtime.graph.external import external_tensors
-from unpool.runtime.graph.nodes import bodies
-from unpool.runtime.graph.serialized import is_too_large, serialize
-from unpool.runtime.graph.weight_files import folder_of, pieces, size_of
+from unpool.runtime.graph.load import ModelSource, external_tensors, load_for_command
+from unpool.runtime.graph.nodes import subgraphs
+from unpool.runtime.graph.weights import (
+    DataFile,
+    byte_size,
+    can_be_mapped,
+    copy_fields,
+    folder_of,
+    is_too_large,
+    keep_in_file,
+    read_chunks,
+    serialize,
+    with_data_inside,
+)
 
 LARGE = 1024  # bytes; smaller tensors stay inside, as onnx leaves them
-PAGE = 4096  # bytes; runtimes map tensors that begin there
+PAGE_BYTES = 4096  # bytes; runtimes map tensors that begin there
 PADDING = 2**16  # bytes; the most that writers are known to leave before a tensor
 WHOLE = 2**63  # bytes; a tensor without a length uses its file to the end
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalFiles:
     """What a model file keeps in data files: the file of each tensor, and how many bytes of each it uses at most."""
 
     files: dict[str, str]
@@ -34,7 +49,7 @@ class Outside:
         return [model.parent / name for name in self.used]
 
 
-def outside(path: Path) -> Outside:
+def external_files(path: Path) -> ExternalFiles:
     """Where the tensors of a model file are kept; nothing is known of a file that holds no model."""
     files: dict[str, str] = {}
     used: dict[str, int] = {}
@@ -45,11 +60,11 @@ def outside(path: Path) -> Outside:
             files[tensor.name] = place.location
             used[place.location] = used.get(place.location, 0) + PADDING + (place.length or WHOLE)
     except Exception:  # whoever reads the model says what is wrong with it
-        return Outside({}, {})
-    return Outside(files, used)
+        return ExternalFiles({}, {})
+    return ExternalFiles(files, used)
 
 
-class ModelFile:
+class ModelWriter:
     """Where a rewritten model is written, with its data files.
 
     A model written to a new place has one data file of its own, called after it: `m.onnx.data`. A model that replaces
@@ -63,7 +78,7 @@ class ModelFile:
             FileError: it cannot be written there, or a file is in the place of its data.
         """
         self._output = output
-        self._outside = outside(source)
+        self._outside = external_files(source)
         self._is_source = is_same(source, output)
         names = list(self._outside.used)
         self._name = names[0] if self._is_source and names else f"{output.name}.data"
@@ -96,7 +111,7 @@ class ModelFile:
             for name, tensors in moved.items():
                 with files.open(self._output.parent / name) as stream:
                     for tensor in tensors:
-                        move(tensor, name, stream)
+                        write_data(tensor, name, stream)
             with files.open(self._output) as stream:
                 stream.write(serialize(model, str(self._output)))
         return [self._output.parent / name for name in moved]
@@ -126,7 +141,7 @@ class ModelFile:
         if not data.exists():
             return
         theirs = [] if is_same(source, self._output) else self._outside.paths(source)
-        if is_any(data, theirs) or not is_any(data, outside(self._output).paths(self._output)):
+        if is_any(data, theirs) or not is_any(data, external_files(self._output).paths(self._output)):
             raise FileError(
                 f"{data}: expected a free place for the data of {self._output}, got a file that is not its own. "
                 "Move it, or choose another name."
@@ -136,20 +151,95 @@ class ModelFile:
 def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for node in graph.node:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             yield from _initializers(body)
 
 
-def move(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
+def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     """Write the data of a tensor into its data file `name`, where the tensor finds it from now on."""
     is_stored = folder_of(tensor) is not None
-    size = size_of(tensor) if is_stored else len(tensor.raw_data)
-    stream.write(bytes(-stream.tell() % (PAGE if size >= PAGE else 64)))
+    size = byte_size(tensor) if is_stored else len(tensor.raw_data)
+    stream.write(bytes(-stream.tell() % (PAGE_BYTES if size >= PAGE_BYTES else 64)))
     offset = stream.tell()
     if is_stored:
-        stream.writelines(pieces(tensor))
+        stream.writelines(read_chunks(tensor))
     else:
         stream.write(tensor.raw_data)
     tensor.raw_data = b""  # what `set_external_data` asks for
     set_external_data(tensor, name, offset, size)
     tensor.ClearField("raw_data")
+
+
+MIN_SPILLED_BYTES = 2**26
+"""Bytes of weights for which a file is worth it."""
+
+SPILL_FILE = "weights"
+
+Restore: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
+
+
+@contextmanager
+def spill_weights(source: ModelSource) -> Iterator[tuple[onnx.ModelProto, Restore]]:
+    """The model with its large weights in files, and what puts them back into another model with the same weights.
+
+    A ModelProto is not changed. Weights that it keeps in files itself are not put into it.
+
+    Raises:
+        UnpoolError: as `load` does.
+    """
+    model = load_for_command(source, MIN_SPILLED_BYTES)
+    of_source = set(_stored(model)) if isinstance(source, onnx.ModelProto) else set()
+    with TemporaryDirectory(prefix="unpool-", ignore_cleanup_errors=True) as folder:
+        if (
+            not _stored(model)
+            and sum(byte_size(one) for one in model.graph.initializer if _may_go(model, one)) > MIN_SPILLED_BYTES
+        ):
+            model = _spilled(model, Path(os.path.realpath(folder)))
+
+        def restore(other: onnx.ModelProto) -> onnx.ModelProto:
+            for tensor in other.graph.initializer:
+                if folder_of(tensor) is not None and tensor.name not in of_source:
+                    tensor.CopyFrom(with_data_inside(tensor))
+            return other
+
+        yield model, restore
+
+
+def _stored(model: onnx.ModelProto) -> list[str]:
+    return [tensor.name for tensor in model.graph.initializer if folder_of(tensor) is not None]
+
+
+def _may_go(model: onnx.ModelProto, tensor: onnx.TensorProto) -> bool:
+    """Whether an initializer has its data inside, can be mapped, and cannot be fed."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.name in {value.name for value in model.graph.input}:
+        return False
+    return can_be_mapped(tensor, _bytes(tensor))
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    """The length of the data of a tensor, as its type and dimensions say."""
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return int(math.prod(tensor.dims) * kind.itemsize)
+
+
+def _spilled(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """A copy of the model whose large weights are in a file of the folder."""
+    copy = onnx.ModelProto()
+    copy_fields(model, copy, exclude="graph")
+    copy_fields(model.graph, copy.graph, exclude="initializer")
+    with (folder / SPILL_FILE).open("wb") as file:
+        for tensor in model.graph.initializer:
+            copy.graph.initializer.append(_moved(tensor, file, folder) if _may_go(model, tensor) else tensor)
+    return copy
+
+
+def _moved(tensor: onnx.TensorProto, file: BinaryIO, folder: Path) -> onnx.TensorProto:
+    """The tensor with its data written to the file, from the next page on."""
+    file.write(bytes(-file.tell() % PAGE_BYTES))
+    bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    bare.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", SPILL_FILE), ("offset", file.tell()), ("length", _bytes(tensor))):
+        bare.external_data.add(key=key, value=str(value))
+    file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
+    keep_in_file(bare, DataFile(str(folder), SPILL_FILE))
+    return bare

@@ -19,13 +19,22 @@ from onnx import TensorProto, helper, numpy_helper
 from unpool.errors import ModelError, UnsupportedError
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
+from unpool.runtime.graph.dims import Dims, output_dims
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, has_type, lift_constants
-from unpool.runtime.graph.nodes import attributes, bodies, domain, is_unpool_op, node_name, reads, with_inner, writes
+from unpool.runtime.graph.nodes import (
+    attributes,
+    domain,
+    is_unpool_op,
+    node_name,
+    reads,
+    subgraphs,
+    with_subgraph_nodes,
+    writes,
+)
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.symbolic import Dims, output_dims
-from unpool.runtime.graph.without_weights import LARGE, as_input, is_large
+from unpool.runtime.graph.weights import LARGE, as_input, is_large
 
 OUR_OUTPUT = "unpool.made."  # how the input is named that stands for an output of ours
 INVENTED = "unk__"  # how onnx's inference names a size that it does not know
@@ -88,7 +97,7 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
     levels: dict[int, tuple[list[int], list[int]]] = {}
     for position, node in enumerate(graph.nodes):
         level = max((made_at.get(name, 0) for name in reads(node)), default=0)
-        crosses = any(map(is_unpool_op, with_inner([node])))
+        crosses = any(map(is_unpool_op, with_subgraph_nodes([node])))
         levels.setdefault(level, ([], []))[crosses].append(position)
         made_at |= dict.fromkeys(writes(node), level + crosses)
     return [levels[level] for level in sorted(levels)]
@@ -99,7 +108,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
-        self._nodes = [node for node in with_inner(graph.nodes) if is_unpool_op(node)]
+        self._nodes = [node for node in with_subgraph_nodes(graph.nodes) if is_unpool_op(node)]
         self._specs = [spec_of(node, graph.opsets, semantics) for node in self._nodes]
         self._first = list(accumulate((_count_ours(node) for node in graph.nodes), initial=0))
         self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
@@ -141,7 +150,7 @@ class _Walk:
         """Let onnx infer a node whose bodies hold ours, and again whenever we have learnt more of ours in there."""
         numbers = count(self._first[position])
         (stand_in,) = _stand_ins(self._graph.nodes[position], numbers.__next__)
-        size = sum(1 for _ in with_inner([stand_in]))
+        size = sum(1 for _ in with_subgraph_nodes([stand_in]))
         known: Types = {}
         for turns in count(1):
             inferred = self._by_onnx([stand_in], known)
@@ -214,7 +223,7 @@ class _Visit:
         for name in node.output:
             self._vectors[name] = None
         self._follow_vector(node, types)
-        return [one for _, body in bodies(node) for one in self._body(body, types, around)]
+        return [one for _, body in subgraphs(node) for one in self._body(body, types, around)]
 
     def _body(
         self, body: onnx.GraphProto, outer: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
@@ -281,7 +290,7 @@ def stated_types(graph: Graph) -> Types:
 
 
 def _count_ours(node: onnx.NodeProto) -> int:
-    return sum(map(is_unpool_op, with_inner([node])))
+    return sum(map(is_unpool_op, with_subgraph_nodes([node])))
 
 
 def _plain_types(values: Iterable[onnx.ValueInfoProto]) -> Types:
@@ -313,12 +322,12 @@ def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator
             if output:
                 yield helper.make_node("Identity", [f"{OUR_OUTPUT}{number}.{position}"], [output])
         return
-    if not any(True for _ in bodies(node)):
+    if not any(True for _ in subgraphs(node)):
         yield node
         return
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
-    for _, body in bodies(copy):
+    for _, body in subgraphs(copy):
         inner = [stand_in for one in body.node for stand_in in _stand_ins(one, next_number)]
         outputs, declared = (list(map(_without_shape, values)) for values in (body.output, body.value_info))
         for field in (body.node, body.output, body.value_info):

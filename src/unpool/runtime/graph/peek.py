@@ -4,6 +4,7 @@ A message of protobuf is a row of fields, each with a number and a length: what 
 """
 
 import mmap
+import string
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
@@ -21,7 +22,7 @@ _NODES = 1  # field of GraphProto
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length
 
 
-def mentions(content: Content, names: Sequence[bytes]) -> bool:
+def contains_op(content: Content, names: Sequence[bytes]) -> bool:
     """Whether a node of the model, or one in a body of it, mentions one of the names, as an operator or otherwise.
 
     Raises:
@@ -29,7 +30,7 @@ def mentions(content: Content, names: Sequence[bytes]) -> bool:
 
     >>> from onnx import parser
     >>> model = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Abs (x) }')
-    >>> mentions(model.SerializeToString(), [b"MaxPool"]), mentions(model.SerializeToString(), [b"Abs"])
+    >>> contains_op(model.SerializeToString(), [b"MaxPool"]), contains_op(model.SerializeToString(), [b"Abs"])
     (False, True)
     """
     if len(content) <= SMALL and all(content.find(name) < 0 for name in names):
@@ -38,14 +39,14 @@ def mentions(content: Content, names: Sequence[bytes]) -> bool:
     return any(row.find(name) >= 0 for row in rows for name in names)
 
 
-class Head(NamedTuple):
+class ModelHeader(NamedTuple):
     """What a model says beside its graph: the version of ONNX's operators, 0 if none, and whether it has functions."""
 
     opset: int
     has_functions: bool
 
 
-def head(content: Content) -> Head:
+def read_header(content: Content) -> ModelHeader:
     """What a model says beside its graph.
 
     Raises:
@@ -56,7 +57,7 @@ def head(content: Content) -> Head:
         if number == _OPSETS:
             opset = opset or _opset(content[begin:end])
         has_functions = has_functions or number == _FUNCTIONS
-    return Head(opset, has_functions)
+    return ModelHeader(opset, has_functions)
 
 
 def _opset(content: bytes) -> int:
@@ -111,3 +112,47 @@ def _number(content: Content, begin: int, end: int) -> tuple[int, int]:
             return found, begin
         shift += 7
     raise ValueError("expected a number of protobuf, of at most 10 bytes, got no end of one")
+
+
+BEGINNINGS = (
+    (0, b"version https://git-lfs", "a pointer of Git LFS, not the file that it stands for", "Run: git lfs pull"),
+    (0, b"<!doctype html", "a web page", "Download the file itself, not the page that shows it"),
+    (0, b"<html", "a web page", "Download the file itself, not the page that shows it"),
+    (0, b"<?xml", "XML, as OpenVINO writes its models", "Take the ONNX file that it was made from"),
+    (0, b"pk\x03\x04", "a zip archive, as torch.save writes", "Export the module with unpool export, or unpack it"),
+    (0, b"\x1f\x8b", "a gzip archive", "Unpack it"),
+    (0, b"\x80\x02", "a pickle, as torch.save wrote", "Export the module with unpool export"),
+    (0, b"\x89hdf\r\n", "HDF5, as Keras writes its models", "Convert it to ONNX"),
+    (4, b"tfl3", "a TensorFlow Lite model", "Take the ONNX file that it was made from"),
+    (4, b"ortm", "a model in the format of onnxruntime (.ort)", "Take the ONNX file that it was made from"),
+)
+"""Where the bytes are that tell it, in small letters; what it is; and what to do."""
+
+LOOKED_AT = 64
+QUOTED = 30
+_TEXT = frozenset(string.printable.encode())
+
+
+class FileKind(NamedTuple):
+    """What was found instead of a model, and what to do."""
+
+    kind: str
+    advice: str
+
+
+def detect_file_kind(content: bytes) -> FileKind | None:
+    """What these bytes are, None if nobody knows; asked of bytes that are no model.
+
+    >>> detect_file_kind(b"<!DOCTYPE html><html>")
+    FileKind(kind='a web page', advice='Download the file itself, not the page that shows it')
+    >>> detect_file_kind(b"[1, 2, 3]").kind
+    "text that begins with '[1, 2, 3]'"
+    """
+    head = content[:LOOKED_AT].lstrip().lower()
+    for at, beginning, kind, advice in BEGINNINGS:
+        if head[at:].startswith(beginning):
+            return FileKind(kind, advice)
+    if _TEXT.issuperset(content[:LOOKED_AT]):
+        begin = " ".join(content[:LOOKED_AT].decode().split())[:QUOTED]
+        return FileKind(f"text that begins with {begin!r}", "Name a binary ONNX file")
+    return None

@@ -11,7 +11,7 @@ import onnx
 
 from unpool.errors import ModelError
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.nodes import bodies, has_bodies, node_name, reads
+from unpool.runtime.graph.nodes import has_subgraphs, node_name, reads, subgraphs
 
 LONGEST_CYCLE = 8
 """Nodes of a cycle that a message names."""
@@ -19,7 +19,7 @@ LONGEST_CYCLE = 8
 _log = logging.getLogger("unpool")
 
 
-def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
+def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the nodes of every graph, body and function in topological order; itself where they are already.
 
     Nodes keep their places as far as that is possible.
@@ -29,7 +29,7 @@ def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
 
     >>> from onnx import parser
     >>> text = '<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float z) { z = Abs (y) y = Neg (x) }'
-    >>> [node.op_type for node in in_order(parser.parse_model(text)).graph.node]
+    >>> [node.op_type for node in sort_nodes(parser.parse_model(text)).graph.node]
     ['Neg', 'Abs']
     """
     if _is_ordered(model.graph.node) and all(_is_ordered(function.node) for function in model.functions):
@@ -46,10 +46,10 @@ def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
     """Whether every node, in bodies too, reads only what comes before it."""
     makers = _makers(nodes)
     for position, node in enumerate(nodes):
-        if has_bodies(node):
+        if has_subgraphs(node):
             if any(makers.get(name, -1) >= position for name in reads(node)):
                 return False
-            if not all(_is_ordered(body.node) for _, body in bodies(node)):
+            if not all(_is_ordered(body.node) for _, body in subgraphs(node)):
                 return False
         elif any(makers.get(name, -1) >= position for name in node.input):
             return False
@@ -69,7 +69,7 @@ def _makers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
 def _order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
     """Order the nodes of a graph or a function in place, those of bodies first: what a body captures depends on it."""
     for node in holder.node:
-        for _, body in bodies(node):
+        for _, body in subgraphs(node):
             _order(body)
     nodes = list(holder.node)
     order = _positions(nodes)

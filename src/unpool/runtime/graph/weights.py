@@ -1,0 +1,314 @@
+"""Takes the large weights out of a model before onnx's C++ functions see it: they copy all of it, and stop at 2 GiB."""
+
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import onnx
+from google.protobuf.message import EncodeError
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo
+
+from unpool.dtypes import AnyArray
+from unpool.errors import FileError, UnsupportedError
+from unpool.runtime.graph.errors import short_message
+
+LARGE = 1024  # elements
+
+
+def strip_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A skeleton: a copy of the model in which large initializers became inputs of the same type and shape."""
+    skeleton = onnx.ModelProto()
+    copy_fields(model, skeleton, exclude="graph")
+    copy_fields(model.graph, skeleton.graph, exclude="initializer")
+    inputs = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if not is_large(tensor):
+            skeleton.graph.initializer.append(tensor)
+        elif tensor.name not in inputs:
+            skeleton.graph.input.append(as_input(tensor))
+    return skeleton
+
+
+def restore_initializers(skeleton: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The skeleton, changed in place, with the inputs and large initializers of the model that it was made from."""
+    inputs = {value.name for value in model.graph.input}
+    kept = [value for value in skeleton.graph.input if value.name in inputs]
+    del skeleton.graph.input[:]
+    skeleton.graph.input.extend(kept)
+    skeleton.graph.initializer.extend(tensor for tensor in model.graph.initializer if is_large(tensor))
+    return skeleton
+
+
+def is_large(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is left out of a skeleton."""
+    return bool(math.prod(tensor.dims) > LARGE)
+
+
+def as_input(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    """An input of the type and shape of a tensor."""
+    return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+
+
+def copy_fields(source: Any, target: Any, exclude: str) -> None:
+    """Copy all fields of a message but one."""
+    for description, value in source.ListFields():
+        if description.name == exclude:
+            continue
+        if isinstance(value, (int, str)):
+            setattr(target, description.name, value)
+        else:
+            getattr(target, description.name).extend(value)
+
+
+_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_FOLDER_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_DIRECTORY", "O_CLOEXEC"))
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0
+"""Whether a file can be opened folder by folder; Windows cannot."""
+
+
+class OutsideFolderError(ValueError):
+    """A data file lies in none of the folders; `is_link`: a link leads out, and not the name."""
+
+    def __init__(self, text: str, *, is_link: bool) -> None:
+        super().__init__(text)
+        self.is_link = is_link
+
+
+class DataFile(NamedTuple):
+    """A file by a folder and its name in there, in neither of which is a link.
+
+    Attributes:
+        folder: an absolute path.
+        name: relative to the folder.
+    """
+
+    folder: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Both together."""
+        return os.path.join(self.folder, self.name)
+
+    def open(self) -> BinaryIO:
+        """The file, to be read; a link that replaced a part of its name meanwhile is not followed.
+
+        Raises:
+            OSError: it is not there, is no regular file, or has a link in its name now.
+        """
+        descriptor = self._descriptor()
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError("it is no regular file")
+            if not _WALKS and os.path.realpath(self.path) != self.path:
+                raise OSError("a link replaced it")
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _descriptor(self) -> int:
+        if not _WALKS:
+            return os.open(self.path, _FLAGS | _NO_LINK)
+        *folders, last = self.name.split(os.sep)
+        at = os.open(self.folder, _FOLDER_FLAGS)
+        try:
+            for name in folders:
+                inner = os.open(name, _FOLDER_FLAGS | _NO_LINK, dir_fd=at)
+                os.close(at)
+                at = inner
+            return os.open(last, _FLAGS | _NO_LINK, dir_fd=at)
+        finally:
+            os.close(at)
+
+
+def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
+    """The file that a model calls `location`, with all links resolved.
+
+    Args:
+        model: its path, which may be a link.
+        location: as the model has it.
+        folders: that the caller named.
+
+    Raises:
+        OutsideError: it lies in none of the folders in which it may be.
+        IsADirectoryError: it is the folder itself.
+    """
+    name = os.path.normpath(location)
+    own = os.path.realpath(os.path.dirname(os.path.abspath(model)))
+    if os.path.isabs(location) or os.path.splitdrive(location)[0] or name.split(os.sep)[0] == os.pardir:
+        raise OutsideFolderError("the name leaves the folder of the model", is_link=False)
+    real = os.path.realpath(os.path.join(own, name))
+    if real == own:
+        raise IsADirectoryError("it is the folder of the model")
+    for folder in (own, os.path.dirname(os.path.realpath(model)), *map(os.path.realpath, folders)):
+        if real.startswith(os.path.join(folder, "")):
+            return DataFile(folder, os.path.relpath(real, folder))
+    raise OutsideFolderError(f"it is a link to {real}, outside of the folder of the model", is_link=True)
+
+
+FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
+CHUNK = 2**24  # bytes that are copied at a time
+_PACKED = {
+    number
+    for word, number in TensorProto.DataType.items()
+    if word in ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
+}
+
+
+def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
+    """Whether a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
+    if not is_large(tensor) or tensor.data_type in _PACKED or sys.byteorder != "little":
+        return False
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return length == kind.itemsize * int(np.prod(tensor.dims, dtype=object))
+
+
+def keep_in_file(tensor: onnx.TensorProto, file: DataFile) -> None:
+    """Note the file of a tensor whose data stay there; the tensor is changed."""
+    for entry in tensor.external_data:
+        if entry.key == "location":
+            entry.value = file.name
+    tensor.external_data.add(key=FOLDER_KEY, value=file.folder)
+
+
+def folder_of(tensor: onnx.TensorProto) -> str | None:
+    """The folder of the file that has the data of a tensor; None if the tensor has them itself."""
+    if not external_data_helper.uses_external_data(tensor):
+        return None
+    return next((one.value for one in tensor.external_data if one.key == FOLDER_KEY), None)
+
+
+def array_of(tensor: onnx.TensorProto) -> AnyArray:
+    """The elements of a tensor; those in a file are mapped and cannot be changed.
+
+    Raises:
+        FileError: the file is gone, or shorter than it was.
+    """
+    folder = folder_of(tensor)
+    if folder is None:
+        return numpy_helper.to_array(tensor)
+    file, offset = _data_location(tensor)
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    try:
+        with file.open() as stream:
+            mapped: AnyArray = np.memmap(stream, kind, "r", offset, tuple(tensor.dims))
+    except (OSError, ValueError) as error:
+        raise _missing_data(tensor, file, error) from error
+    return mapped
+
+
+def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
+    """The file of a tensor, and how many bytes come before its data."""
+    place = ExternalDataInfo(without_folder(tensor))
+    return DataFile(folder_of(tensor) or "", place.location), place.offset or 0
+
+
+def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
+    return FileError(
+        f"{file.path}: expected the data of tensor {tensor.name!r}, got: {short_message(error)}. Leave the file where "
+        "it was."
+    )
+
+
+def byte_size(tensor: onnx.TensorProto) -> int:
+    """Bytes of the elements of a tensor that can be mapped."""
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return int(math.prod(tensor.dims) * kind.itemsize)
+
+
+def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
+    """The bytes of a tensor in a file, a piece at a time.
+
+    Raises:
+        FileError: the file is gone, or shorter than it was.
+    """
+    file, offset = _data_location(tensor)
+    left = byte_size(tensor)
+    try:
+        with file.open() as source:
+            source.seek(offset)
+            while left:
+                piece = source.read(min(CHUNK, left))
+                if not piece:
+                    raise ValueError(f"{left} bytes too few")
+                left -= len(piece)
+                yield piece
+    except (OSError, ValueError) as error:
+        raise _missing_data(tensor, file, error) from error
+
+
+def without_folder(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor without the entry of ours; itself, if it has none."""
+    if folder_of(tensor) is None:
+        return tensor
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    kept = [one for one in copy.external_data if one.key != FOLDER_KEY]
+    del copy.external_data[:]
+    copy.external_data.extend(kept)
+    return copy
+
+
+def with_data_inside(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor with its data inside, read from its file; itself, if it has them."""
+    if folder_of(tensor) is None:
+        return tensor
+    return numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)
+
+
+LARGEST_MESSAGE = 2**31 - 1
+"""Bytes, the limit of protobuf."""
+
+
+def serialize(model: onnx.ModelProto, where: str) -> bytes:
+    """The bytes of a model, which errors call `where`.
+
+    Raises:
+        UnsupportedError: it does not fit into one protobuf message.
+    """
+    content = try_serialize(model)
+    if content is None:
+        raise UnsupportedError(
+            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Save it with "
+            "its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
+        )
+    return content
+
+
+def try_serialize(model: onnx.ModelProto) -> bytes | None:
+    """The bytes of a model; None where it does not fit into one protobuf message."""
+    try:
+        content = bytes(model.SerializeToString())
+    except EncodeError:
+        return None
+    return content if len(content) <= LARGEST_MESSAGE else None
+
+
+def is_too_large(one: onnx.ModelProto | onnx.TensorProto) -> bool:
+    """Whether a model or a tensor does not fit into one protobuf message."""
+    try:
+        return bool(one.ByteSize() > LARGEST_MESSAGE)
+    except EncodeError:  # how protobuf says that it cannot count so far
+        return True
+
+
+def initializers_as_inputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
+    """The model as it can be serialized, and what is to be fed to its last inputs beside the feed of the caller.
+
+    Returns:
+        the model itself and nothing, if its weights are inside and fit into a message; else one in which large
+        initializers are inputs, and their arrays by name, those of weights in files mapped.
+    """
+    is_stored = any(folder_of(tensor) is not None for tensor in model.graph.initializer)
+    if not is_stored and not is_too_large(model):
+        return model, {}
+    fed = {value.name for value in model.graph.input}
+    weights = [tensor for tensor in model.graph.initializer if is_large(tensor) and tensor.name not in fed]
+    return strip_initializers(model), {tensor.name: array_of(tensor) for tensor in weights}
