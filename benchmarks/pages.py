@@ -46,7 +46,7 @@ STEADY = (
 ELSEWHERE = (
     "More measurements: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
     "Intel processor, [training and small calls](decisions/0009-torch-operators-without-the-dispatcher.md) against "
-    "PyTorch there, [whole networks](decisions/0007-partitions-sleep-between-nodes.md) on a quiet and on a busy "
+    "PyTorch there, [whole networks](decisions/0007-onnxruntime-threads-do-not-spin.md) on a quiet and on a busy "
     "machine, and what is known of [many cores](many-cores.md)."
 )
 """What was measured on other machines, or could not be measured."""
