@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from PIL import Image
 
 from tests.cli.test_cli import copy_model, fails, here, invoke
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 from unpool.images.tiff_checks import jpeg_size
 
 __all__ = ["here"]

@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from unpool.cli.app import app
-from unpool.cli.exits import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.errors import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.images.overlay import OKABE_ITO
 
 RNG = np.random.default_rng(11)

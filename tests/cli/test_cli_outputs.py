@@ -15,9 +15,8 @@ from PIL import Image
 import unpool
 from tests.cli.test_cli import bright, copy_model, fails, here, invoke, picture
 from tests.support.disk_faults import contents, failing, raising
-from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
-from unpool.cli.outputs import writable
-from unpool.cli.safe_names import LONGEST, safe_names
+from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.outputs import LONGEST, safe_names, writable
 
 __all__ = ["bright", "here"]
 

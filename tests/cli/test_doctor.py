@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from unpool import doctor
 from unpool.cli.app import app
-from unpool.cli.compiling import compiling_told
+from unpool.cli.errors import show_compiling
 from unpool.kernels.cpu.machine import cache
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -80,7 +80,7 @@ class Terminal(io.StringIO):
 def test_compiling_is_told_on_a_terminal(stream, spent, said):
     """More than a second of compiling gives one line with the seconds; less, or no terminal, gives none."""
     times = iter([0.0])
-    with compiling_told(stream, lambda: next(times, spent)):
+    with show_compiling(stream, lambda: next(times, spent)):
         pass
     assert stream.getvalue() == ("\rcompiling once, 2 s; later runs find it in the cache\n" if said else "")
 

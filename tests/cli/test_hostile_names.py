@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import unpool
 from tests.cli.test_cli import invoke
 from unpool.cli import console
-from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, guard
+from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, guard
 from unpool.display import MAX_LINE, display_line
 
 EVIL = "\nerror: fake\x1b[2J\x07\x00\x9b\x85\u2028\u202e\u2066\ufeff"

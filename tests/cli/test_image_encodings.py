@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from skimage.data import coins
 
 from tests.cli.test_cli import copy_model, fails, here, invoke
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from tests.support import models
 from tests.support.missing_packages import processes, run_command, run_commands, run_python
 from tests.support.page_files import NETS
 from unpool.cli.app import COMMANDS
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 from unpool.extras import EXTRAS, extra_of, install_line
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

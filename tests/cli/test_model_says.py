@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from tests.cli.test_cli import bright, copy_model, fails, here, invoke
-from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.cli.errors import OK, UNFIT, USAGE
 
 __all__ = ["bright", "here"]
 

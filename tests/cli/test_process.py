@@ -10,10 +10,10 @@ from contextlib import nullcontext
 import pytest
 from rich.console import Console
 
-from unpool.cli import console, entry, standard_streams
-from unpool.cli.destination import refuse_terminal
-from unpool.cli.exits import INTERRUPTED, UNFIT, UNREAD, UNSUPPORTED, UsageError, guard
-from unpool.cli.standard_input import read_stdin
+from unpool.cli import console, errors, launcher
+from unpool.cli.errors import INTERRUPTED, UNFIT, UNREAD, UNSUPPORTED, UsageError, guard
+from unpool.cli.inputs import read_stdin
+from unpool.cli.outputs import refuse_terminal
 from unpool.runtime.graph.peek import BEGINNINGS, detect_file_kind
 
 HEAVY = {"numba", "torch", "triton", "dask", "onnx", "onnxruntime", "PIL", "tifffile"}
@@ -66,7 +66,7 @@ def test_letters_that_an_encoding_lacks(monkeypatch):
     """They become escapes, and no traceback; names that would steer a terminal do so everywhere."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
-    standard_streams.prepare()
+    errors.prepare_streams()
     console.say("a\x1b[2J−é")
     sys.stdout.flush()
     assert written.getvalue() == b"a\\x1b[2J\\u2212\\xe9" + os.linesep.encode()
@@ -91,12 +91,12 @@ def test_an_interrupted_import_is_an_interruption(capsys):
 
 def test_what_is_said_without_the_extra(monkeypatch, capsys):
     """The version and the diagnosis can be had; all else names the packages as pip does."""
-    monkeypatch.setattr(entry, "missing_modules", lambda _: ["rich", "PIL"])
+    monkeypatch.setattr(launcher, "missing_modules", lambda _: ["rich", "PIL"])
     said = {}
     for words in ("--version", "doctor --json", "inspect m.onnx"):
         monkeypatch.setattr(sys, "argv", ["unpool", *words.split()])
         with pytest.raises(SystemExit, match=str(UNSUPPORTED)) if "inspect" in words else nullcontext():
-            entry.main()
+            launcher.main()
         said[words] = capsys.readouterr()
     assert said["--version"].out.startswith("unpool ")
     assert json.loads(said["doctor --json"].out)["extras"]["run"]["for"] == "whole models and the command line"

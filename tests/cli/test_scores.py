@@ -9,7 +9,7 @@ from PIL import Image
 from tests.cli.test_cli import fails, here, invoke
 from tests.support import models
 from unpool import InferenceSession, UnpoolError, streams
-from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.runtime.streams.output_transform import ScoreFormat, softmax
 
 __all__ = ["here"]

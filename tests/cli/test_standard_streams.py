@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.cli.test_cli import bright, fails, here, invoke, pool_model, save_model, sum_model
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.cli.errors import OK, UNFIT, USAGE
 
 __all__ = ["bright", "here"]
 

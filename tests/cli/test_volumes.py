@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from tests.cli.test_cli import copy_model, fails, here, invoke, save_model
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 from unpool.images.overlay import LEAST, OKABE_ITO, legend_for, planes_picture, view_of
 from unpool.images.pixels import Picture
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.docs.blocks import BLOCK, ROOT, Block, run
-from unpool.cli import exits
+from unpool.cli import errors
 from unpool.cli.app import app
 
 SOURCE, DOCS = ROOT / "src" / "unpool", ROOT / "docs"
@@ -57,7 +57,7 @@ def test_example_raises_its_class(name, tmp_path, monkeypatch):
 
 def test_exit_codes_are_those_of_the_command():
     """The table has every code, and no other."""
-    constants = {name.lower(): value for name, value in vars(exits).items() if name.isupper()}
+    constants = {name.lower(): value for name, value in vars(errors).items() if name.isupper()}
     del constants["signalled"]
 
     assert {name: int(code) for code, name in CODES} == constants

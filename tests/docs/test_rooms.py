@@ -82,7 +82,7 @@ INNER = {
     ),
     "images": (
         "axes", "checks", "fingerprint", "source", "sink", "pixels", "npy", "zarr_metadata", "zarr_store", "zarr",
-        "nifti", "tiff_checks", "tiff_writer", "tiff", "raster", "overlay", "formats", "__init__",
+        "nifti", "tiff_checks", "tiff_writer", "tiff", "raster", "encode", "overlay", "formats", "__init__",
     ),
     "runtime/backends": (
         "ort_options", "ort_values", "step", "schedule", "ort_backend", "openvino_device", "openvino_backend",

@@ -17,7 +17,7 @@ import unpool
 from tests.support import models
 from tests.support.host_gpu import CPU, CUDA, CpuSession, HostMemory
 from unpool.cli.app import app
-from unpool.cli.exits import OK
+from unpool.cli.errors import OK
 from unpool.kernels.gpu.launch import INTERPRETED
 from unpool.runtime import requirements
 from unpool.runtime.backends import cuda

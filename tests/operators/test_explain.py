@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import unpool
 from tests import oracle
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.explanation.versions import ATTRIBUTE_TEXTS, DEFAULTS, OUTPUTS, TEXT_CHANGES
 from unpool.operators.contract import INPUT_NAMES, OPERATORS, ROWS, rows_of

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import unpool
 from tests.support import models
 from unpool.cli.app import app
-from unpool.cli.bench import report
+from unpool.cli.commands.bench import report_lines
 from unpool.errors import UnpoolError
 from unpool.runtime.graph import load
 from unpool.runtime.measure.bench import ModelTimes, StepTime, _named, bench
@@ -83,7 +83,7 @@ def test_bench_says_that_onnxruntime_refuses(tmp_path):
 
     assert times.onnxruntime is None
     assert times.ratio is None
-    assert report(times)[-1] == f"onnxruntime cannot run it: {times.refusal}"
+    assert report_lines(times)[-1] == f"onnxruntime cannot run it: {times.refusal}"
 
 
 def test_bench_command_prints_steps_and_the_whole(segnet):
@@ -151,7 +151,7 @@ def test_a_model_too_large_for_a_message_is_timed_by_its_path(tmp_path, monkeypa
 def test_losses_and_differences_are_printed():
     """A slower model is called slower, and results that differ are not passed over."""
     fast, slow = Timing(1.0, 0.9, 1.1, 1.2, 2.0, 5), Timing(2.0, 1.9, 2.1, 2.2, 3.0, 5)
-    lines = report(ModelTimes(slow, fast, "", 0.5, 2, (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)))
+    lines = report_lines(ModelTimes(slow, fast, "", 0.5, 2, (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)))
 
     assert lines[2].split() == ["pool", "unpool", "2000.000", "100.0%", "1000.000", "0.50"]
     assert lines[-2].endswith("unpool is 2.00 times slower")

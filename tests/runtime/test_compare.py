@@ -15,7 +15,7 @@ from tests import oracle
 from tests.cases import decomposed
 from tests.support import models, models_old
 from unpool.cli.app import app
-from unpool.cli.exits import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.compare.choices import Choices, choices
 from unpool.runtime.compare.difference import Tolerance, difference

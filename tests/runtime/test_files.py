@@ -211,7 +211,7 @@ def test_two_names_of_one_file_are_refused(tmp_path):
 def test_the_wish_to_end_leaves_nothing(tmp_path):
     """A command that is told to end in the middle of its files takes them away, and says so by its exit code."""
     script = (
-        "import os, signal, sys, time\nfrom pathlib import Path\nfrom unpool.cli.entry import end_cleanly\n"
+        "import os, signal, sys, time\nfrom pathlib import Path\nfrom unpool.cli.launcher import end_cleanly\n"
         "from unpool.files import FileSet\nend_cleanly()\n"
         "with FileSet() as files, files.open(Path(sys.argv[1]) / 'a.bin') as stream:\n"
         "    stream.write(b'a'); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"

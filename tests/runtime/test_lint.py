@@ -14,7 +14,7 @@ from tests.cases import decomposed
 from tests.runtime.test_raising import PLANAR, planar
 from tests.support import models, networks
 from unpool.cli.app import app
-from unpool.cli.exits import FINDINGS, OK, UNFIT, USAGE
+from unpool.cli.errors import FINDINGS, OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.rewrite.canonicalise import canonicalise

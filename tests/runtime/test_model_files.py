@@ -15,7 +15,7 @@ import unpool
 from tests.cli.test_cli import here, invoke
 from tests.support import models
 from tests.support.disk_faults import contents, failing, raising
-from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import FileError
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.save import ModelWriter

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import unpool
 from tests.support import models
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNSUPPORTED
+from unpool.cli.errors import OK, UNSUPPORTED
 from unpool.runtime.backends import openvino_backend, openvino_device
 from unpool.runtime.backends.openvino_device import package
 from unpool.runtime.passes import conv_as_transpose

@@ -17,7 +17,7 @@ from tests.cases import decomposed
 from tests.cases.decomposed import RoundTrip, by_hand
 from tests.support import models, networks
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.passes import merge_pools

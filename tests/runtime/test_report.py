@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import unpool
 from tests.support import models
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNFIT, USAGE
+from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, StepTime

@@ -16,7 +16,7 @@ from tests.operators.test_shapes import open_sizes, valid, with_constants
 from tests.support import models
 from tests.support.runners import assert_outputs, is_model
 from unpool.cli.app import app
-from unpool.cli.exits import OK, UNSUPPORTED, USAGE
+from unpool.cli.errors import OK, UNSUPPORTED, USAGE
 from unpool.runtime.graph.nodes import attributes, is_unpool_op, with_subgraph_nodes
 from unpool.runtime.rewrite import canonicalise as canonicalising
 from unpool.runtime.rewrite.canonicalise import canonicalise

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import unpool
 from tests.support import models
 from unpool.cli.app import app
-from unpool.cli.exits import OK
+from unpool.cli.errors import OK
 from unpool.runtime.backends import build, ort_backend
 from unpool.runtime.graph import load as graph_load
 from unpool.runtime.graph import save, weights

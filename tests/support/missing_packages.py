@@ -55,7 +55,7 @@ def run_command(words, hidden, folder):
     with redirect_stderr(said), open(os.devnull, "w", encoding="utf-8") as nowhere:
         sys.stdout = nowhere
         try:
-            from unpool.cli.entry import main
+            from unpool.cli.launcher import main
 
             main()
         except SystemExit as ended:

@@ -1,5 +1,5 @@
 """The command `unpool`: parse, call one library function, print."""
 
-from unpool.cli.entry import main
+from unpool.cli.launcher import main
 
 __all__ = ["main"]

@@ -1,32 +1,75 @@
-"""The commands of the command line, in the order of its help; each is a file of `commands/`."""
+"""The commands of the command line, in the order of its help, and the errors of a wrong command line."""
 
-from typing import Annotated
+import re
+import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from unpool.cli.commands.bench import bench
-from unpool.cli.commands.canonicalise import canonicalise
 from unpool.cli.commands.check import check
 from unpool.cli.commands.compare import compare
-from unpool.cli.commands.completion import completion
-from unpool.cli.commands.demo import demo
-from unpool.cli.commands.doctor import doctor
 from unpool.cli.commands.explain import explain
 from unpool.cli.commands.export import export
-from unpool.cli.commands.fix import fix
 from unpool.cli.commands.inspect import inspect
-from unpool.cli.commands.lower import lower
 from unpool.cli.commands.report import report
+from unpool.cli.commands.rewrite import canonicalise, fix, lower, upgrade
 from unpool.cli.commands.run import run
-from unpool.cli.commands.upgrade import upgrade
-from unpool.cli.commands.warmup import warmup
+from unpool.cli.commands.system import completion, demo, doctor, warmup
+from unpool.cli.errors import OK, USAGE, guard, print_error
 from unpool.cli.options import Flag
-from unpool.cli.usage import Commands
+from unpool.errors import suggest_name
 
 COMMANDS = (
     run, export, inspect, report, compare, explain, check, fix, lower, upgrade, canonicalise, bench, demo, warmup,
     doctor, completion,
 )  # fmt: skip
+
+_CHOICE = re.compile(r"'([^']*)' is not one of (.+)\.$")
+_WORD = re.compile(r"'([^']+)'")
+
+WRONG: type[Exception] = typer.BadParameter.__mro__[2]
+"""Typer's base class of usage errors; its module differs between releases."""
+
+
+class Commands(TyperGroup):
+    """All commands; a wrong command line ends with one line, not with Typer's usage text."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run one command, and exit with its code."""
+        with guard(quiet=True):
+            try:
+                code = super().main(*args, **{**extra, "standalone_mode": False})
+            except WRONG as error:
+                print_usage_error(error)
+                code = USAGE
+        sys.exit(code or OK)
+
+
+def print_usage_error(error: Any) -> None:
+    """Write a usage error to stderr as one line that names the --help to read; an empty command line gets the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    place = "unpool" if error.ctx is None else error.ctx.command_path
+    print_error(f"{place}: {sentence(error.format_message())} See {place} --help")
+
+
+def sentence(text: str) -> str:
+    """A message of Typer as the rest of a sentence.
+
+    >>> sentence("Invalid value for '--to': Value error, 'x' is not one of 'y'")
+    "invalid value for '--to': 'x' is not one of 'y'."
+    >>> sentence("'tflit' is not one of 'tensorrt', 'tflite'")
+    "'tflit' is not one of 'tensorrt', 'tflite'. Did you mean tflite?"
+    """
+    words = " ".join(text.replace("Value error, ", "").split())
+    ended = f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?')) else '.'}"
+    choice = _CHOICE.search(ended)
+    advice = suggest_name(choice[1], _WORD.findall(choice[2]), "") if choice else ""
+    return f"{ended} {advice}".rstrip()
+
 
 app = typer.Typer(
     name="unpool",

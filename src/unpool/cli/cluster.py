@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from unpool.cli.exits import UsageError
-from unpool.cli.feeds import read_feed
+from unpool.cli.errors import UsageError
+from unpool.cli.feed import read_feed
 from unpool.cli.inputs import Item, Source, split_name
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.run import Outcome, Result

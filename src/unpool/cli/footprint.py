@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from unpool.cli.arrays import of_rank
+from unpool.cli.feed import of_rank
 from unpool.cli.inputs import Source
+from unpool.cli.metadata import PixelRule
 from unpool.cli.model import Slot
-from unpool.cli.pixels import PixelRule
 from unpool.images.checks import pillow_unlimited
 from unpool.images.formats import NIFTI_SUFFIXES, TIFF_SUFFIXES
 from unpool.images.nifti import header_of

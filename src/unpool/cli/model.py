@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.option_values import Provider
+from unpool.cli.options import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
 from unpool.extras import missing_extra
@@ -36,6 +36,11 @@ class SessionOptions:
     threads: int | None = None
     provider: str = Provider.ONNXRUNTIME
     is_lean: bool = False
+
+    @property
+    def semantics(self) -> dict[str, Any]:
+        """The keywords that functions of the library and sessions share."""
+        return {"compat": str(self.compat), "index_space": str(self.index_space), "exact": self.exact}
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,7 @@ def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
     return InferenceSession(
         str(path),
         plain if options.is_lean else None,
-        compat=options.compat,
-        index_space=options.index_space,
-        exact=options.exact,
+        **options.semantics,
         threads=options.threads,
         providers=names.get(Provider(options.provider)),
     )

@@ -1,31 +1,177 @@
 """Results -> the content of files."""
 
 import logging
+import os
+import re
+import sys
+import unicodedata
 import zipfile
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.exits import UsageError
-from unpool.display import format_shape
-from unpool.errors import ShapeError, UnsupportedError
-from unpool.images.overlay import BAND
-from unpool.images.raster import Sheet, write_png
+from unpool.cli.errors import UsageError
+from unpool.errors import UnsupportedError
+from unpool.images.formats import stem_of, suffix_of
 
 if TYPE_CHECKING:
-    from PIL import Image
+    pass
+
+
+SUFFIXES = {
+    ".npy": "npy",
+    ".npz": "npz",
+    ".png": "png",
+    ".jpg": "jpg",
+    ".jpeg": "jpg",
+    ".tif": "tif",
+    ".tiff": "tif",
+    ".nii": "nii",
+    ".nii.gz": "nii.gz",
+    ".zarr": "zarr",
+}
+SEPARATORS = tuple(one for one in (os.sep, os.altsep) if one)
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A place for results; `form` is the format that its name says, None where it says none."""
+
+    path: Path
+    form: str | None = None
+    is_stdout: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether each result gets a file of its own in this folder."""
+        return self.form is None and not self.is_stdout
+
+    def targets(self, stems: Sequence[str], form: str) -> dict[str, Path]:
+        """Result name -> file.
+
+        Raises:
+            UsageError: several results for one file.
+
+        >>> {stem: path.name for stem, path in Destination(Path("masks")).targets(["a", "b"], "png").items()}
+        {'a': 'a.png', 'b': 'b.png'}
+        """
+        if self.is_folder:
+            return {stem: self.path / f"{stem}.{form}" for stem in stems}
+        if len(stems) > 1:
+            raise UsageError(
+                f"-o {self.path}: expected a folder for {len(stems)} results, got a place for one. "
+                "Give a folder, with / at its end if it is new, and --format."
+            )
+        return {stems[0]: self.path}
+
+
+def files_of(place: Path, form: str, outputs: Sequence[str]) -> dict[Path, list[str]]:
+    """File -> outputs in it: all in one .npz; otherwise each in a file of its own, with its name if there are several.
+
+    >>> [path.name for path in files_of(Path("masks/a.npy"), "npy", ["y", "head/z"])]
+    ['a.y.npy', 'a.head_z.npy']
+    """
+    if form == "npz" or len(outputs) == 1:
+        return {place: list(outputs)}
+    stem, names = stem_of(place), safe_names(outputs)
+    return {place.with_name(f"{stem}.{names[name]}.{form}"): [name] for name in outputs}
+
+
+def destination(text: str) -> Destination:
+    """What `-o` says: `-` is standard output; a folder is one that exists, or a name with a separator at its end.
+
+    Raises:
+        UsageError: a name without a suffix that says what to write.
+
+    >>> destination("masks/").is_folder, destination("mask.png").form
+    (True, 'png')
+    """
+    path = Path(text)
+    if text == STDOUT:
+        return Destination(path, is_stdout=True)
+    suffix = suffix_of(path)
+    is_zarr = SUFFIXES.get(suffix) == "zarr"
+    if not is_zarr and (path.is_dir() or text.endswith(SEPARATORS)):
+        return Destination(path)
+    if suffix in SUFFIXES:
+        return Destination(path, SUFFIXES[suffix])
+    folder = "" if suffix else f" For a new folder, write {path}{SEPARATORS[0]}"
+    raise UsageError(
+        f"-o {text}: expected a name that ends in {', '.join(SUFFIXES)}, a folder, or - for standard output, "
+        f"got {suffix or 'no suffix'}.{folder}"
+    )
+
+
+def refuse_stdout(output: Path) -> None:
+    """Refuse `-` for a model, whose files appear when they are complete."""
+    if str(output) == STDOUT:
+        raise UsageError("-o -: a model goes into a file, not to standard output. Name a file.")
+
+
+def refuse_terminal() -> None:
+    """Refuse to write the bytes of a file to a screen, or to nobody."""
+    if sys.stdout is None:
+        raise UsageError("-o -: standard output is closed, results need a place. Send it to a file or a program.")
+    if sys.stdout.isatty():
+        raise UsageError("-o -: standard output is a terminal, results are bytes. Send it to a file or a program.")
+
+
+def write_stdout(content: bytes) -> None:
+    """Write the bytes of one result."""
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+LONGEST = 100  # bytes; leaves room for a suffix in the 255 that file systems take
+DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
+NUMBERED_DEVICES = re.compile(r"(com|lpt)[0-9¹²³]")
+
+
+def safe_names(names: Iterable[str]) -> dict[str, str]:
+    """A name for each name: without separators, unique also where case does not count, and the same where it may stay.
+
+    >>> safe_names(["y", "/head/Conv:0", "../../evil", "Y", "con", ""])
+    {'y': 'y', '/head/Conv:0': '_head_Conv_0', '../../evil': '_.._evil', 'Y': 'Y_2', 'con': '_con', '': '_'}
+    """
+    found: dict[str, str] = {}
+    given = list(names)
+    taken = {_folded(name) for name in given if _safe(name) == name}
+    kept: set[str] = set()
+    for name in given:
+        safe = _safe(name)
+        may_stay = safe == name and _folded(name) not in kept
+        found[name] = safe if may_stay else _free(safe, taken | kept)
+        kept.add(_folded(found[name]))
+    return found
+
+
+def _safe(name: str) -> str:
+    text = re.sub(r"[^\w.+\- ]", "_", unicodedata.normalize("NFC", name))
+    text = text.encode()[:LONGEST].decode(errors="ignore")
+    text = text.lstrip(". ").rstrip(". ") or "_"
+    stem = text.partition(".")[0].strip().casefold()
+    return f"_{text}" if stem in DEVICES or NUMBERED_DEVICES.fullmatch(stem) else text
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while _folded(free) in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())
+
 
 PICTURE_FORMATS = ("png", "jpg", "tif")
-FLAT_FORMATS = ("png", "jpg")
-QUALITY = 90
-"""Of .jpg, unless it is said."""
-LONGEST_JPEG = 65535
-"""Pixels of a side."""
-TILE = 256
-"""Pixels of a row that a tile of a .tif has."""
 VOLUME_FORMATS = ("nii", "nii.gz")
 ARRAY_FORMATS = ("npy", "npz")
 WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
@@ -43,145 +189,6 @@ def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def write_picture(stream: BinaryIO, form: str, picture: "Image.Image") -> None:
-    """Write a ready picture as .png or .tif."""
-    if form == "png":
-        picture.save(stream, format="PNG")
-    else:
-        import tifffile
-
-        pixels = np.asarray(picture)
-        tifffile.imwrite(stream, pixels, photometric="rgb" if pixels.ndim == 3 else "minisblack", compression="zlib")
-
-
-def write_pages(stream: BinaryIO, form: str, pages: Iterable[tuple[Sheet, Iterable[NDArray[Any]]]]) -> None:
-    """Write pictures as the pages of a .tif, or the only one in any format; each as `write_rows` does."""
-    if form != "tif":
-        ((sheet, bands),) = pages
-        write_rows(stream, form, sheet, bands)
-        return
-    import tifffile
-
-    with tifffile.TiffWriter(stream) as file:
-        for sheet, bands in pages:
-            _write_page(file, sheet, bands)
-
-
-def write_rows(
-    stream: BinaryIO, form: str, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int = QUALITY
-) -> None:
-    """Write a flat picture row by row; only .jpg holds it, in 4 bytes per pixel.
-
-    Args:
-        stream: an open file.
-        form: png, jpg or tif.
-        sheet: the size and kind of the picture.
-        bands: its rows from top to bottom, (rows, width) or (rows, width, channels).
-        quality: of .jpg, 1 to 100.
-    """
-    if form == "png":
-        write_png(stream, sheet, bands)
-    elif form == "jpg":
-        _write_jpeg(stream, sheet, bands, quality)
-    else:
-        import tifffile
-
-        with tifffile.TiffWriter(stream) as file:
-            _write_page(file, sheet, bands)
-
-
-def _write_page(file: Any, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
-    rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
-    file.write(
-        _tiles(_regrouped(bands, rows), rows),
-        shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
-        dtype=np.uint16 if sheet.depth == 16 else np.uint8,
-        photometric="rgb" if sheet.channels > 1 else "minisblack",
-        compression="zlib",
-        tile=(rows, TILE),
-        maxworkers=1,
-        metadata=None,
-    )
-
-
-def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int) -> None:
-    from PIL import Image
-
-    if max(sheet.height, sheet.width) > LONGEST_JPEG:
-        raise ShapeError(
-            f".jpg: holds {LONGEST_JPEG} pixels along a side, got {sheet.height}x{sheet.width}. Write .png or .tif."
-        )
-    picture, top = Image.new("L" if sheet.channels == 1 else "RGB", (sheet.width, sheet.height)), 0
-    for band in bands:
-        picture.paste(Image.fromarray(np.ascontiguousarray(band)), (0, top))
-        top += len(band)
-    picture.save(stream, format="JPEG", quality=quality)
-
-
-def _regrouped(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
-    """The same rows, so many at a time; fewer at the end."""
-    held: list[NDArray[Any]] = []
-    for band in bands:
-        held.append(band)
-        while sum(map(len, held)) >= rows:
-            joined = np.concatenate(held) if len(held) > 1 else held[0]
-            yield joined[:rows]
-            held = [joined[rows:]] if len(joined) > rows else []
-    if held:
-        yield np.concatenate(held)
-
-
-def _tiles(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
-    """Tiles of a .tif, filled up with zeros at its ends."""
-    for band in bands:
-        for left in range(0, band.shape[1], TILE):
-            piece = band[:, left : left + TILE]
-            missing = ((0, rows - piece.shape[0]), (0, TILE - piece.shape[1]), *((0, 0),) * (band.ndim - 2))
-            yield np.ascontiguousarray(np.pad(piece, missing))
-
-
-def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) -> None:
-    """Write one image or volume given with channels last: (H, W, C) or (D, H, W, C), or without C.
-
-    Raises:
-        ShapeError: the shape is not one of these, or .png cannot hold it.
-        UnsupportedError: the type is not one that the format holds; nothing is rescaled or clipped.
-    """
-    if form in FLAT_FORMATS:
-        sheet = sheet_of(pixels.shape, pixels.dtype, form, where)
-        write_rows(stream, form, sheet, [pixels[..., 0] if sheet.channels == 1 else pixels])
-        return
-    import tifffile
-
-    is_colour = pixels.ndim >= 3 and pixels.shape[-1] in (3, 4) and pixels.dtype in (np.uint8, np.uint16)
-    if is_colour:
-        tifffile.imwrite(stream, pixels, photometric="rgb", compression="zlib")
-        return
-    pages = (
-        np.moveaxis(pixels, -1, 0) if pixels.ndim >= 3 and pixels.shape[-1] != 1 else pixels.reshape(pixels.shape[:-1])
-    )
-    tifffile.imwrite(stream, np.ascontiguousarray(pages), photometric="minisblack", compression="zlib")
-
-
-def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str) -> Sheet:
-    """The size and kind of a picture of pixels (H, W, C).
-
-    Raises:
-        ShapeError, UnsupportedError: .png or .jpg does not hold them.
-    """
-    channels = (1, 3, 4) if form == "png" else (1, 3)
-    if len(shape) != 3 or shape[-1] not in channels or not min(shape):
-        counts = "1, 3 or 4" if form == "png" else "1 or 3"
-        raise ShapeError(
-            f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}. "
-            "Write .tif or .npy."
-        )
-    if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
-        return Sheet(*shape, depth=8 * dtype.itemsize)
-    kinds = "uint8, or uint16 grey" if form == "png" else "uint8"
-    raise UnsupportedError(f"{where}: .{form} holds {kinds}, got {dtype}. Write .tif or .npy, or add --argmax.")
 
 
 def check_kind(name: str, kind: str, form: str) -> None:

@@ -9,17 +9,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from unpool.cli.destination import files_of, write_stdout
-from unpool.cli.exits import UsageError, one_line
-from unpool.cli.feeds import Feed, read_feed
+from unpool.cli.errors import UsageError, one_line
+from unpool.cli.feed import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
-from unpool.cli.metadata import Metadata
+from unpool.cli.metadata import Metadata, PixelRule
 from unpool.cli.model import Slot, open_session, slots
-from unpool.cli.outputs import check_kind, elements
-from unpool.cli.pixels import PixelRule
+from unpool.cli.outputs import check_kind, elements, files_of, safe_names, write_stdout
 from unpool.cli.render import Drawn, Held, write_result
 from unpool.cli.run_options import Request
-from unpool.cli.safe_names import safe_names
 from unpool.cli.spool import spool, spools, write_to_stdout
 from unpool.cli.streams import open_feed, run_over_windows, takes_windows
 from unpool.cli.tiles import batches, joined, run_model

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unpool.cli.destination import Destination, refuse_terminal
-from unpool.cli.exits import UsageError
+from unpool.cli.errors import UsageError
+from unpool.cli.metadata import PixelRule
 from unpool.cli.model import SessionOptions
-from unpool.cli.outputs import FLAT_FORMATS, PICTURE_FORMATS, WINDOW_FORMATS
-from unpool.cli.pixels import PixelRule
+from unpool.cli.outputs import PICTURE_FORMATS, WINDOW_FORMATS, Destination, refuse_terminal
 from unpool.cli.tiles import TileOptions
+from unpool.images.encode import FLAT_FORMATS
 from unpool.images.overlay import Colour
 from unpool.runtime.streams.output_transform import ScoreFormat
 

@@ -20,18 +20,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from unpool.cli.classes import view_of_file
 from unpool.cli.inputs import Item
 from unpool.cli.model import Slot
-from unpool.cli.outputs import ARRAY_FORMATS, FLAT_FORMATS
-from unpool.cli.render import Drawn, Held, write_drawn, write_stored_pixels
+from unpool.cli.outputs import ARRAY_FORMATS, safe_names
+from unpool.cli.render import Drawn, Held, view_of_file, write_drawn, write_stored_pixels
 from unpool.cli.run_options import Request
-from unpool.cli.safe_names import safe_names
 from unpool.cli.streams import PixelSource, are_plain, open_feed, run_over_windows
 from unpool.errors import UnsupportedError
 from unpool.images.axes import channel_axis, spatial_axes
+from unpool.images.encode import BAND, FLAT_FORMATS
 from unpool.images.npy import open_npy
-from unpool.images.overlay import BAND
 from unpool.images.pixels import Backdrop
 from unpool.images.source import OpenOptions
 from unpool.runtime.streams.runner import OutputFile, ProgressCallback, RunResult

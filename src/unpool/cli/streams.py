@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.exits import UsageError, exit_code, one_line, print_error
-from unpool.cli.feeds import pixel_notes, read_one, takes_numbers, to_input
+from unpool.cli.errors import UsageError, exit_code, one_line, print_error
+from unpool.cli.feed import pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.footprint import Footprint, footprint
 from unpool.cli.inputs import Item, Source
+from unpool.cli.metadata import PixelRule
 from unpool.cli.model import Slot
-from unpool.cli.pixels import PixelRule
 from unpool.cli.run_options import Request
 from unpool.cli.tiles import AUTO
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError

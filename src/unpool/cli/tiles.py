@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.cli.exits import UsageError
+from unpool.cli.errors import UsageError
 from unpool.errors import ShapeError
 from unpool.memory_limits import peak_rss
 from unpool.runtime.streams.runner import Progress, ProgressCallback

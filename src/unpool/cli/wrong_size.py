@@ -67,8 +67,8 @@ def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
     if larger == given:
         return None
     return (
-        f"the model runs on {format_shape(least)} and in steps of {format_shape(steps)} above, got "
-        f"{format_shape(given)}. Pad it to {format_shape(larger)} or cut it, nothing is resized here."
+        f"the model runs on {format_shape(least)} and in steps of {format_shape(steps)} above, "
+        f"got {format_shape(given)}. Pad it to {format_shape(larger)} or cut it, nothing is resized here."
     )
 
 

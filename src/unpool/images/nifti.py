@@ -51,7 +51,7 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
         proxies: Any = nibabel.arrayproxy
         warning, proxy = "", proxies.ArrayProxy(str(path), header, mmap=False)
         if is_packed:
-            check_bytes(prod(stored) * WIDEST, f"{'x'.join(map(str, stored))} voxels", str(path))
+            check_bytes(prod(stored) * WIDEST, f"{format_shape(stored)} voxels", str(path))
             warning, proxy = "it is compressed, so it was read whole; .nii is read in parts", np.asanyarray(proxy)
         first = np.asanyarray(proxy[(slice(0, 1),) * len(stored)])
         kind = _dtype(first.dtype, np.dtype(header.get_data_dtype()))

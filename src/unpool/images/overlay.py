@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.images.encode import BAND, Sheet
 from unpool.images.pixels import Backdrop, Picture, for_display
-from unpool.images.raster import Sheet
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
-
-
-BAND = 2**18
-"""Elements of an image that are in memory at a time, where it is read row by row."""
 
 
 @dataclass(frozen=True)

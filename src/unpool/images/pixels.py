@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unpool.errors import ShapeError
 
 LUMA = (0.299, 0.587, 0.114)
-WHITE = 255.0
+WHITE_LEVEL = 255.0
 """White in the units that models get, those of 8-bit pictures."""
 
 _log = logging.getLogger("unpool.images")
@@ -104,9 +104,9 @@ def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[An
     >>> scaled(np.array([0, 257, 65535], np.uint16), 65535, np.float32).tolist()
     [0.0, 1.0, 255.0]
     """
-    if white is None or white == WHITE:
+    if white is None or white == WHITE_LEVEL:
         return pixels
-    values: NDArray[Any] = pixels.astype(dtype) * dtype(WHITE) / dtype(white)
+    values: NDArray[Any] = pixels.astype(dtype) * dtype(WHITE_LEVEL) / dtype(white)
     return values
 
 
@@ -156,16 +156,16 @@ def for_display(
     [0, 128, 255]
     """
     colour = _colours(pixels)
-    if colour.dtype == np.uint8 and white in (None, WHITE):
+    if colour.dtype == np.uint8 and white in (None, WHITE_LEVEL):
         return np.ascontiguousarray(colour)
     if white is not None:
         known = np.nan_to_num(colour.astype(np.float64) / white, nan=0.0)
-        return np.rint(np.clip(known, 0, 1) * WHITE).astype(np.uint8)
+        return np.rint(np.clip(known, 0, 1) * WHITE_LEVEL).astype(np.uint8)
     values = colour.astype(np.float64)
     low, high = extent or _finite_extent(values) or (0.0, 0.0)
     span = high - low if high > low else 1.0
     shown = np.nan_to_num((values - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
-    return np.rint(shown * WHITE).astype(np.uint8)
+    return np.rint(shown * WHITE_LEVEL).astype(np.uint8)
 
 
 def _colours(pixels: NDArray[Any]) -> NDArray[Any]:

@@ -355,7 +355,7 @@ def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> 
     found = tuple(places[letter] for letter in axes)
     if -1 in found or len(set(found)) < len(found) or not set("YX") <= set(axes):
         raise ShapeError(
-            f"{where}: expected an image of {len(spatial)} axes of space, got {'x'.join(map(str, stored))} pixels with "
+            f"{where}: expected an image of {len(spatial)} axes of space, got {format_shape(stored)} pixels with "
             f"axes {axes}. {pages_advice(wanted.pages)}"
         )
     return AxisMapping(found, wanted.rank)

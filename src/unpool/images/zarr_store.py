@@ -18,6 +18,7 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, StorePath
 
+from unpool.display import format_shape
 from unpool.errors import FileError
 from unpool.images.axes import Array, Shape
 from unpool.images.checks import read_errors
@@ -88,7 +89,7 @@ class ZarrReader:
             FileError: a chunk is damaged.
             ShapeError: there is no memory for the window.
         """
-        with read_errors(str(self.path), f"chunks of {'x'.join(map(str, self.shape))} elements"):
+        with read_errors(str(self.path), f"chunks of {format_shape(self.shape)} elements"):
             return np.asarray(self.array[slices])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

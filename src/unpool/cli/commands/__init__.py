@@ -1,1 +1,1 @@
-"""One file for each command: its options, and the call of the module that does the work."""
+"""The commands: their options, their work where it is short, and their lines."""

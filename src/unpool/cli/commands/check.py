@@ -1,30 +1,36 @@
-"""The command `unpool check`: its options."""
+"""`unpool check`: nodes that runtimes interpret differently, or that are probably mistakes."""
 
-from typing import Annotated
+from dataclasses import asdict
 
 import typer
 
-from unpool.cli.exits import FINDINGS, guard
-from unpool.cli.options import Json, ModelPath
+from unpool.cli.errors import FINDINGS, guard
+from unpool.cli.options import Json, ModelPath, Size, parse_sizes
 
 
-def check(
-    model: ModelPath,
-    size: Annotated[
-        list[str] | None, typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def check(model: ModelPath, size: Size = None, as_json: Json = False) -> None:
     """List nodes that runtimes interpret differently, or that are probably mistakes; exit with 1 if any.
 
     Example: unpool check segnet.onnx
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.check import check_file, report, to_json
-        from unpool.cli.upgrade import sizes_of
+        from unpool.runtime.lint.lint import lint
 
-        findings = check_file(model, sizes_of(size or ()))
-        console.say_report(report(findings, model), to_json(findings, model), as_json)
+        findings = lint(model, sizes=parse_sizes(size or ()))
+        document = {"model": str(model), "findings": [asdict(finding) for finding in findings]}
+        lines = [*map(str, findings), f"{model}: {summary(len(findings))}"]
+        console.say_report(lines, document, as_json)
     if findings:
         raise typer.Exit(FINDINGS)
+
+
+def summary(count: int) -> str:
+    """The number of findings, in words; the wheel has no docs.
+
+    >>> summary(0), summary(2)
+    ('nothing found', '2 findings; for the rules see docs/semantics.md in the source of unpool')
+    """
+    if not count:
+        return "nothing found"
+    return f"{count} finding{'s' * (count > 1)}; for the rules see docs/semantics.md in the source of unpool"

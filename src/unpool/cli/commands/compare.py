@@ -1,13 +1,30 @@
-"""The command `unpool compare`: its options."""
+"""`unpool compare`: one model in several runtimes, or two models, value by value."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpool.cli.exits import OK, guard
-from unpool.cli.option_values import Compat, IndexSpace, number
-from unpool.cli.options import CompatWord, Exact, Flag, IndexWord, Json, ModelPath
+from unpool.cli.errors import FINDINGS, OK, UNSUPPORTED, UsageError, guard
+from unpool.cli.options import (
+    Compat,
+    CompatWord,
+    Exact,
+    Flag,
+    IndexSpace,
+    IndexWord,
+    Json,
+    ModelPath,
+    RunInputs,
+    Size,
+    number,
+    parse_sizes,
+)
+
+if TYPE_CHECKING:
+    from unpool.runtime.compare.compared import Comparison
 
 
 def compare(
@@ -20,34 +37,24 @@ def compare(
         str | None,
         typer.Option(
             metavar="RUNTIMES",
-            help="Any of onnxruntime, reference (of onnx), openvino, torch and unpool, with commas between. torch runs "
-            "no ONNX file: it computes each MaxPool, MaxUnpool and ConvTranspose alone, from what unpool feeds it.",
+            help="Comma-separated: onnxruntime, reference (of onnx), openvino, torch, unpool. torch runs no ONNX file: "
+            "it computes each MaxPool, MaxUnpool and ConvTranspose by itself, from the inputs that unpool gives it.",
             show_default="onnxruntime; unpool for two models",
         ),
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("-i", "--input", metavar="[NAME=]PATH", help="Inputs of one run.", show_default="random numbers"),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size", metavar="NAME=NUMBER", help="A size that the model leaves open.", show_default="some are tried"
-        ),
-    ] = None,
+    inputs: RunInputs = None,
+    size: Size = None,
     tolerance: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="How far floats may be apart, as a part of the largest element of the value. Integers are equal.",
+            help="Tolerance of floats, relative to the largest element of the value. Integers must be equal.",
             show_default="float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05",
         ),
     ] = None,
-    ulp: Annotated[
-        int, typer.Option(min=0, help="How far floats may be apart as well, in units of the last place.")
-    ] = 0,
+    ulp: Annotated[int, typer.Option(min=0, help="Tolerance of floats in units of the last place, in addition.")] = 0,
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="The part of the elements of a value that may be further apart.")
+        float, typer.Option(min=0, max=1, help="Share of the elements of a value that may exceed the tolerance.")
     ] = 0.0,
     compat: CompatWord = Compat.SPEC,
     index_space: IndexWord = IndexSpace.AUTO,
@@ -57,21 +64,61 @@ def compare(
 ) -> None:
     """Compare a model in several runtimes, or two models: the outputs, the first node that differs, and how far.
 
-    Exits with 1 where values differ, with two models where outputs do, else with 4 where a runtime refuses the model.
+    Exits with 1 where values differ (of two models, where outputs do), else with 4 where a runtime rejects the model.
     Indices that differ are counted apart: where elements tie, where they almost do, and where one runtime is wrong.
 
     Example: unpool compare segnet.onnx --against onnxruntime,openvino
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.compare import compare_files, exit_code_of, to_json
-        from unpool.cli.model import SessionOptions
+        from unpool.cli.feed import one_feed
+        from unpool.cli.model import SessionOptions, open_session, slots
+        from unpool.runtime.compare.compare import compare as compare_models
         from unpool.runtime.compare.difference import Tolerance
 
         limits = Tolerance(None if tolerance is None else number("--tolerance", tolerance), ulp, share)
         options = SessionOptions(compat, index_space, exact)
-        paths = [model] if other is None else [model, other]
-        done = compare_files(paths, against, inputs or (), size or (), limits, options)
-        console.say_report(done.lines(is_whole=every), to_json(done), as_json)
-    if exit_code_of(done) != OK:
-        raise typer.Exit(exit_code_of(done))
+        comparison = compare_models(
+            *([model] if other is None else [model, other]),
+            against=None if against is None else runtime_names(against),
+            feed=one_feed(inputs, slots(open_session(model, options))) if inputs else None,
+            sizes=parse_sizes(size or ()),
+            tolerance=limits,
+            **options.semantics,
+        )
+        console.say_report(comparison.lines(is_whole=every), _document(comparison), as_json)
+        code = exit_code_of(comparison)
+    if code != OK:
+        raise typer.Exit(code)
+
+
+def runtime_names(text: str) -> Sequence[str]:
+    """The runtimes of `--against`.
+
+    >>> runtime_names("onnxruntime, torch")
+    ['onnxruntime', 'torch']
+    """
+    from unpool.errors import suggest_name
+    from unpool.runtime.compare.running import WORDS
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in WORDS]
+    if unknown or not names:
+        raise UsageError(
+            f"--against: expected some of {', '.join(WORDS)}, got {text!r}. "
+            f"{suggest_name(unknown[0] if unknown else '', WORDS)}"
+        )
+    return names
+
+
+def exit_code_of(comparison: "Comparison") -> int:
+    """1 where anything differs (of two models, an output), else 4 where a runtime rejects anything, else 0."""
+    if comparison.departs:
+        return FINDINGS
+    return UNSUPPORTED if comparison.refuses else OK
+
+
+def _document(comparison: "Comparison") -> dict[str, Any]:
+    """The same as JSON types."""
+    peers = [{**asdict(peer), "departs": peer.departs} for peer in comparison.peers]
+    return {**asdict(comparison), "peers": peers, "departs": comparison.departs}

@@ -1,12 +1,16 @@
-"""The command `unpool explain`: its options."""
+"""`unpool explain`: the contract of an operator, in words and as a drawing."""
 
-from typing import Annotated
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
-from unpool.cli.exits import guard
-from unpool.cli.option_values import Compat, Layout
-from unpool.cli.options import Choice, CompatWord, Json
+from unpool.cli.errors import UsageError, guard
+from unpool.cli.options import Choice, Compat, CompatWord, Json, Layout
+
+_INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
 
 def explain(
@@ -43,8 +47,36 @@ def explain(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.explain import explained, to_json
+        from unpool.explanation.explain import explain as explain_operator
 
-        keywords = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
-        done = explained(operator, settings or (), keywords)
-        console.say_report(str(done).splitlines(), to_json(done), as_json)
+        options: dict[str, Any] = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
+        values = parse_settings(settings or ())
+        name = min(values.keys() & options.keys(), default=None)
+        if name is not None:
+            raise UsageError(f"unpool explain: {name} is an option, not a setting. Write --{name}.")
+        done = explain_operator(operator, **options, **values)
+        console.say_report(str(done).splitlines(), asdict(done), as_json)
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, Any]:
+    """Values by name from words such as `strides=2,2`: integers, lists of integers, or text.
+
+    >>> parse_settings(["size=7x9", "kernel_shape=3", "pads=[0, 1, 0, 1]", "auto_pad=VALID"])
+    {'size': [7, 9], 'kernel_shape': 3, 'pads': [0, 1, 0, 1], 'auto_pad': 'VALID'}
+    """
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise UsageError(f"unpool explain: expected KEY=VALUE such as strides=2,2, got {word!r}.")
+        if name in settings:
+            raise UsageError(f"unpool explain: {name} is given twice. Remove {word!r}.")
+        settings[name] = _value(text)
+    return settings
+
+
+def _value(text: str) -> Any:
+    if not _INTEGERS.fullmatch(text):
+        return text
+    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
+    return numbers if len(numbers) > 1 or text.startswith("[") else numbers[0]

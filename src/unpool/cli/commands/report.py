@@ -1,25 +1,35 @@
-"""The command `unpool report`: its options."""
+"""`unpool report`: one page about a model."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import guard
-from unpool.cli.option_values import Compat, IndexSpace
-from unpool.cli.options import CompatWord, Exact, Flag, IndexWord, ModelPath, Quiet, Threads
+from unpool.cli.errors import UsageError, guard
+from unpool.cli.options import (
+    Compat,
+    CompatWord,
+    Exact,
+    Flag,
+    IndexSpace,
+    IndexWord,
+    ModelPath,
+    Quiet,
+    RunInputs,
+    Size,
+    Threads,
+    parse_sizes,
+)
+
+PAGES = (".html", ".htm")
 
 
 def report(
     model: ModelPath,
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.", show_default=False)],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("-i", "--input", metavar="[NAME=]PATH", help="Inputs of one run.", show_default="random numbers"),
-    ] = None,
-    size: Annotated[
-        list[str] | None, typer.Option("--size", metavar="NAME=NUMBER", help="A size that the model leaves open.")
-    ] = None,
+    inputs: RunInputs = None,
+    size: Size = None,
     iterations: Annotated[int, typer.Option(min=0, help="Runs that are timed; 0 for no times.")] = 10,
     accuracy: Annotated[bool, Flag(help="Evaluate every step once more in float64.")] = True,
     threads: Threads = None,
@@ -34,14 +44,39 @@ def report(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.model import SessionOptions
-        from unpool.cli.report import check_place, lines, report_file, report_options
-        from unpool.cli.upgrade import sizes_of
+        from unpool.cli.feed import one_feed
+        from unpool.cli.model import SessionOptions, open_session, slots
+        from unpool.runtime.measure.timing import Effort
+        from unpool.runtime.report.report import ReportOptions
+        from unpool.runtime.report.report import report as report_model
 
-        check_place(output, model)
-        options = SessionOptions(compat, index_space, exact, threads)
-        work = report_options(iterations, accuracy=accuracy)
-        done = report_file(model, inputs or (), sizes_of(size or ()), options, work)
+        check_page(output, model)
+        options, sizes = SessionOptions(compat, index_space, exact, threads), parse_sizes(size or ())
+        feed = one_feed(inputs, slots(open_session(model, options))) if inputs else None
+        effort = Effort(2, iterations, seconds=0, limit=math.inf) if iterations else None
+        done = report_model(
+            model, feed, sizes=sizes, **options.semantics, threads=threads, options=ReportOptions(effort, accuracy)
+        )
         done.save(output)
-        for line in lines(done, output):
+        for line in (*done.lines, f"{output}: written"):
             console.say(line, quiet)
+
+
+def check_page(output: Path, model: Path) -> None:
+    """Check the file of the page, before any work is done.
+
+    Raises:
+        UsageError: it is standard output, a folder, the model, or has another suffix.
+        MissingFileError: its folder does not exist.
+    """
+    from unpool.cli.outputs import refuse_stdout
+    from unpool.errors import MissingFileError
+    from unpool.files import is_same
+
+    refuse_stdout(output)
+    if output.is_dir() or output.suffix.lower() not in PAGES:
+        raise UsageError(f"-o {output}: expected a file for a page such as report.html.")
+    if is_same(output, model):
+        raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
+    if not output.parent.is_dir():
+        raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")

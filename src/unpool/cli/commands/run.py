@@ -4,31 +4,29 @@ from typing import Annotated
 
 import typer
 
-from unpool.cli.exits import FINDINGS, guard
-from unpool.cli.option_values import (
-    Blend,
-    Compat,
-    Format,
-    IndexSpace,
-    Layout,
-    Pages,
-    Provider,
-    number,
-    numbers,
-    positive_numbers,
-)
+from unpool.cli.errors import FINDINGS, guard
 from unpool.cli.options import (
+    Blend,
     Choice,
+    Compat,
     CompatWord,
     Exact,
     Flag,
+    Format,
+    IndexSpace,
     IndexWord,
     Json,
+    Layout,
     ModelPath,
+    Pages,
+    Provider,
     ProviderWord,
     Quiet,
     Threads,
     Verbose,
+    number,
+    numbers,
+    positive_numbers,
 )
 
 INPUT_HELP = (
@@ -178,14 +176,13 @@ def run(
     with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.cluster import run as on_cluster
-        from unpool.cli.destination import destination
-        from unpool.cli.metadata import colours, parsed, split_names
+        from unpool.cli.metadata import PixelRule, colours, parsed, split_names
         from unpool.cli.model import SessionOptions
-        from unpool.cli.outcome import print_outcome
-        from unpool.cli.pixels import PixelRule
+        from unpool.cli.outputs import destination
         from unpool.cli.progress import progress
         from unpool.cli.run import run as run_request
         from unpool.cli.run_options import Request
+        from unpool.cli.summary import print_outcome
         from unpool.cli.tiles import blended, tile_options
 
         console.set_up_log(verbose)

@@ -1,15 +1,18 @@
-"""Exit codes, and the one place where an exception becomes a line on stderr.
+"""Exit codes, exceptions as one line on stderr, and standard streams that are closed, full or no longer read.
 
 0 ok   1 findings, a mismatch, or inputs left out   2 usage   3 a model or an input cannot be read or does not fit
 4 unsupported, or an extra is missing   130 interrupted   141 nobody reads the output   128 + the number of a signal
 """
 
+import io
+import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Event, Thread
+from typing import TextIO
 
-from unpool.cli.standard_streams import discard, flush
 from unpool.display import display_line
 from unpool.errors import MissingExtraError, UnpoolError, UnsupportedError
 from unpool.extras import extra_of, missing_extra, missing_modules
@@ -22,6 +25,12 @@ UNSUPPORTED = 4
 SIGNALLED = 128
 INTERRUPTED = 130
 UNREAD = 141
+
+_PATIENCE = 1.0
+"""Seconds of compiling before the line appears."""
+
+_TICK = 0.25
+"""Seconds between two updates of the line."""
 
 
 class UsageError(UnpoolError):
@@ -72,15 +81,13 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
 
     On a terminal it is said how long kernels are compiled, unless `quiet`.
     """
-    from unpool.cli.compiling import compiling_told
-
-    with warnings.catch_warnings(), nullcontext() if quiet else compiling_told(sys.stderr):
+    with warnings.catch_warnings(), nullcontext() if quiet else show_compiling(sys.stderr):
         warnings.showwarning = _show_warning
         try:
             yield
-            flush()
+            flush_stdout()
         except BrokenPipeError as error:
-            discard()
+            discard_stdout()
             raise SystemExit(UNREAD) from error
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
             print_error(one_line(error))
@@ -95,3 +102,68 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
                 raise
             print_error(one_line(missing_extra("unpool", extra, [module])))
             raise SystemExit(UNSUPPORTED) from error
+
+
+@contextmanager
+def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | None = None) -> Iterator[None]:
+    """Keep one line on a terminal up to date while kernels are compiled for longer than `PATIENCE`.
+
+    Args:
+        stream: where the line goes; nothing is written where it is no terminal.
+        seconds: the time spent compiling so far; by default that of this process.
+    """
+    if not stream.isatty():
+        yield
+        return
+    if seconds is None:
+        from unpool.warmup import compiling_seconds
+
+        seconds = compiling_seconds
+    done = Event()
+    thread = Thread(target=_show, args=(stream, seconds, seconds(), done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show(stream: TextIO, seconds: Callable[[], float], start: float, done: Event) -> None:
+    shown = 0.0
+    while True:
+        is_done, spent = done.wait(_TICK), seconds() - start
+        if spent > max(_PATIENCE, shown):
+            shown = spent
+            stream.write(f"\rcompiling once, {spent:.0f} s")
+            stream.flush()
+        if is_done:
+            stream.write("; later runs find it in the cache\n" if shown else "")
+            stream.flush()
+            return
+
+
+def prepare_streams() -> None:
+    """Make all three safe to use: no file that is opened later takes the number of one that is closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_stdout() -> None:
+    """Send what was printed; here it shows that nobody reads it, or that there is no space for it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def discard_stdout() -> None:
+    """Forget what was printed and cannot be sent, which Python would try once more when it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

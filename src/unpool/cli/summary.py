@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unpool.cli.console import say, say_json
-from unpool.cli.destination import STDOUT
-from unpool.cli.exits import print_error
+from unpool.cli.errors import print_error
+from unpool.cli.outputs import STDOUT
 from unpool.cli.run import Outcome, Result
 from unpool.display import display_line, format_shape
 from unpool.runtime.streams.runner import Progress as TileProgress

@@ -5,8 +5,7 @@ import signal
 import sys
 from types import FrameType
 
-from unpool.cli.exits import SIGNALLED, UNSUPPORTED, print_error
-from unpool.cli.standard_streams import prepare
+from unpool.cli.errors import SIGNALLED, UNSUPPORTED, prepare_streams, print_error
 from unpool.extras import EXTRAS, missing_extra, missing_modules
 
 RUN_EXTRA = EXTRAS["run"][1]
@@ -29,7 +28,7 @@ def _end(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run the command line; without the extra it says which one to install, and exits with 4."""
     end_cleanly()
-    prepare()
+    prepare_streams()
     missing = missing_modules(RUN_EXTRA)
     if not missing:
         from unpool.cli.app import app

@@ -1,0 +1,141 @@
+"""`unpool demo`, `warmup`, `doctor` and `completion`: this installation, tried, prepared, examined and completed."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.completion import show_callback
+
+from unpool.cli.errors import guard
+from unpool.cli.options import Json, Quiet, Shell, Threads, Verbose
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MASK = "coins-mask.png"
+OVERLAY = "coins-overlay.png"
+
+
+def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Find the coins in a photograph: writes coins-mask.png and coins-overlay.png into this folder."""
+    with guard(quiet=quiet):
+        from unpool.cli import console
+
+        console.set_up_log(verbose)
+        for line in run_demo(Path.cwd(), threads):
+            console.say(line, quiet)
+
+
+def warmup(
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Element type; several times for several.", show_default="float32"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compile the common kernels now, so that no first call has to wait for them."""
+    with guard(quiet=True):  # it has a bar of its own
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        from unpool.cli.console import say
+        from unpool.warmup import steps
+
+        names = types or ["float32"]
+        calls = list(steps(names))
+        begin = time.perf_counter()
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+            task = bar.add_task("", total=len(calls))
+            for name, call in calls:
+                bar.update(task, description=name)
+                call()
+                bar.advance(task)
+        say(f"{len(calls)} calls are ready for {', '.join(names)} ({time.perf_counter() - begin:.1f} s)", quiet)
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what this machine offers: versions, processor, Numba, its cache, extras that are missing, devices."""
+    with guard():
+        from unpool.cli import console
+        from unpool.doctor import examine
+
+        diagnosis = examine()
+        console.say_report(diagnosis.lines, diagnosis.document, as_json)
+
+
+def completion(
+    context: typer.Context,
+    shell: Annotated[
+        Shell, typer.Argument(metavar="SHELL", help="Which shell.", show_default=False, case_sensitive=False)
+    ],
+) -> None:
+    """Print a script with which a shell completes commands and options.
+
+    Example: unpool completion bash > ~/.local/share/bash-completion/completions/unpool
+    """
+    show_callback(context, next(iter(context.command.params)), shell.value)
+
+
+def run_demo(folder: Path, threads: int | None = None) -> list[str]:
+    """Run the bundled network on scikit-image's coin photograph and write the mask and the overlay.
+
+    Args:
+        folder: where the two pictures go.
+        threads: as in the session.
+
+    Returns:
+        the lines to print.
+
+    Raises:
+        MissingExtraError: scikit-image is not installed.
+    """
+    from importlib.resources import as_file, files
+
+    import numpy as np
+
+    from unpool.cli.feed import to_input
+    from unpool.cli.metadata import Metadata, PixelRule
+    from unpool.cli.model import SessionOptions, open_session, slots
+    from unpool.cli.render import class_map, class_shares
+    from unpool.display import format_shape
+    from unpool.files import FileSet
+    from unpool.images.encode import write_picture
+    from unpool.images.overlay import legend_for, mask_picture, overlay_picture
+    from unpool.images.pixels import Picture, for_display
+
+    photograph = _photograph()
+    begin = time.perf_counter()
+    with as_file(files("unpool") / "data" / "coins.onnx") as path:
+        session = open_session(path, SessionOptions(threads=threads))
+    (slot,) = slots(session).values()
+    batch = to_input(Picture(photograph[..., None], 255), slot, PixelRule(), "coins")
+    slot.check(batch, "coins")
+    (scores,) = session.run(None, {slot.name: batch})
+    seconds = time.perf_counter() - begin
+    (classes,), count = class_map(scores, "nchw", "coins.onnx")
+    metadata = Metadata(session.get_modelmeta().custom_metadata_map, "coins.onnx")
+    legend = legend_for(count, metadata.classes())
+    with FileSet() as pictures:
+        with pictures.open(folder / MASK) as stream:
+            write_picture(stream, "png", mask_picture(classes, legend))
+        with pictures.open(folder / OVERLAY) as stream:
+            write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
+    coins = class_shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
+    return [
+        f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape)}) and {OVERLAY} (to look at)",
+        f"coins cover {100 * coins:.1f} % of the photograph; loading and running took {seconds:.2f} s",
+    ]
+
+
+def _photograph() -> "NDArray[Any]":
+    import numpy as np
+
+    from unpool.extras import require
+
+    require("unpool demo", "demo", "skimage")
+    from skimage.data import coins
+
+    return np.asarray(coins())  # type: ignore[no-untyped-call]
