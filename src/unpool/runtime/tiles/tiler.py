@@ -190,8 +190,8 @@ class Tiler:
             raise
         except UnpoolError as error:
             raise UnsupportedError(
-                f"tiles: expected a model that takes the image and a part of {list(read[next(iter(tiled))])} elements, "
-                f"got one that refuses the part: {short_message(error)}. Take larger tiles, or run the image whole."
+                f"tiles: the model accepts the image, but not a part of {list(read[next(iter(tiled))])} elements: "
+                f"{short_message(error)}. Take larger tiles, or run the image whole."
             ) from error
         require_same_trace(whole, part, removed)
 
@@ -287,7 +287,4 @@ def require_same_trace(whole: Trace, part: Trace, removed: Sequence[Mapping[str,
 
 
 def _size_dependent(node: str, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"tiles: {node}: expected a node that treats images of every size alike, got one that {why}. "
-        "Run the image whole."
-    )
+    return UnsupportedError(f"tiles: {node} cannot be tiled exactly: it {why}. Run the image whole.")

@@ -252,8 +252,8 @@ class Walk:
 def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
     """The error for a node that cannot be tiled exactly; `why` is a verb phrase about it."""
     return UnsupportedError(
-        f"tiles: {node.op_type} node {node_name(node)!r}: expected a node that treats every position of the image "
-        f"alike, got one that {why}. Run the image whole, or average overlapping tiles (unpool.tiles.blend, --blend)."
+        f"tiles: {node.op_type} node {node_name(node)!r} cannot be tiled exactly: it {why}. Run the image whole, or "
+        "average overlapping tiles (unpool.tiles.blend, --blend)."
     )
 
 

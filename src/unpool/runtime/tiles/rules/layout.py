@@ -202,7 +202,7 @@ def expand(walk: Walk, node: onnx.NodeProto) -> None:
     if field is None:
         raise refusal(node, "fills a tensor of the size of the image")
     rank = max(len(asked), len(field.shape))
-    have, axes = _aligned(field, rank)
+    have, axes = _align(field, rank)
     wanted = (*(1,) * (rank - len(asked)), *asked)
     shape = tuple(max(pair) for pair in zip(have, wanted, strict=True))
     if any(axis is not None and size != own for axis, size, own in zip(axes, shape, have, strict=True)):
@@ -210,12 +210,12 @@ def expand(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
 
 
-def _aligned(field: Field, rank: int) -> tuple[Shape, Axes]:
+def _align(field: Field, rank: int) -> tuple[Shape, Axes]:
     missing = rank - len(field.shape)
     return (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
 
 
 def _add_permuted(walk: Walk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
-    """Note a value whose elements are those of the image in another order, by (size, spatial axis) of each axis."""
+    """Record a value with permuted elements of the image, by (size, spatial axis) of each axis."""
     made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
     walk.add_field(node, node.output[0], made, {node.input[0]: {}})

@@ -25,14 +25,14 @@ from unpool.runtime.tiles.walk import Field, Numbers, Walk, refusal
 
 _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
-"""Elements beside a place between two elements, on either side, that a mode reads; "nearest" is one of the two."""
+"""Elements on either side of a position that a mode reads; "nearest" reads one in all."""
 
 LONGEST = 2**23
-"""Elements of an axis, of which float32 still has p + 1/2 for every p."""
+"""Maximum number of elements of an axis for which float32 holds p + 1/2 for every p."""
 
 
 class _Axis(NamedTuple):
-    """One axis that changes: elements before and after, and elements made per element."""
+    """One resized axis: elements of the input and of the result, and their ratio."""
 
     large: int
     size: int
@@ -40,7 +40,7 @@ class _Axis(NamedTuple):
 
 
 class _Placing(NamedTuple):
-    """Where the elements of a result lie, and which elements beside that place they read."""
+    """The positions of the elements of a result, and the elements that they read."""
 
     mode: bytes
     is_half: bool
@@ -49,7 +49,7 @@ class _Placing(NamedTuple):
 
     @property
     def rounds(self) -> bool:
-        """Whether "nearest" may read the element behind the place, too."""
+        """Whether "nearest" may also read the element after the position."""
         return self.is_half or self.nearest != b"floor"
 
 
@@ -57,7 +57,7 @@ def resize(walk: Walk, node: onnx.NodeProto) -> None:
     """Resize and Upsample: y[p] = sum over t of w[t](fraction of x) * input[floor(x) + t], for x of the module.
 
     `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
-    An axis of rate 1 is interpolated, too, by a weight of 0 for the element behind: of NaN or infinity that is NaN.
+    An axis of rate 1 is interpolated too, with weight 0 for the next element: NaN or infinity there gives NaN.
     `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole, also
     as float32 multiplies; onnxruntime adds the rest of x with float64 there, which is rounded elsewhere.
     """
@@ -106,7 +106,7 @@ def _check_words(node: onnx.NodeProto, asked: bytes, given: dict[str, Any]) -> N
 
 
 def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
-    """By axis, what becomes of it.
+    """The resized axes.
 
     Raises:
         UnsupportedError: a spatial axis changes by another factor than n or 1 / n.
@@ -143,7 +143,7 @@ def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
 
 
 def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
-    """The factor n or 1 / n that is this number in float32."""
+    """The factor n or 1 / n that equals this number in float32."""
     one = np.float32(1)
     count = max(1, round(float(scale if scale >= 1 else one / scale))) if 0 < scale < LONGEST else 1
     for rate, exact in ((Fraction(count), np.float32(count)), (Fraction(1, count), one / np.float32(count))):
@@ -161,7 +161,7 @@ def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
-    """Whether floats put every element where it is: on x itself, or for "nearest" on the element that x rounds to.
+    """Whether floats give every position exactly: x itself, or for "nearest" the element that x rounds to.
 
     What holds for all p of the image holds for those of a tile, which are fewer.
     """
@@ -197,7 +197,7 @@ def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: 
 
 
 def _link(axis: _Axis, placing: _Placing, asked: bytes) -> Link:
-    """What an element reads: those around its place."""
+    """The link of an axis: an element reads those around its position."""
     rate, taps = axis.rate, _TAPS[placing.mode]
     if rate < 1:
         stride, taps = rate.denominator, max(taps, 1)

@@ -1,4 +1,4 @@
-"""Which rule every operator has, and why those that everybody asks about have none."""
+"""The rule of every operator, and the reasons why common operators have none."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -142,7 +142,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def apply(walk: Walk, node: onnx.NodeProto) -> None:
-    """Note what a node makes of its inputs.
+    """Record the outputs of a node.
 
     Raises:
         UnsupportedError: it cannot be tiled exactly; the message says why.
@@ -154,7 +154,9 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
         _shape_numbers(walk, node)
     elif any(
-        name in walk.pool_indices for place, name in enumerate(node.input) if (node.op_type, place) != ("MaxUnpool", 1)
+        name in walk.pool_indices
+        for number, name in enumerate(node.input)
+        if (node.op_type, number) != ("MaxUnpool", 1)
     ):
         windows.plane_indices(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
@@ -162,7 +164,7 @@ def apply(walk: Walk, node: onnx.NodeProto) -> None:
         RULES[node.op_type](walk, node)
         walk.record_numbers(node)
     else:
-        raise refusal(node, REASONS.get(node.op_type, "nobody has described to unpool"))
+        raise refusal(node, REASONS.get(node.op_type, "has no rule of exact tiles"))
 
 
 def _check_attributes(node: onnx.NodeProto) -> None:
@@ -174,7 +176,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
 
 
 def _shape_numbers(walk: Walk, node: onnx.NodeProto) -> None:
-    """Shape and Size: the numbers, which depend on the size of the image."""
+    """Shape and Size: numbers that depend on the size of the image."""
     shape = walk.fields[node.input[0]].shape
     given = attributes(node)
     chosen = shape[given.get("start", 0) : given.get("end", len(shape))]

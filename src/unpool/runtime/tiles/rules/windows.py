@@ -1,4 +1,4 @@
-"""Operators that walk windows over an image, and those that walk back.
+"""Convolutions and pools, and the operators that upsample: windows over an image, from large to small or back.
 
 The proof of all of them is one line along every axis:
 
@@ -32,48 +32,50 @@ from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
 
 @dataclass(frozen=True)
 class PoolIndices:
-    """Indices that a MaxPool found; with `is_plane` they count inside their plane, otherwise in the whole tensor."""
+    """Indices of a MaxPool: in the whole tensor, or with `is_plane` in their plane."""
 
     call: MaxPoolCall
     is_plane: bool = False
 
     @property
     def plane(self) -> int:
-        """Elements of a plane of what was pooled."""
+        """Elements of a plane of the pooled tensor."""
         return prod(self.call.large.spatial)
 
 
 def plane_indices(walk: Walk, node: onnx.NodeProto) -> None:
     """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
 
+    torch counts inside a plane, so its exporters write these nodes. In a tile, `size` is that of its own planes.
+
     Raises:
         UnsupportedError: it does anything else with indices.
     """
     name = next(name for name in node.input if name in walk.pool_indices)
-    found: PoolIndices = walk.pool_indices[name]
+    source: PoolIndices = walk.pool_indices[name]
     others = [walk.numbers(other) for other in node.input if other != name]
     number = others[0] if len(others) == 1 else None
-    if node.op_type == "Mod" and number is not None and _takes_offsets(found, number) and node.input[0] == name:
-        made = PoolIndices(found.call, is_plane=True)
-    elif node.op_type == "Add" and number is not None and found.is_plane and _adds_offsets(found, number):
-        made = PoolIndices(found.call)
+    if node.op_type == "Mod" and number is not None and _gives_place(source, number) and node.input[0] == name:
+        result = PoolIndices(source.call, is_plane=True)
+    elif node.op_type == "Add" and number is not None and source.is_plane and _gives_index(source, number):
+        result = PoolIndices(source.call)
     else:
-        raise refusal(node, "computes with indices, which count from the corner of a tile")
+        raise refusal(node, "computes with indices, which refer to a tile")
     walk.add_field(node, node.output[0], walk.fields[name], {name: {}})
-    walk.pool_indices[node.output[0]] = made
+    walk.pool_indices[node.output[0]] = result
 
 
-def _takes_offsets(found: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
-    """Whether the remainder is the index inside a plane; that of -1, of a window without data, would be none."""
-    never_empty = all((pooling_walk(axis).count > 0).all() for axis in found.call.axes)
-    return never_empty and divisor.size == 1 and int(divisor.reshape(-1)[0]) == found.plane
+def _gives_place(source: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
+    """Whether the remainder is the index in a plane; a window without data has the index -1, and no remainder."""
+    has_data = all((pooling_walk(axis).count > 0).all() for axis in source.call.axes)
+    return has_data and divisor.size == 1 and int(divisor.reshape(-1)[0]) == source.plane
 
 
-def _adds_offsets(found: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
-    """Whether every plane gets its own offset in the tensor that was pooled."""
-    large = found.call.large
+def _gives_index(source: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
+    """Whether every plane gets its own offset in the pooled tensor."""
+    large = source.call.large
     shape = (large.batch, large.channels, *(1,) * len(large.spatial))
-    expected = np.arange(large.batch * large.channels).reshape(shape) * found.plane
+    expected = np.arange(large.batch * large.channels).reshape(shape) * source.plane
     return offsets.ndim == len(shape) and np.array_equal(np.broadcast_to(offsets, shape), expected)
 
 
@@ -92,7 +94,7 @@ def conv(walk: Walk, node: onnx.NodeProto) -> None:
 def pool(walk: Walk, node: onnx.NodeProto) -> None:
     """AveragePool: y[p] = sum over t of x[large] / n[p]; LpPool: y[p] = (sum over t of |x[large]| ^ P) ^ (1 / P).
 
-    n[p], how many taps count, depends on the taps that fall on padding alone.
+    n[p], the number of taps in the mean, depends only on the taps that fall on padding.
     """
     _add_pooled_field(walk, node, _windows(node), None)
 
@@ -100,8 +102,8 @@ def pool(walk: Walk, node: onnx.NodeProto) -> None:
 def max_pool_rule(walk: Walk, node: onnx.NodeProto) -> None:
     """MaxPool: y[p] = max over t of x[large].
 
-    Indices count in the tensor that is pooled: in a tile, in that of the tile. So an index of a tile that begins at b
-    is counted in the image: coordinate by coordinate, plus b.
+    Indices in a tile refer to the tensor of the tile. For a tile that begins at b, the coordinates in the image are
+    those in the tile plus b.
     """
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.field(node)
     assert isinstance(spec, MaxPoolSpec)
@@ -124,21 +126,21 @@ def max_unpool_rule(walk: Walk, node: onnx.NodeProto) -> None:
     """
     spec, (x, indices) = spec_of(node, walk.opsets, walk.semantics), node.input[:2]
     assert isinstance(spec, MaxUnpoolSpec)
-    found: PoolIndices | None = walk.pool_indices.get(indices)
-    if found is None or found.is_plane or x not in walk.fields:
+    source: PoolIndices | None = walk.pool_indices.get(indices)
+    if source is None or source.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
-    pooled, asked = found.call, walk.sizes(node, 2)
+    pooled, output_shape = source.call, walk.sizes(node, 2)
     spatial = _spatial(node, spec.row, walk.fields[x])
     outer = walk.fields[indices].shape
     with naming(node):
-        call = max_unpool.call(spec, walk.fields[x].shape, outer, None if asked is None else tuple(asked))
-    _check_count(node, pooled, call)
+        call = max_unpool.call(spec, walk.fields[x].shape, outer, None if output_shape is None else tuple(output_shape))
+    _check_index_space(node, pooled, call)
     links = _links(pooled.axes, spatial, is_upsampling=True)
     walk.add_field(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
 
 
-def _check_count(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall) -> None:
-    """Refuse indices that would mean another position in a tile than in the image."""
+def _check_index_space(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall) -> None:
+    """Refuse indices that refer to different positions in a tile and in the image."""
     if call.large != pooled.large:
         raise refusal(node, f"makes {call.large.spatial} of what was pooled from {pooled.large.spatial}")
     if pooled.spec.is_column_major:
@@ -150,7 +152,7 @@ def _check_count(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall)
 
 
 def _is_inside(pooled: Axis, unpooled: Axis) -> bool:
-    """Whether the windows of a pool lie in those of an unpooling, so that its indices count in the output for sure."""
+    """Whether the windows of a pool lie in those of an unpooling, so that its indices refer to the output."""
     ends = (unpooled.window.size - unpooled.begin, pooled.window.reach - pooled.begin)
     return unpooled.window.stride == pooled.window.stride and unpooled.begin >= pooled.begin and ends[0] >= ends[1]
 
@@ -170,7 +172,7 @@ def conv_transpose_rule(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def _add_pooled_field(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
-    """An operator whose windows are placed as those of a MaxPool."""
+    """Record the output of an operator with the windows of a MaxPool."""
     with naming(node):
         spec = resolve.spec("MaxPool", windows)
     assert isinstance(spec, MaxPoolSpec)
@@ -188,12 +190,12 @@ def _add_pooled_field(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, An
 
 
 def _windows(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node that place its windows; nodes of old versions have no other defaults."""
+    """The attributes of a node that define its windows; their defaults are equal in all versions."""
     return {name: value for name, value in attributes(node).items() if name in _WINDOW_ATTRIBUTES}
 
 
 def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
-    """Which axes of the image the spatial axes of a feature map are."""
+    """The axes of the image that the spatial axes of a feature map are."""
     axes = field.axes
     outer = (axes[0], axes[-1]) if row.is_channels_last else axes[:2]
     if any(axis is not None for axis in outer):
