@@ -28,7 +28,7 @@ from unpool.images.formats import read_stored
 from unpool.images.pixels import Picture, to_channels
 from unpool.images.source import BATCH, TiledSource
 from unpool.memory_limits import rss, trim
-from unpool.runtime.streams.jobs import TileRequest, least_memory, load_kernels
+from unpool.runtime.streams.jobs import ExactTilePlan, TileRequest
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import ProgressCallback, RunResult
 from unpool.runtime.tiles.fitting import memory_limit_message
@@ -218,7 +218,7 @@ def open_feed(
     is_bounded = request.tiles.memory is not None
     if is_bounded:
         if request.tiles.blend is None:
-            load_kernels(session, feed, _tile_request(request, outputs), request.tiles.memory or 0)
+            ExactTilePlan(session, feed, _tile_request(request, outputs)).load_kernels(request.tiles.memory or 0)
         trim()
         _require_memory(session, request, feed, outputs, beside(feed))
     read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
@@ -245,7 +245,8 @@ def _require_memory(
             held += one.footprint.held
     needed = peak
     if request.tiles.blend is None:
-        needed = max(peak, held + least_memory(session, feed, _tile_request(request, outputs)) + beside)
+        least = ExactTilePlan(session, feed, _tile_request(request, outputs)).least_bytes()
+        needed = max(peak, held + least + beside)
     if needed and used + needed > most:
         less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(memory_limit_message("--max-memory", most, used, needed) + less)

@@ -115,89 +115,79 @@ class ExactTileJob:
         return read, compute
 
 
-def exact_job(
-    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, earlier: Settings | None
-) -> ExactTileJob:
-    """The job for a feed of paths, sources and arrays; only inputs that are not cut are read.
+class ExactTilePlan:
+    """The choice of exact tiles for a request.
 
     Args:
         session: that runs the tiles.
-        feed: every input by name.
+        feed: paths, sources and arrays by input. Before `job`, only shapes and types of sources and arrays count.
         request: of the caller.
-        earlier: the settings of an earlier run, whose tile size is used again where memory chose it.
 
     Raises:
-        UnpoolError: an input is missing or of another type, or an output does not depend on the image.
+        UnpoolError: an input is missing or of another type.
     """
-    plan = _ExactPlan(session, feed, request)
-    cell = plan.tile_size(earlier)
-    tiling = plan.tiler.tiling(plan.shapes, cell, is_even=request.tile == AUTO)
-    header = spatial_header(plan.sources)
-    transforms = {
-        name: output_transform(name, plan.tensor_spec(tiling, name, header), request.scores) for name in request.outputs
-    }
-    settings = {
-        **session_settings(session),
-        "inputs": fingerprint_sources(plan.sources),
-        **asdict(request.scores),
-        "tile": request.tile,
-        "max_memory": request.max_memory,
-        "outputs": request.outputs,
-        "layout": request.layout,
-        "cell": [int(length) for length in cell],
-        "types": [transform.spec.dtype.str for transform in transforms.values()],
-        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
-    }
-    return ExactTileJob(session, tiling, load_uncut(plan.sources, tiling.inputs), transforms, settings)
-
-
-def least_memory(session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> int:
-    """Bytes that a run in the smallest tiles takes in addition to those of the process and of the sources.
-
-    Args:
-        session: that would run the tiles.
-        feed: every input by name; of those that are no paths, only the shape and the type count.
-        request: of the caller.
-    """
-    return _ExactPlan(session, feed, request).least_bytes()
-
-
-def load_kernels(session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, max_memory: int) -> None:
-    """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as used.
-
-    Args:
-        session: that will run the tiles.
-        feed: every input by name; of those that are no paths, only the shape and the type count.
-        request: of the caller.
-        max_memory: bytes of the process; nothing is run where the smallest tile takes more.
-    """
-    plan = _ExactPlan(session, feed, request)
-    if rss() + plan.least_bytes() > max_memory:
-        return
-    strides = plan.tiler.strides(plan.shapes)
-    largest = plan.tiler.tiling(plan.shapes, [max(strides)] * len(strides), is_even=True).max_input_shapes()
-    zeros = {
-        name: np.zeros(largest.get(name, plan.shapes[name]), source.dtype) for name, source in plan.sources.items()
-    }
-    with suppress(UnpoolError):  # the first tile raises it again
-        session.run(list(request.outputs), zeros)
-
-
-class _ExactPlan:
-    """The choice of exact tiles for a request."""
 
     def __init__(self, session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> None:
-        self._request = request
-        self.sources = open_sources(session, feed, request.layout)
-        self.tiler = Tiler(session, layout=request.layout, outputs=request.outputs)
-        self.shapes = {name: tuple(source.shape) for name, source in self.sources.items()}
+        self._session, self._request = session, request
+        self._sources = open_sources(session, feed, request.layout)
+        self._tiler = Tiler(session, layout=request.layout, outputs=request.outputs)
+        self._shapes = {name: tuple(source.shape) for name, source in self._sources.items()}
 
-    def tile_size(self, earlier: Settings | None) -> Sequence[int]:
+    def least_bytes(self) -> int:
+        """Bytes that a run in the smallest tiles takes in addition to those of the process and of the sources."""
+        return least_bytes(self._tiler, self._shapes, self._buffer_bytes)
+
+    def load_kernels(self, max_memory: int) -> None:
+        """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as used.
+
+        Args:
+            max_memory: bytes of the process; nothing is run where the smallest tile takes more.
+        """
+        if rss() + self.least_bytes() > max_memory:
+            return
+        strides = self._tiler.strides(self._shapes)
+        smallest = self._tiler.tiling(self._shapes, [max(strides)] * len(strides), is_even=True)
+        shapes = {**self._shapes, **smallest.max_input_shapes()}
+        zeros = {name: np.zeros(shapes[name], source.dtype) for name, source in self._sources.items()}
+        with suppress(UnpoolError):  # the first tile raises it again
+            self._session.run(list(self._request.outputs), zeros)
+
+    def job(self, earlier: Settings | None) -> ExactTileJob:
+        """The job; inputs that are not cut are read.
+
+        Args:
+            earlier: the settings of an earlier run, whose tile size is used again where memory chose it.
+
+        Raises:
+            UnpoolError: an output does not depend on the image.
+        """
+        request, cell = self._request, self._tile_size(earlier)
+        tiling = self._tiler.tiling(self._shapes, cell, is_even=request.tile == AUTO)
+        header = spatial_header(self._sources)
+        transforms = {
+            name: output_transform(name, self._tensor_spec(tiling, name, header), request.scores)
+            for name in request.outputs
+        }
+        settings = {
+            **session_settings(self._session),
+            "inputs": fingerprint_sources(self._sources),
+            **asdict(request.scores),
+            "tile": request.tile,
+            "max_memory": request.max_memory,
+            "outputs": request.outputs,
+            "layout": request.layout,
+            "cell": [int(length) for length in cell],
+            "types": [transform.spec.dtype.str for transform in transforms.values()],
+            "shapes": [list(transform.spec.shape) for transform in transforms.values()],
+        }
+        return ExactTileJob(self._session, tiling, load_uncut(self._sources, tiling.inputs), transforms, settings)
+
+    def _tile_size(self, earlier: Settings | None) -> Sequence[int]:
         """Elements of the first input for which a tile gives the results, by spatial axis."""
         if not isinstance(self._request.tile, str):
             return self._request.tile
         if earlier is None or "cell" not in earlier:
-            return fit_tiling(self.tiler, self.shapes, self._request.max_memory, self._buffer_bytes).tile
+            return fit_tiling(self._tiler, self._shapes, self._request.max_memory, self._buffer_bytes).tile
         cell = earlier["cell"]
         if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= MAX_SIZE for size in cell):
             return cell
@@ -205,44 +195,28 @@ class _ExactPlan:
             f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete what it left to start over."
         )
 
-    def least_bytes(self) -> int:
-        """Bytes that a run in the smallest tiles takes."""
-        return least_bytes(self.tiler, self.shapes, self._buffer_bytes)
-
-    def tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
-        """The spec of an output of the whole image; a tile gives `piece` of it at most.
+    def _tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
+        """The spec of an output of the whole image.
 
         Raises:
-            UnpoolError: it is the same for every tile.
+            UnpoolError: it is equal for every tile.
         """
         if name not in tiling.outputs:
             raise UnpoolError(
                 f"output {name!r}: does not depend on the image, so it cannot be cut into tiles. Run it without tiles."
             )
         field = tiling.trace.fields[name]
-        lengths = [
-            max(
-                (
-                    part.output_spans[name].stop - part.output_spans[name].first
-                    for part in along
-                    if name in part.output_spans
-                ),
-                default=1,
-            )
-            for along in tiling.cells
-        ]
-        sizes = zip(field.shape, field.axes, strict=True)
-        piece = tuple(size if axis is None else lengths[axis] for size, axis in sizes)
         spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
-        return tensor_spec(self.tiler.session, name, field.shape, piece, spatial, header)
+        return tensor_spec(self._session, name, field.shape, tiling.max_output_shape(name), spatial, header)
 
     def _buffer_bytes(self, tiling: Tiling) -> int:
         """Bytes that the pipeline holds in addition to the tile that is being computed."""
-        read = sum(prod(shape) * self.sources[name].dtype.itemsize for name, shape in tiling.max_input_shapes().items())
-        specs = [self.tensor_spec(tiling, name) for name in self._request.outputs]
+        inputs = tiling.max_input_shapes()
+        read = sum(prod(shape) * int(self._sources[name].dtype.itemsize) for name, shape in inputs.items())
+        specs = [self._tensor_spec(tiling, name) for name in self._request.outputs]
         results = sum(prod(spec.piece) * spec.dtype.itemsize for spec in specs)
         softmax = SOFTMAX_COPIES * results if self._request.scores.softmax else 0
-        return PIPELINE_DEPTH * (int(read) + results) + softmax + RUNTIME_OVERHEAD_BYTES
+        return PIPELINE_DEPTH * (read + results) + softmax + RUNTIME_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True)

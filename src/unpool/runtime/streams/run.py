@@ -1,6 +1,7 @@
 """Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from unpool.extras import require
 from unpool.files import lock
 from unpool.runtime.streams.checkpoint import find_checkpoint
 from unpool.runtime.streams.inputs import input_paths
-from unpool.runtime.streams.jobs import AUTO, TileRequest, blend_job, exact_job, load_kernels
+from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest, blend_job
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
 from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job
@@ -88,7 +89,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
     """
     targets = output_paths(session, target, output)
     request = TileRequest(tile, max_memory, list(targets), ScoreFormat(argmax, softmax, threshold), layout)
-    return _lock_and_run(session, feed, targets, request, resume=resume, on_progress=on_progress)
+    with _lock_outputs(session, feed, targets):
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text says where most of them are described
@@ -154,21 +156,16 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     scores = ScoreFormat(argmax, softmax, threshold)
     request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
-    return _lock_and_run(session, feed, targets, request, resume=resume, on_progress=on_progress)
+    with _lock_outputs(session, feed, targets):
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
-def _lock_and_run(
-    session: "InferenceSession",
-    feed: Mapping[str, Any],
-    targets: Mapping[str, Path],
-    request: TileRequest,
-    *,
-    resume: bool,
-    on_progress: ProgressCallback,
-) -> RunResult:
+@contextmanager
+def _lock_outputs(session: "InferenceSession", feed: Mapping[str, Any], targets: Mapping[str, Path]) -> Iterator[None]:
+    """Hold the locks of outputs that are not inputs."""
     require_apart(targets.values(), input_paths(session, feed))
     with lock(targets.values()):
-        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
+        yield
 
 
 def run_locked(
@@ -189,8 +186,10 @@ def run_locked(
         return run_job(blended, targets, checkpoint, on_progress)
     if request.max_memory is not None:
         _load_packages(targets.values())
-        load_kernels(session, feed, request, request.max_memory)
-    exact = exact_job(session, feed, request, None if checkpoint is None else checkpoint.settings)
+    plan = ExactTilePlan(session, feed, request)
+    if request.max_memory is not None:
+        plan.load_kernels(request.max_memory)
+    exact = plan.job(None if checkpoint is None else checkpoint.settings)
     return run_job(exact, targets, checkpoint, on_progress)
 
 

@@ -98,6 +98,16 @@ class Tiling:
         cell = [max(along, key=lambda part: -part.begin - part.end) for along in self.cells]
         return {name: _shape(self.trace.fields[name], self._spans(name, cell)) for name in self.inputs}
 
+    def max_output_shape(self, name: str) -> Shape:
+        """The shape of the part of an output that a tile gives, the maximum along each axis."""
+        field = self.trace.fields[name]
+        lengths = [
+            max((span.stop - span.first for cell in cells if (span := cell.output_spans.get(name))), default=1)
+            for cells in self.cells
+        ]
+        sizes = zip(field.shape, field.axes, strict=True)
+        return tuple(size if axis is None else lengths[axis] for size, axis in sizes)
+
     def _tile(self, number: int, cell: Sequence[AxisCell]) -> Tile:
         fields = self.trace.fields
         spans = {name: self._spans(name, cell) for name in (*self.inputs, *self.outputs)}
