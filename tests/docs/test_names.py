@@ -40,10 +40,6 @@ OPEN_NAMES: set[str] = {
     "cli/render.py: Held",
     "cli/spool.py: Spooled",
     "cli/upgrade.py: Written",
-    "runtime/compare/compared",
-    "runtime/compare/running",
-    "runtime/compare/stepwise",
-    "runtime/compare/stepwise.py: Stepwise",
     "runtime/graph/foreign",
     "runtime/graph/foreign.py: Foreign",
     "runtime/graph/serialized",
@@ -67,7 +63,6 @@ OPEN_CLASSES: dict[str, int] = {
     "Metadata": 2,
     "Progress": 2,
     "Target": 2,
-    "Tolerance": 2,
     "Walk": 2,
     "_Walk": 2,
 }

@@ -17,20 +17,21 @@ from tests.support import models, models_old
 from unpool.cli.app import app
 from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.compare.choices import Choices, choices
-from unpool.runtime.compare.difference import Tolerance, difference
+from unpool.numerics import Tolerance, diff_arrays
+from unpool.runtime.compare.align import count_ties
+from unpool.runtime.compare.records import IndexTies
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 
 def kinds(peer):
     """Kind of difference by the name of the value."""
-    return {one.value: one.difference.kind for one in peer.values}
+    return {one.value: one.diff.kind for one in peer.values}
 
 
 def begins(peer):
     """The values that depart although all that their nodes read agrees."""
-    return [one.value for one in peer.values if one.begins]
+    return [one.value for one in peer.values if one.is_first_difference]
 
 
 @pytest.mark.parametrize("kind", FLOATS)
@@ -41,46 +42,46 @@ def test_ulp_counts_the_floats_in_between(kind, start, count):
     other = first
     for _ in range(count):
         other = np.nextafter(other, np.array([3], kind))
-    found = difference(first, other, Tolerance(relative=0))
+    found = diff_arrays(first, other, Tolerance(relative=0))
     assert (found.kind, found.ulp, found.share) == ("values", count, 1.0)
-    assert difference(first, other, Tolerance(0, ulp=count)).kind == "close"
-    assert difference(first, other, Tolerance(0, ulp=count - 1)).kind == "values"
+    assert diff_arrays(first, other, Tolerance(0, ulp=count)).kind == "close"
+    assert diff_arrays(first, other, Tolerance(0, ulp=count - 1)).kind == "values"
 
 
 def test_ulp_across_zero():
     """Both zeros are one number, and the smallest floats around it are two steps apart."""
     tiny = np.float32(1e-45)
-    assert difference(np.array([-tiny]), np.array([tiny]), Tolerance(0)).ulp == 2
-    assert difference(np.float32([-0.0]), np.float32([0.0]), Tolerance(0)).kind == "equal"
+    assert diff_arrays(np.array([-tiny]), np.array([tiny]), Tolerance(0)).ulp == 2
+    assert diff_arrays(np.float32([-0.0]), np.float32([0.0]), Tolerance(0)).kind == "equal"
 
 
 def test_a_difference_names_the_worst_element():
     """Largest difference, the same over the largest element, its place and both elements there."""
-    found = difference(np.float64([[1, 2], [4, 8]]), np.float64([[1, 2.5], [3, 8]]), Tolerance(0.1))
-    assert (found.largest, found.relative, found.place, found.expected, found.got) == (1.0, 0.125, (1, 0), "4", "3")
+    found = diff_arrays(np.float64([[1, 2], [4, 8]]), np.float64([[1, 2.5], [3, 8]]), Tolerance(0.1))
+    assert (found.max_abs, found.max_rel, found.index, found.expected, found.actual) == (1.0, 0.125, (1, 0), "4", "3")
     assert (found.kind, found.share) == ("values", 0.25)
-    assert difference(np.float64([1, 8]), np.float64([1.5, 8]), Tolerance(0.1)).kind == "close"
-    assert difference(np.float64([1, 8]), np.float64([4, 8]), Tolerance(0.1, share=0.5)).kind == "close"
+    assert diff_arrays(np.float64([1, 8]), np.float64([1.5, 8]), Tolerance(0.1)).kind == "close"
+    assert diff_arrays(np.float64([1, 8]), np.float64([4, 8]), Tolerance(0.1, share=0.5)).kind == "close"
 
 
 def test_nan_and_infinity_are_equal_to_themselves_only():
     """NaN agrees with NaN, an infinity with itself; anything else beside them departs, whatever the tolerance."""
     some = np.float32([np.nan, np.inf, -np.inf, 1])
-    assert difference(some, some.copy(), Tolerance()).kind == "equal"
+    assert diff_arrays(some, some.copy(), Tolerance()).kind == "equal"
     for other in ([1, np.inf, -np.inf, 1], [np.nan, -np.inf, -np.inf, 1], [np.nan, 5, -np.inf, 1]):
-        found = difference(some, np.float32(other), Tolerance(relative=100))
+        found = diff_arrays(some, np.float32(other), Tolerance(relative=100))
         assert (found.kind, found.share, found.ulp) == ("values", 0.25, None)
 
 
 def test_types_shapes_and_what_is_no_array():
     """Another type or shape is a difference of its own; integers and texts have no tolerance, lists count by parts."""
     one = np.zeros((2, 3), np.float32)
-    assert difference(one, one.astype(np.float64), Tolerance()).got == "float64"
-    assert difference(one, one.T, Tolerance()).kind == "shape"
-    assert difference(np.int64([7]), np.int64([8]), Tolerance(relative=1)).kind == "values"
-    assert difference(np.array(["a"], object), np.array(["b"], object), Tolerance()).departs
-    assert difference([one, one], [one, one + 1], Tolerance()).kind == "values"
-    assert difference([one], [one, one], Tolerance()).kind == "shape"
+    assert diff_arrays(one, one.astype(np.float64), Tolerance()).actual == "float64"
+    assert diff_arrays(one, one.T, Tolerance()).kind == "shape"
+    assert diff_arrays(np.int64([7]), np.int64([8]), Tolerance(relative=1)).kind == "values"
+    assert diff_arrays(np.array(["a"], object), np.array(["b"], object), Tolerance()).differs
+    assert diff_arrays([one, one], [one, one + 1], Tolerance()).kind == "values"
+    assert diff_arrays([one], [one, one], Tolerance()).kind == "shape"
 
 
 @pytest.mark.parametrize("storage_order", [0, 1])
@@ -92,46 +93,46 @@ def test_choices_tell_ties_from_other_values(storage_order):
     _, ours = oracle.max_pool(x, kernel_shape=[3, 3], storage_order=storage_order, return_indices=True)
     assert ours.ravel().tolist() == [place[7.0]]
     five = [0, 3 if storage_order else 1]
-    found = choices(
+    found = count_ties(
         node,
         x,
         np.array([five[0], place[7.0], place[7.0], place[7.0], 2]),
         np.array([five[1], place[np.float32(6.9999).item()], place[4.0], 9, 2]),
         Tolerance(),
     )
-    assert found == Choices(tied=1, near=1, other=1, outside=1)
+    assert found == IndexTies(ties=1, near_ties=1, other_values=1, outside=1)
     assert str(found) == "indices: 1 tie, 1 almost tie, 1 of other values, 1 outside"
 
 
 def test_one_model_in_five_runtimes():
     """Where the reference counts indices wrongly, what OpenVINO refuses, and who agrees, value by value."""
     done = unpool.compare(models.segnet(), against=["onnxruntime", "reference", "openvino", "torch", "unpool"])
-    ort, reference, openvino, by_torch, ours = done.peers
-    assert not ort.departs
+    ort, reference, openvino, by_torch, ours = done.reports
+    assert not ort.differs
     assert set(kinds(ours).values()) == {"equal"}
     assert len(ort.values) == len(ours.values) == 16
-    assert begins(reference) == ["i2"] == [reference.first.value]
+    assert begins(reference) == ["i2"] == [reference.first_difference.value]
     assert kinds(reference)["p2"] == "close"
-    assert reference.first.choices.other > 0 == reference.first.choices.outside
-    assert [one.difference.kind for one in reference.outputs] == ["values"]
-    assert [(one.node, one.operator) for one in openvino.refusals] == [("MaxUnpool->u2", "MaxUnpool-11")]
+    assert reference.first_difference.ties.other_values > 0 == reference.first_difference.ties.outside
+    assert [one.diff.kind for one in reference.outputs] == ["values"]
+    assert [(one.node, one.operator) for one in openvino.unsupported] == [("MaxUnpool->u2", "MaxUnpool-11")]
     assert [one.value for one in openvino.values] == ["c1", "n1", "r1", "p1", "i1", "c2", "r2", "p2", "i2"]
-    assert not openvino.departs
+    assert not openvino.differs
     assert list(kinds(by_torch)) == ["p1", "i1", "p2", "i2", "u2", "d2", "u1"]
-    assert not by_torch.departs
+    assert not by_torch.differs
     lines = str(done).splitlines()
     assert lines[0] == f"the ModelProto: {done.runtime} on image 1x3x12x10 float32, beside"
     assert any(
         line.endswith("reference: the output differs; first difference at MaxPool->p2 (MaxPool-12)") for line in lines
     )
-    assert any("refuses MaxUnpool->u2 (MaxUnpool-11): No conversion rule found" in line for line in lines)
+    assert any("cannot run MaxUnpool->u2 (MaxUnpool-11): No conversion rule found" in line for line in lines)
 
 
 def test_the_reference_falls_over_in_the_middle():
     """A node on which the reference raises is named, and what it made before is compared."""
-    (reference,) = unpool.compare(models_old.segnet_9().model, against=["reference"]).peers
-    assert [one.node for one in reference.refusals] == ["MaxUnpool->u1"]
-    assert "out of bounds" in reference.refusals[0].reason
+    (reference,) = unpool.compare(models_old.segnet_9().model, against=["reference"]).reports
+    assert [one.node for one in reference.unsupported] == ["MaxUnpool->u1"]
+    assert "out of bounds" in reference.unsupported[0].reason
     assert reference.values[-1].node != "MaxUnpool->u1"
     assert begins(reference) == ["n1"]
 
@@ -140,19 +141,19 @@ def test_versions_that_others_do_not_tell_apart():
     """OpenVINO runs ConvTranspose-1 with output_shape as version 11: the node is named, and later ones follow."""
     network = models_old.segnet_6()
     done = unpool.compare(network.model, against=["openvino"])
-    assert done.peers[0].first.operator == "ConvTranspose-1"
-    assert begins(done.peers[0]) == ["d2"]
+    assert done.reports[0].first_difference.operator == "ConvTranspose-1"
+    assert begins(done.reports[0]) == ["d2"]
 
 
 def test_the_channels_last_domain_is_refused_by_its_name():
     """No other runtime runs com.ms.internal.nhwc; the values before its first node are compared all the same."""
     done = unpool.compare(models.nhwc(), against=["onnxruntime", "torch"])
-    ort, by_torch = done.peers
-    assert [one.node for one in ort.refusals] == ["MaxPool->p"]
+    ort, by_torch = done.reports
+    assert [one.node for one in ort.unsupported] == ["MaxPool->p"]
     assert list(kinds(ort)) == ["r", "last"]
-    assert [one.operator.split("-")[0] for one in by_torch.refusals] == ["MaxPool", "MaxUnpool", "ConvTranspose"]
-    assert done.refuses
-    assert not done.departs
+    assert [one.operator.split("-")[0] for one in by_torch.unsupported] == ["MaxPool", "MaxUnpool", "ConvTranspose"]
+    assert done.has_unsupported
+    assert not done.differs
 
 
 def test_two_models_of_the_same_graph():
@@ -161,11 +162,11 @@ def test_two_models_of_the_same_graph():
     weights = next(one for one in second.graph.initializer if one.name == "w3")
     weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * np.float32(1.25), "w3"))
     done = unpool.compare(first, second)
-    (peer,) = done.peers
+    (peer,) = done.reports
     assert begins(peer) == ["d2"]
-    assert peer.first.node == "ConvTranspose->d2"
-    assert done.departs
-    assert not unpool.compare(first, second, tolerance=Tolerance(share=1)).departs
+    assert peer.first_difference.node == "ConvTranspose->d2"
+    assert done.differs
+    assert not unpool.compare(first, second, tolerance=Tolerance(share=1)).differs
 
 
 def recurring(first, second):
@@ -184,9 +185,9 @@ def recurring(first, second):
 def test_names_that_recur_elsewhere_are_other_values():
     """Values are compared where the same operators lead to both, not where names recur."""
     done = unpool.compare(recurring("val_1", "val_2"), recurring("val_2", "val_1"))
-    (peer,) = done.peers
+    (peer,) = done.reports
     assert kinds(peer) == {"val_1": "equal", "val_2": "equal", "y": "equal"}
-    assert not done.departs
+    assert not done.differs
     assert (
         str(done)
         .splitlines()[1]
@@ -194,7 +195,7 @@ def test_names_that_recur_elsewhere_are_other_values():
     )
 
 
-def test_a_recurring_name_of_another_shape_or_operator_is_no_difference():
+def test_a_recurring_name_of_another_shape_or_operator_is_no_diff_arrays():
     """One network with more nodes in one of its files: outputs agree, and what has no counterpart is only counted."""
     first = recurring("val_1", "val_2")
     second = models.model(
@@ -209,18 +210,18 @@ def test_a_recurring_name_of_another_shape_or_operator_is_no_difference():
         one=np.float32([1]),
     )
     done = unpool.compare(first, second)
-    (peer,) = done.peers
-    assert (peer.values, peer.unmatched, done.departs) == ((), 3, False)
+    (peer,) = done.reports
+    assert (peer.values, peer.unmatched_count, done.differs) == ((), 3, False)
     assert "the output agrees, bit for bit; no value in between was compared; 3 without a counterpart" in str(done)
 
 
-def test_an_output_that_one_model_lacks_is_a_difference():
+def test_an_output_that_one_model_lacks_is_a_diff_arrays():
     """Outputs are counted: a model with one output less differs."""
     first, second = recurring("a", "b"), recurring("a", "b")
     first.graph.output.insert(0, onnx.helper.make_tensor_value_info("a", 1, None))
     for pair in ((first, second), (second, first)):
-        (peer,) = unpool.compare(*pair).peers
-        assert sorted(one.difference.kind for one in peer.outputs) == ["equal", "type"]
+        (peer,) = unpool.compare(*pair).reports
+        assert sorted(one.diff.kind for one in peer.outputs) == ["equal", "type"]
         assert "1 of 2 outputs differ" in next(iter(peer.lines()))
 
 
@@ -229,7 +230,7 @@ def test_inner_values_alone_leave_two_models_equal():
     text = "g (float[1, 4] x) => (float[1, 4] y) { a = Mul (x, factor) b = Sign (a) y = Neg (b) }"
     first, second = (models.model(text, factor=np.float32([factor])) for factor in (2, 3))
     done = unpool.compare(first, second)
-    assert (begins(done.peers[0]), done.departs) == (["a"], False)
+    assert (begins(done.reports[0]), done.differs) == (["a"], False)
     assert "the output agrees, bit for bit; first difference at Mul->a (Mul-14)" in str(done)
 
 
@@ -237,10 +238,10 @@ def test_two_models_with_other_names():
     """Outputs and inputs of other names are compared in their order."""
     first = models.none_of_ours()
     second = models.model("other (float[2, 3] a) => (float[2, 3] b) { b = Neg (a) }")
-    (peer,) = unpool.compare(first, second).peers
+    (peer,) = unpool.compare(first, second).reports
     assert peer.values == ()
     assert [one.value for one in peer.outputs] == ["y"]
-    assert peer.departs
+    assert peer.differs
     with pytest.raises(UnpoolError, match="as many inputs"):
         unpool.compare(first, models.conditional())
 
@@ -252,18 +253,18 @@ def test_open_sizes_are_those_of_the_other_model():
     second = models.model(f"{texts[1]} {{ b = Relu (a) }}")
     for pair in ((first, second), (second, first)):
         done = unpool.compare(*pair)
-        assert not done.refuses
+        assert not done.has_unsupported
         assert done.inputs[0].split(maxsplit=1)[1] == "1x1x5x9 float32"
         assert "the output agrees, bit for bit" in str(done)
-    assert unpool.compare(first, second, sizes={"h": 6}).refuses
+    assert unpool.compare(first, second, sizes={"h": 6}).has_unsupported
 
 
 def test_what_fix_writes_is_the_same_model():
     """A decomposed unpooling and the MaxUnpool in its place agree in every value that both have."""
     model = decomposed.by_hand()
     done = unpool.compare(model, unpool.fix(model).model)
-    assert not done.departs
-    assert done.peers[0].values != ()
+    assert not done.differs
+    assert done.reports[0].values != ()
 
 
 def torch_cases():
@@ -295,11 +296,11 @@ def test_torch_computes_each_node_alone():
     model.graph.output.extend(
         onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in (("p", 1), ("i", 7), ("q", 1), ("j", 7))
     )
-    (peer,) = unpool.compare(model, against=["torch"]).peers
+    (peer,) = unpool.compare(model, against=["torch"]).reports
     assert {name: kind for name, kind in kinds(peer).items() if kind != "equal"}.keys() <= {"t", "v"}
-    assert not peer.departs
+    assert not peer.differs
     assert set(kinds(peer)) == {"q", "j", "r", "k", "u", "t", "v", "l", "m0", "z"}
-    assert [(one.node, one.reason.split(",")[0]) for one in peer.refusals] == [
+    assert [(one.node, one.reason.split(",")[0]) for one in peer.unsupported] == [
         ("MaxPool->p", "torch pads both ends alike")
     ]
 
@@ -326,8 +327,8 @@ def test_given_inputs_and_bodies():
     feed = {"keep": np.array(True), "x": models.random(1, 2, 6, 6)}
     done = unpool.compare(models.conditional(), feed=feed)
     assert done.notes == ("as one node each, whatever is inside: If->picked",)
-    assert [one.value for one in done.peers[0].values] == ["r", "picked", "y"]
-    assert not done.departs
+    assert [one.value for one in done.reports[0].values] == ["r", "picked", "y"]
+    assert not done.differs
 
 
 # what a new user types
@@ -363,7 +364,7 @@ def test_command_on_both_exports(exports):
     assert err == []
     for name in ("dynamo.onnx", "legacy.onnx"):
         out, _ = says(OK, exports / name, "--against", "onnxruntime,reference,openvino,torch")
-        assert [(" agree (" in line, "refuses" in line) for line in out[1:]] == [(True, False)] * 4
+        assert [(" agree (" in line, "cannot run" in line) for line in out[1:]] == [(True, False)] * 4
 
 
 def test_command_on_the_demo():
@@ -373,7 +374,7 @@ def test_command_on_the_demo():
     assert out[0].endswith("on image 2x1x32x32 float32, beside")
     assert ": the output agrees, " in out[1]
     assert "; all 85 values agree (" in out[1]
-    assert "refuses node_max_unpool2d (MaxUnpool-11): No conversion rule found for operations: MaxUnpool" in out[2]
+    assert "cannot run node_max_unpool2d (MaxUnpool-11): No conversion rule found for operations: MaxUnpool" in out[2]
     assert "the others were not compared" in out[3]
 
 
@@ -384,11 +385,11 @@ def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
     assert out[1].endswith("first difference at ConvTranspose->d2 (ConvTranspose-1)")
     row = next(line for line in out if line.split()[:1] == ["ConvTranspose->d2"])
     assert row.split()[1:4] == ["ConvTranspose-1", "d2", "values"]
-    assert out[-1].startswith("  and behind these, ")
+    assert out[-1].endswith(" after these")
     out, _ = says(FINDINGS, tmp_path / "old.onnx", "--against", "openvino", "--json")
     found = json.loads("\n".join(out))
-    assert found["departs"]
-    assert [one["value"] for one in found["peers"][0]["values"] if one["begins"]] == ["d2"]
+    assert found["differs"]
+    assert [one["value"] for one in found["reports"][0]["values"] if one["is_first_difference"]] == ["d2"]
     onnx.save(models.old_ir(), tmp_path / "ir3.onnx")
     out, _ = says(OK, tmp_path / "ir3.onnx", "--against", "onnxruntime,openvino,reference,torch", "--all")
     assert sum(line.split()[:1] == ["ConvTranspose->t"] for line in out) == 4

@@ -24,7 +24,7 @@ from unpool.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from unpool.runtime.compare.compared import Comparison
+    from unpool.runtime.compare.records import Comparison
 
 
 def compare(
@@ -64,7 +64,7 @@ def compare(
 ) -> None:
     """Compare a model in several runtimes, or two models: the outputs, the first node that differs, and how far.
 
-    Exits with 1 where values differ (of two models, where outputs do), else with 4 where a runtime rejects the model.
+    Exits with 1 where values differ (of two models, where outputs do), else with 4 where a runtime cannot run it.
     Indices that differ are counted apart: where elements tie, where they almost do, and where one runtime is wrong.
 
     Example: unpool compare segnet.onnx --against onnxruntime,openvino
@@ -73,8 +73,8 @@ def compare(
         from unpool.cli import console
         from unpool.cli.feed import one_feed
         from unpool.cli.model import SessionOptions, open_session, slots
+        from unpool.numerics import Tolerance
         from unpool.runtime.compare.compare import compare as compare_models
-        from unpool.runtime.compare.difference import Tolerance
 
         limits = Tolerance(None if tolerance is None else number("--tolerance", tolerance), ulp, share)
         options = SessionOptions(compat, index_space, exact)
@@ -86,7 +86,7 @@ def compare(
             tolerance=limits,
             **options.semantics,
         )
-        console.say_report(comparison.lines(is_whole=every), _document(comparison), as_json)
+        console.say_report(comparison.lines(all_values=every), _document(comparison), as_json)
         code = exit_code_of(comparison)
     if code != OK:
         raise typer.Exit(code)
@@ -99,26 +99,26 @@ def runtime_names(text: str) -> Sequence[str]:
     ['onnxruntime', 'torch']
     """
     from unpool.errors import suggest_name
-    from unpool.runtime.compare.running import WORDS
+    from unpool.runtime.compare.runtimes import NAMES
 
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in WORDS]
+    unknown = [name for name in names if name not in NAMES]
     if unknown or not names:
         raise UsageError(
-            f"--against: expected some of {', '.join(WORDS)}, got {text!r}. "
-            f"{suggest_name(unknown[0] if unknown else '', WORDS)}"
+            f"--against: expected some of {', '.join(NAMES)}, got {text!r}. "
+            f"{suggest_name(unknown[0] if unknown else '', NAMES)}"
         )
     return names
 
 
 def exit_code_of(comparison: "Comparison") -> int:
-    """1 where anything differs (of two models, an output), else 4 where a runtime rejects anything, else 0."""
-    if comparison.departs:
+    """1 where anything differs (of two models, an output), else 4 where a runtime cannot run a node, else 0."""
+    if comparison.differs:
         return FINDINGS
-    return UNSUPPORTED if comparison.refuses else OK
+    return UNSUPPORTED if comparison.has_unsupported else OK
 
 
 def _document(comparison: "Comparison") -> dict[str, Any]:
     """The same as JSON types."""
-    peers = [{**asdict(peer), "departs": peer.departs} for peer in comparison.peers]
-    return {**asdict(comparison), "peers": peers, "departs": comparison.departs}
+    reports = [{**asdict(report), "differs": report.differs} for report in comparison.reports]
+    return {**asdict(comparison), "reports": reports, "differs": comparison.differs}

@@ -7,8 +7,8 @@
 ...         r = Relu (x)
 ...         y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
 ...     }''')
->>> done = compare(model, against=["reference"])
->>> done.departs, [(one.value, one.difference.kind) for one in done.peers[0].values]
+>>> comparison = compare(model, against=["reference"])
+>>> comparison.differs, [(value.value, value.diff.kind) for value in comparison.reports[0].values]
 (False, [('r', 'equal'), ('y', 'equal')])
 """
 
@@ -18,13 +18,20 @@ from typing import Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.errors import UnpoolError, suggest_name
-from unpool.runtime.compare.by_torch import by_torch
-from unpool.runtime.compare.compared import Comparison, Peer
-from unpool.runtime.compare.difference import Tolerance
-from unpool.runtime.compare.matching import Values, compared_outputs, compared_values, correspondence
-from unpool.runtime.compare.running import TORCH, UNPOOL, WORDS, Run, ours, run, runtime_of
-from unpool.runtime.compare.stepwise import Stepwise, stepwise
+from unpool.numerics import ROUNDING, Tolerance
+from unpool.runtime.compare.align import (
+    ComparableModel,
+    Values,
+    diff_outputs,
+    diff_values,
+    load_for_comparison,
+    match_values,
+)
+from unpool.runtime.compare.records import Comparison, RuntimeReport
+from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, unpool_runtime
+from unpool.runtime.compare.torch_runtime import run_nodes
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import model_errors, source_name
 from unpool.runtime.graph.graph import to_dense
@@ -36,8 +43,6 @@ from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.session.executor import load_as_session
 
-STANDARD = Tolerance()
-
 
 def compare(  # noqa: PLR0913  options by keyword only, those of a session among them
     model: ModelSource,
@@ -46,7 +51,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     against: Sequence[str] | None = None,
     feed: Feed | None = None,
     sizes: Mapping[str, int] | None = None,
-    tolerance: Tolerance = STANDARD,
+    tolerance: Tolerance = ROUNDING,
     compat: str = "spec",
     index_space: str = "auto",
     exact: bool = False,
@@ -65,149 +70,153 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
         against: some of "unpool", "onnxruntime", "reference" (onnx's ReferenceEvaluator), "openvino" and "torch"; None
             for onnxruntime, or for unpool if there is another model.
         feed: an array for every input; None for random numbers.
-        sizes: for names of sizes that the model leaves open, where numbers are random; others are tried.
-        tolerance: what two values may differ by and still agree.
+        sizes: for dynamic dimensions by name, where inputs are random; for other dynamic dimensions several are tried.
+        tolerance: largest difference at which two values agree.
         compat: how unpool reads the model where the standard's text and onnxruntime differ.
         index_space: in which tensor MaxUnpool's indices count, for unpool.
-        exact: whether unpool runs every MaxPool and forms every product as it is written.
+        exact: makes unpool run every MaxPool, and form every product as it is written.
 
     Returns:
-        a record for each runtime; what a runtime refuses is part of its record, with the node.
+        a report for each runtime; a node that it does not run is part of its report.
 
     Raises:
         UnpoolError: unpool itself cannot read or run the model; an unknown or missing runtime; a wrong tolerance.
     """
-    words = _words(against, other)
+    names = _runtime_names(against, other)
     semantics = Semantics(compat, index_space, exact)
-    peers = [runtime_of(word, semantics) for word in words if word != TORCH]
+    runtimes = [find_runtime(name, semantics) for name in names if name != TORCH]
     with model_errors(model):
-        first = second = stepwise(model, semantics)
+        first = second = load_for_comparison(model, semantics)
     if other is not None:
         with model_errors(other):
-            second = stepwise(other, semantics)
+            second = load_for_comparison(other, semantics)
     with model_errors(model):
-        fed, expected = _first_run(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
-    seen = {**_constants(first), **fed}
-    given = _feed_of(second, fed)
-    pairs = None if other is None else correspondence(first, second, zip(fed, given, strict=True))
-    judge = _Judge(first, seen, expected, tolerance, pairs)
-    found = {one.word: judge.peer(one.name, run(one, second, given)) for one in peers}
-    if TORCH in words:
-        found[TORCH] = by_torch(first, seen, expected.values, semantics, tolerance)
-    names = tuple(source_name(one) for one in (model, other) if one is not None)
+        inputs, expected = _run_first(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
+    known = {**_constants(first), **inputs}
+    second_inputs = {name: inputs[own] for own, name in _match_inputs(second, list(inputs)).items()}
+    pairs = None if other is None else match_values(first, second, zip(inputs, second_inputs, strict=True))
+    comparer = _RunComparer(first, known, expected, tolerance, pairs)
+    reports = {
+        runtime.word: comparer.report(runtime.name, run_model(runtime, second, second_inputs)) for runtime in runtimes
+    }
+    if TORCH in names:
+        reports[TORCH] = run_nodes(first, known, expected.values, semantics, tolerance)
+    subgraphs = [node_name(node) for node in first.graph.nodes if has_subgraphs(node)]
     return Comparison(
-        names, ours(semantics).name, tuple(map(_text, fed.items())), tuple(found[word] for word in words), _notes(first)
+        tuple(source_name(source) for source in (model, other) if source is not None),
+        unpool_runtime(semantics).name,
+        tuple(map(_describe_input, inputs.items())),
+        tuple(reports[name] for name in names),
+        (f"as one node each, whatever is inside: {', '.join(subgraphs)}",) if subgraphs else (),
     )
 
 
-def _words(against: Sequence[str] | None, other: ModelSource | None) -> tuple[str, ...]:
-    """The runtimes that are asked for, each once.
+def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> tuple[str, ...]:
+    """The names in `against`, each once.
 
     Raises:
-        UnpoolError: an unknown word, or one that says nothing here.
+        UnpoolError: an unknown name, or torch for two models.
     """
-    words = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
-    for word in words:
-        if word not in WORDS:
+    names = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
+    for name in names:
+        if name not in NAMES:
             raise UnpoolError(
-                f"compare: against is some of {', '.join(WORDS)}; got {word!r}. {suggest_name(word, WORDS)}"
+                f"compare: against is some of {', '.join(NAMES)}; got {name!r}. {suggest_name(name, NAMES)}"
             )
-        if word == TORCH and other is not None:
+        if name == TORCH and other is not None:
             raise UnpoolError("compare: torch computes single nodes of one model, got two models. Leave one out.")
-    if not words:
-        raise UnpoolError(f"compare: against needs one of {', '.join(WORDS)}, got none. Name one.")
-    return words
+    if not names:
+        raise UnpoolError(f"compare: against needs one of {', '.join(NAMES)}, got none. Name one.")
+    return names
 
 
-def _first_run(model: Stepwise, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]) -> tuple[Feed, Run]:
-    """What is fed, and what unpool makes of it."""
-    loaded = load_as_session(model.model, semantics)
-    fed, made = next(runs(loaded, sizes)) if feed is None else (feed, loaded.run(None, feed))
-    outputs = dict(zip((value.name for value in model.model.graph.output), made, strict=True))
+def _run_first(
+    model: ComparableModel, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]
+) -> tuple[Feed, RuntimeValues]:
+    """The inputs, and unpool's results for them."""
+    executor = load_as_session(model.model, semantics)
+    inputs, results = next(runs(executor, sizes)) if feed is None else (feed, executor.run(None, feed))
+    outputs = dict(zip((value.name for value in model.model.graph.output), results, strict=True))
     names = model.values()
-    values = load_as_session(model.exposed(), semantics).run(None, fed) if names else []
-    return fed, Run(outputs, dict(zip(names, values, strict=True)))
+    values = load_as_session(model.with_value_outputs(), semantics).run(None, inputs) if names else []
+    return inputs, RuntimeValues(outputs, dict(zip(names, values, strict=True)))
 
 
-def _constants(model: Stepwise) -> dict[str, Any]:
+def _constants(model: ComparableModel) -> dict[str, Any]:
     """The constants of a model as arrays."""
-    found = {name: array_of(tensor) for name, tensor in {**model.graph.defaults, **model.graph.constants}.items()}
-    return found | {name: to_dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
+    arrays = {name: array_of(tensor) for name, tensor in {**model.graph.defaults, **model.graph.constants}.items()}
+    return arrays | {name: to_dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
 
 
-def _sizes_of(fixed: Stepwise, model: Stepwise) -> dict[str, int]:
-    """Sizes that a model leaves open, by name, as the same input of another one has them."""
+def _sizes_of(fixed: ComparableModel, model: ComparableModel) -> dict[str, int]:
+    """The dynamic dimensions of a model by name, as the same inputs of another model fix them."""
     dims = {value.name: shapes.dims(value.type) for value in fixed.graph.inputs}
     own = {value.name: shapes.dims(value.type) for value in model.graph.inputs}
     try:
-        names = _names_of(fixed, [name for name in own if name not in model.graph.defaults])
+        names = _match_inputs(fixed, [name for name in own if name not in model.graph.defaults])
     except UnpoolError:
-        return {}  # with an input more, or less, there is no run
-    found: dict[str, int] = {}
+        return {}  # the number of inputs differs, so there will be no run
+    sizes: dict[str, int] = {}
     for name, other in names.items():
-        for size, number in zip(own[name] or (), dims[other] or (), strict=False):
-            if isinstance(size, str) and isinstance(number, int):
-                found.setdefault(size, number)
-    return found
+        for dim, size in zip(own[name] or (), dims[other] or (), strict=False):
+            if isinstance(dim, str) and isinstance(size, int):
+                sizes.setdefault(dim, size)
+    return sizes
 
 
-def _feed_of(model: Stepwise, feed: Feed) -> Feed:
-    """What is fed, under the names of the inputs of another model.
-
-    Raises:
-        UnpoolError: it has more inputs, or fewer.
-    """
-    return {other: feed[name] for name, other in _names_of(model, list(feed)).items()}
-
-
-def _names_of(model: Stepwise, fed: Sequence[str]) -> dict[str, str]:
-    """The names that inputs have in another model, which has the same names or the same order.
+def _match_inputs(model: ComparableModel, names: Sequence[str]) -> dict[str, str]:
+    """The inputs of a model by the names of another model's inputs: the same names, or the same order.
 
     Raises:
         UnpoolError: it has more inputs, or fewer.
     """
-    names = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in fed]
-    if set(names) == set(fed):
-        return {name: name for name in fed}
-    if len(names) != len(fed):
-        raise UnpoolError(f"compare: two models need as many inputs, got {list(fed)} and {names}. Give another model.")
-    return dict(zip(fed, names, strict=True))
+    own = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in names]
+    if set(own) == set(names):
+        return {name: name for name in names}
+    if len(own) != len(names):
+        raise UnpoolError(f"compare: two models need as many inputs, got {list(names)} and {own}. Give another model.")
+    return dict(zip(names, own, strict=True))
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _RunComparer:
     """Compares runs with the first one.
 
     Attributes:
-        model: that was run first.
-        seen: its inputs and constants.
-        expected: what unpool made of it.
-        tolerance: what values may differ by.
+        model: of the first run.
+        inputs: its inputs and constants.
+        expected: the results of unpool.
+        tolerance: of the comparison.
         pairs: for another model, its values by the names of the first one's; None for the same model.
     """
 
-    model: Stepwise
-    seen: Values
-    expected: Run
+    model: ComparableModel
+    inputs: Values
+    expected: RuntimeValues
     tolerance: Tolerance
     pairs: Mapping[str, str] | None
 
-    def peer(self, name: str, got: Run) -> Peer:
-        """The record of a run."""
+    def report(self, name: str, result: RuntimeValues) -> RuntimeReport:
+        """The report about a runtime."""
         outputs = (
-            () if got.outputs is None else compared_outputs(self.expected.outputs or {}, got.outputs, self.tolerance)
+            () if result.outputs is None else diff_outputs(self.expected.outputs or {}, result.outputs, self.tolerance)
         )
-        values = tuple(compared_values(self.model, self.seen, self.expected.values, self._renamed(got), self.tolerance))
-        missing = 0 if self.pairs is None else len(self.expected.values) - len(values)
-        return Peer(name, values, outputs, got.refusals, is_other=self.pairs is not None, unmatched=missing)
+        own_names = self._by_own_names(result.values)
+        values = tuple(diff_values(self.model, self.inputs, self.expected.values, own_names, self.tolerance))
+        unmatched = 0 if self.pairs is None else len(self.expected.values) - len(values)
+        is_other = self.pairs is not None
+        return RuntimeReport(name, values, outputs, result.unsupported, is_other, unmatched)
 
-    def _renamed(self, got: Run) -> Values:
+    def _by_own_names(self, values: Values) -> Values:
         """The values of a run by the names of the first one; of another model those of the same type and shape."""
         if self.pairs is None:
-            return got.values
-        known = self.expected.values
-        found = {name: got.values[other] for name, other in self.pairs.items() if name in known and other in got.values}
-        return {name: one for name, one in found.items() if _kind(one) == _kind(known[name])}
+            return values
+        own = self.expected.values
+        return {
+            name: values[other]
+            for name, other in self.pairs.items()
+            if name in own and other in values and _kind(values[other]) == _kind(own[name])
+        }
 
 
 def _kind(value: Any) -> Any:
@@ -215,13 +224,6 @@ def _kind(value: Any) -> Any:
     return (value.dtype, value.shape) if isinstance(value, np.ndarray) else type(value)
 
 
-def _notes(model: Stepwise) -> tuple[str, ...]:
-    names = [node_name(node) for node in model.graph.nodes if has_subgraphs(node)]
-    return (f"as one node each, whatever is inside: {', '.join(names)}",) if names else ()
-
-
-def _text(named: tuple[str, Any]) -> str:
-    name, array = named
-    if not isinstance(array, np.ndarray):
-        return name
-    return f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
+def _describe_input(item: tuple[str, Any]) -> str:
+    name, array = item
+    return f"{name} {format_shape(array.shape)} {array.dtype}" if isinstance(array, np.ndarray) else name

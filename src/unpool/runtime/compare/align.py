@@ -1,0 +1,230 @@
+"""Models whose every value can be compared: values as outputs, and the values of two runs or two graphs in pairs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnsupportedError
+from unpool.numerics import ArrayDiff, Tolerance, diff_arrays, max_magnitude
+from unpool.operators.contract import NHWC
+from unpool.runtime.compare.records import IndexTies, ValueDiff
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.errors import source_name
+from unpool.runtime.graph.graph import Graph, prune
+from unpool.runtime.graph.load import ModelSource, load_for_command
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, since_version, writes
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import is_too_large
+from unpool.runtime.rewrite.open_model import open_model
+
+Values: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ComparableModel:
+    """A model whose values can become outputs.
+
+    Attributes:
+        model: its functions inlined, its domain names short.
+        graph: the nodes that its outputs need, without those that only hold constants; a node with subgraphs is one
+            node.
+        types: of the values whose type is known; the others cannot become outputs.
+    """
+
+    model: onnx.ModelProto
+    graph: Graph
+    types: Types
+
+    def operator(self, node: onnx.NodeProto) -> str:
+        """The operator and its version, such as `MaxPool-12`."""
+        version = since_version(node, self.graph.opsets.get(domain(node), 1))
+        return f"{node.op_type}-{version}" + (f" ({node.domain})" if domain(node) else "")
+
+    def values(self, count: int | None = None) -> tuple[str, ...]:
+        """Names of the tensors that the first `count` nodes make, of all nodes by default."""
+        names = (name for node in self.graph.nodes[:count] for name in writes(node))
+        return tuple(name for name in names if shapes.element(self.types.get(name)) > 0)
+
+    def with_value_outputs(self, count: int | None = None) -> onnx.ModelProto:
+        """The model up to node `count`, all of it by default, with the values of all these nodes as outputs."""
+        graph = self.model.graph
+        later = set() if count is None else set(map(_first_output, self.graph.nodes[count:]))
+        nodes = [node for node in graph.node if _first_output(node) not in later]
+        read = {name for node in nodes for name in reads(node)}
+        unread = {tensor.name for tensor in graph.initializer if tensor.name not in read}
+        outputs = {value.name: value for value in graph.output}
+        model = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+        model.graph.name = graph.name
+        model.graph.node.extend(nodes)
+        model.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name not in unread)
+        model.graph.sparse_initializer.extend(graph.sparse_initializer)
+        model.graph.input.extend(value for value in graph.input if value.name not in unread)
+        model.graph.output.extend(
+            outputs.get(name) or helper.make_value_info(name, self.types[name]) for name in self.values(count)
+        )
+        model.graph.value_info.extend(graph.value_info)
+        return model
+
+
+def load_for_comparison(source: ModelSource, semantics: Semantics) -> ComparableModel:
+    """Read a model.
+
+    Raises:
+        UnsupportedError: it is larger than 2 GiB.
+        UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
+    """
+    editable = open_model(load_for_command(source), semantics)
+    if is_too_large(editable.model):
+        raise UnsupportedError(
+            f"{source_name(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got "
+            "more. Save it with its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its "
+            "path."
+        )
+    return ComparableModel(editable.model, prune(editable.graph), editable.inference.types)
+
+
+def _first_output(node: onnx.NodeProto) -> str:
+    """The first value that a node makes, which identifies copies of the node."""
+    return next(iter(writes(node)), "")
+
+
+def diff_values(
+    model: ComparableModel, inputs: Values, expected: Values, actual: Values, tolerance: Tolerance
+) -> Iterator[ValueDiff]:
+    """The differences of all values that both runs have.
+
+    Args:
+        model: the first one.
+        inputs: inputs and constants of the first run.
+        expected: values of the first run.
+        actual: values of the second.
+        tolerance: of the comparison.
+    """
+    differing: set[str] = set()
+    known = {**inputs, **expected}
+    for node in model.graph.nodes:
+        follows = not differing.isdisjoint(reads(node))
+        for position, name in enumerate(node.output):
+            if name in expected and name in actual:
+                diff = diff_arrays(expected[name], actual[name], tolerance)
+                x = known.get(node.input[0]) if _has_indices(node, position) else None
+                has_ties = diff.kind == "values" and isinstance(x, np.ndarray)
+                ties = count_ties(node, x, expected[name], actual[name], tolerance) if has_ties else None
+                is_first = diff.differs and not follows
+                yield ValueDiff(node_name(node), model.operator(node), name, diff, is_first, ties)
+                if diff.differs:
+                    differing.add(name)
+
+
+def diff_outputs(expected: Values, actual: Values, tolerance: Tolerance) -> tuple[ValueDiff, ...]:
+    """The outputs of two models by their names or, where neither has all names of the other, in their order."""
+    by_name = set(expected) <= set(actual) or set(actual) <= set(expected)
+    names: Sequence[str] = [name for name in expected if name in actual] if by_name else list(actual)
+    pairs = dict(zip(names if by_name else expected, names, strict=False))
+    missing = [name for name in expected if name not in pairs]
+    extra = [name for name in actual if name not in pairs.values()]
+    return (
+        *(ValueDiff("", "", own, diff_arrays(expected[own], actual[other], tolerance)) for own, other in pairs.items()),
+        *(ValueDiff("", "", name, ArrayDiff("type", expected="an output", actual="none")) for name in missing),
+        *(ValueDiff("", "", name, ArrayDiff("type", expected="none", actual="an output")) for name in extra),
+    )
+
+
+def _has_indices(node: onnx.NodeProto, position: int) -> bool:
+    """True if output `position` of the node holds indices of a MaxPool."""
+    return node.op_type == "MaxPool" and domain(node) in ("", NHWC) and position == 1
+
+
+def count_ties(
+    node: onnx.NodeProto, x: AnyArray, expected: AnyArray, actual: AnyArray, tolerance: Tolerance
+) -> IndexTies:
+    """The indices that differ, counted by the elements that they name.
+
+    Args:
+        node: the MaxPool.
+        x: its input in the first runtime.
+        expected: indices of the first runtime.
+        actual: indices of the second, of the same shape.
+        tolerance: up to which elements almost tie.
+    """
+    planes = np.moveaxis(x, -1, 1) if domain(node) == NHWC else x
+    if attributes(node).get("storage_order"):
+        planes = planes.transpose(0, 1, *range(planes.ndim - 1, 1, -1))
+    elements = planes.astype(np.float64).reshape(-1)
+    differs = expected != actual
+    first, second = expected[differs], actual[differs]
+    inside = (np.minimum(first, second) >= 0) & (np.maximum(first, second) < elements.size)
+    own, other = elements[first[inside]], elements[second[inside]]
+    ties = (own == other) | (np.isnan(own) & np.isnan(other))
+    near = ~ties & (np.abs(own - other) <= tolerance.limit(x.dtype) * max_magnitude(elements))
+    return IndexTies(int(ties.sum()), int(near.sum()), int((~ties & ~near).sum()), int((~inside).sum()))
+
+
+def match_values(first: ComparableModel, second: ComparableModel, inputs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The values of a second model that correspond to those of the first one, by name of the first.
+
+    Two values correspond where the same operators lead to both from the inputs and from any constants; attributes may
+    differ. After a part that is written differently, nodes correspond again if operator and all names are the same.
+
+    Args:
+        first: a model.
+        second: another one.
+        inputs: pairs of inputs that get the same array.
+    """
+    pairs = list(inputs)
+    numbers: dict[tuple[Any, ...], int] = {}
+    own = _number_values(first, {name: at for at, (name, _) in enumerate(pairs)}, numbers)
+    theirs = _number_values(second, {name: at for at, (_, name) in enumerate(pairs)}, numbers)
+    matches: dict[str, str] = {}
+    for number, names in own.items():
+        if len(theirs.get(number, ())) == len(names):
+            matches |= zip(names, theirs[number], strict=True)
+    return matches | _match_by_name(first, second, {**matches, **dict(pairs)})
+
+
+def _number_values(
+    model: ComparableModel, inputs: Mapping[str, int], numbers: dict[tuple[Any, ...], int]
+) -> dict[int, list[str]]:
+    """The values of a model by a number, which is the same wherever the same operators lead to the value."""
+    known: dict[str, int] = {name: numbers.setdefault(("input", at), len(numbers)) for name, at in inputs.items()}
+    constant = numbers.setdefault(("constant",), len(numbers))
+    by_number: dict[int, list[str]] = {}
+    for node in model.graph.nodes:
+        read = tuple(known.get(name, constant) if name else -1 for name in node.input)
+        for position, name in enumerate(node.output):
+            key = (node.op_type, domain(node), position, read)
+            known[name] = numbers.setdefault(key, len(numbers))
+            by_number.setdefault(known[name], []).append(name)
+    return by_number
+
+
+def _match_by_name(first: ComparableModel, second: ComparableModel, known: Mapping[str, str]) -> dict[str, str]:
+    """Values of the same name after parts that are written differently: of the same node, on the same inputs."""
+    own, theirs = (
+        {name: node for node in each.graph.nodes for name in node.output if name} for each in (first, second)
+    )
+
+    def is_same(name: str) -> bool:
+        """True for matches, for constants, and where the parts that are written differently end."""
+        if name in known or name in matches:
+            return {**known, **matches}[name] == name
+        if name not in own or name not in theirs:
+            return name not in own and name not in theirs
+        return own[name].op_type != theirs[name].op_type
+
+    matches: dict[str, str] = {}
+    taken = set(known.values())
+    for node in first.graph.nodes:
+        other = next((theirs[name] for name in node.output if name in theirs and name not in known), None)
+        if other is None or (node.op_type, domain(node)) != (other.op_type, domain(other)):
+            continue
+        has_same_names = list(node.input) == list(other.input) and list(node.output) == list(other.output)
+        if has_same_names and all(map(is_same, node.input)):
+            matches |= {name: name for name in node.output if name not in known and name not in taken}
+    return matches

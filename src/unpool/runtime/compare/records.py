@@ -1,0 +1,195 @@
+"""The records of a comparison: value by value, runtime by runtime, and the whole, which prints as the command does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unpool.display import display_line
+from unpool.numerics import ArrayDiff
+from unpool.runtime.table import table
+
+TITLES = ("node", "operator", "value", "what differs", "share", "largest", "relative", "ulp", "at", "values")
+
+
+@dataclass(frozen=True)
+class IndexTies:
+    """Indices of a MaxPool that differ, counted by the elements of X that they name.
+
+    Attributes:
+        ties: both elements are equal, and neither runtime is wrong about the value.
+        near_ties: they differ within the tolerance, so that rounding before the pool decides.
+        other_values: they differ by more: one runtime did not choose the largest, or counts in another way.
+        outside: one of the indices names no element of X.
+    """
+
+    ties: int = 0
+    near_ties: int = 0
+    other_values: int = 0
+    outside: int = 0
+
+    def __str__(self) -> str:
+        parts = (
+            (self.ties, "tie"),
+            (self.near_ties, "almost tie"),
+            (self.other_values, "of other values"),
+            (self.outside, "outside"),
+        )
+        return "indices: " + ", ".join(f"{count} {what}" for count, what in parts if count)
+
+
+@dataclass(frozen=True)
+class ValueDiff:
+    """One value in two runtimes.
+
+    Attributes:
+        node: name of the node that makes it; "" for an output of the model as a whole.
+        operator: of the node, with its version.
+        value: its name.
+        diff: the difference of the two arrays.
+        is_first_difference: it differs although all inputs of its node agree.
+        ties: for indices of a MaxPool that differ, the elements that they name.
+    """
+
+    node: str
+    operator: str
+    value: str
+    diff: ArrayDiff
+    is_first_difference: bool = False
+    ties: IndexTies | None = None
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The row of a table with the columns `TITLES`."""
+        diff = self.diff
+        kind = diff.kind if self.ties is None else str(self.ties)
+        share, max_abs, max_rel, ulp, index = [""] * 5
+        if diff.kind in ("values", "close"):
+            share, index = f"{diff.share * 100:.3g}%", str(list(diff.index))
+        if share and self.ties is None:
+            max_abs, max_rel = f"{diff.max_abs:.3g}", f"{diff.max_rel:.2g}"
+            ulp = "" if diff.ulp is None else str(diff.ulp)
+        elements = f"{diff.expected} | {diff.actual}" if diff.expected or diff.actual else ""
+        node = self.node or "whole model"
+        return (node, self.operator, self.value, kind, share, max_abs, max_rel, ulp, index, elements)
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A node that a runtime does not run, or, with an empty name, a model; the reason is the runtime's message."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"cannot run {f'{self.node} ({self.operator})' if self.node else 'the model'}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RuntimeReport:
+    """The results of one runtime beside those of the first.
+
+    Attributes:
+        runtime: its name and version.
+        values: in the order of the nodes, as far as both runtimes make them.
+        outputs: of the model as it is, without other values as outputs; empty where the runtime cannot run it.
+        unsupported: the first node that the runtime does not run, or the model.
+        is_other_model: it ran another model, so only outputs decide whether it differs.
+        unmatched_count: values of the first model without a counterpart in the other one.
+    """
+
+    runtime: str
+    values: tuple[ValueDiff, ...] = ()
+    outputs: tuple[ValueDiff, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+    is_other_model: bool = False
+    unmatched_count: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """True if an output or, with the same model, any value differs by more than the tolerance."""
+        values = self.outputs if self.is_other_model else (*self.values, *self.outputs)
+        return any(value.diff.differs for value in values)
+
+    @property
+    def first_difference(self) -> ValueDiff | None:
+        """The first value that differs, in the order of the nodes; else the first output."""
+        return next((value for value in (*self.values, *self.outputs) if value.diff.differs), None)
+
+    def lines(self, *, all_values: bool = False) -> Iterator[str]:
+        """The lines that `print` shows: outputs, and values that differ first; or all values."""
+        for entry in self.unsupported:
+            yield f"{self.runtime}: {entry}"
+        parts = [part for part in (self._output_summary(), self._value_summary()) if part]
+        yield f"{self.runtime}: {'; '.join(parts) or 'nothing could be compared'}"
+        rows = [value.row for value in self.values if value.is_first_difference or all_values]
+        rows += [output.row for output in self.outputs if output.diff.differs or all_values]
+        if rows:
+            yield from (f"  {line}" for line in table(TITLES, rows).splitlines())
+        later = sum(value.diff.differs and not value.is_first_difference for value in self.values)
+        if later and not all_values:
+            yield f"  and {later} more value{'s' * (later > 1)} after these"
+
+    def _output_summary(self) -> str:
+        count = len(self.outputs)
+        differing = sum(output.diff.differs for output in self.outputs)
+        if not count:
+            return ""
+        if differing:
+            return "the output differs" if count == 1 else f"{differing} of {count} outputs differ"
+        is_equal = all(output.diff.kind == "equal" for output in self.outputs)
+        largest = max(output.diff.max_abs for output in self.outputs)
+        detail = "bit for bit" if is_equal else f"largest difference {largest:.3g}"
+        return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}, {detail}"
+
+    def _value_summary(self) -> str:
+        first = next((value for value in self.values if value.diff.differs), None)
+        rest = "; the others were not compared" if self.unsupported else ""
+        words = ""
+        if first is not None:
+            words = f"first difference at {first.node} ({first.operator}){rest}"
+        elif self.values:
+            equal = sum(value.diff.kind == "equal" for value in self.values)
+            agree = "1 value agrees" if len(self.values) == 1 else f"all {len(self.values)} values agree"
+            words = f"{agree} ({equal} bit for bit){rest}"
+        if not self.is_other_model or self.unsupported:
+            return words
+        return f"{words or 'no value in between was compared'}; {self.unmatched_count} without a counterpart"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of runtimes or of two models; `print` shows all of it.
+
+    Attributes:
+        models: the names of the model or of both.
+        runtime: the name and version of the first runtime, to which the others are compared.
+        inputs: name, shape and type of each input, as text.
+        reports: one for each other runtime.
+        notes: the parts of the model that were not compared.
+    """
+
+    models: tuple[str, ...]
+    runtime: str
+    inputs: tuple[str, ...]
+    reports: tuple[RuntimeReport, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """True if any runtime differs; of two models, if an output does."""
+        return any(report.differs for report in self.reports)
+
+    @property
+    def has_unsupported(self) -> bool:
+        """True if any runtime cannot run a node or the model."""
+        return any(report.unsupported for report in self.reports)
+
+    def __str__(self) -> str:
+        return "\n".join(map(display_line, self.lines()))
+
+    def lines(self, *, all_values: bool = False) -> Iterator[str]:
+        """The lines that `print` shows; or those with all values."""
+        yield f"{' and '.join(self.models)}: {self.runtime} on {', '.join(self.inputs) or 'no inputs'}, beside"
+        yield from self.notes
+        for report in self.reports:
+            yield from report.lines(all_values=all_values)
