@@ -10,15 +10,14 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 from unpool.cli.inputs import Item
-from unpool.cli.run import Progress
+from unpool.cli.run import ProgressDisplay
 from unpool.display import display_line
-from unpool.runtime.streams.runner import Progress as TileProgress
-from unpool.runtime.streams.runner import ProgressCallback
+from unpool.runtime.streams.runner import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 10
 
 
-def progress(quiet: bool) -> Progress:
+def progress(quiet: bool) -> ProgressDisplay:
     """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
 
     A single item has no steps that can be counted; its bar only moves, beside the time that it takes. Where stderr is
@@ -26,9 +25,9 @@ def progress(quiet: bool) -> Progress:
     """
     console = Console(stderr=True)
     if quiet:
-        return Progress()
+        return ProgressDisplay()
     if not console.is_terminal:
-        return Progress(on_progress=_print_now_and_then())
+        return ProgressDisplay(on_progress=_print_now_and_then())
     bar = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
@@ -43,13 +42,13 @@ def progress(quiet: bool) -> Progress:
         with bar:
             yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
 
-    def on_progress(now: TileProgress) -> None:
+    def on_progress(now: Progress) -> None:
         task = next((one.id for one in bar.tasks if one.fields.get("is_tiles")), None)
         if task is None:
             task = bar.add_task("tiles", total=None, count="", is_tiles=True)
         bar.update(task, total=now.tiles, completed=now.done, count=f"{now.done}/{now.tiles}, {pace(now)}")
 
-    return Progress(items, on_progress)
+    return ProgressDisplay(items, on_progress)
 
 
 def _counted(
@@ -69,7 +68,7 @@ def _print_now_and_then() -> ProgressCallback:
     """A callback that prints the progress of a run over windows on stderr, every ten seconds at most."""
     last = time.monotonic()
 
-    def tell(now: TileProgress) -> None:
+    def tell(now: Progress) -> None:
         nonlocal last
         if time.monotonic() - last > SECONDS_BETWEEN_LINES:
             last = time.monotonic()
@@ -78,10 +77,10 @@ def _print_now_and_then() -> ProgressCallback:
     return tell
 
 
-def pace(now: TileProgress) -> str:
+def pace(now: Progress) -> str:
     """How fast a run over windows is.
 
-    >>> pace(TileProgress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
+    >>> pace(Progress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
     '2.00 tiles/s, 0:00:20 left, peak memory 1.00 GiB'
     """
     left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))

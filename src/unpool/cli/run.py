@@ -30,8 +30,7 @@ from unpool.memory import free_pool
 from unpool.memory_limits import rss, trim
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
-from unpool.runtime.streams.runner import OutputFile, ProgressCallback
-from unpool.runtime.streams.runner import Progress as TileProgress
+from unpool.runtime.streams.runner import OutputFile, Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -46,7 +45,7 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressDisplay:
     """A way through the items that may show how far it is; `on_progress` gets the progress of its tiles."""
 
     items: Callable[[Sequence[Item]], Iterable[Item]] = iter
@@ -75,7 +74,7 @@ class Result:
     areas: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
-    progress: TileProgress | None = None
+    progress: Progress | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -99,7 +98,7 @@ class Outcome:
     failed: list[Failure]
 
 
-def run(request: Request, progress: Progress = Progress()) -> Outcome:
+def run(request: Request, progress: ProgressDisplay = ProgressDisplay()) -> Outcome:
     """Run the model on every item and write the results.
 
     On an error, an interruption or a fault of the disk nothing is written. With `keep_going`, items that cannot be
@@ -202,7 +201,7 @@ class _Runner:
     wanted: Sequence[str]
     rule: PixelRule
     drawn: Drawn
-    progress: Progress
+    progress: ProgressDisplay
     used: int
 
     def release_memory(self) -> None:
@@ -257,7 +256,7 @@ class _Runner:
         areas: Mapping[str, float],
         seconds: float,
         notes: Sequence[str],
-        progress: TileProgress | None = None,
+        progress: Progress | None = None,
     ) -> Result:
         item, place = where
         held = {name: (one.shape, str(one.dtype)) for name, one in written.items()}
@@ -276,11 +275,11 @@ class _Runner:
     def _size_check(self, item: Item) -> Callable[[Mapping[str, Any]], None]:
         return lambda feed: self._check_sizes(item, {name: source.shape for name, source in feed.items()})
 
-    def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], TileProgress | None]:
+    def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], Progress | None]:
         tiles, layout = self.request.tiles, self.rule.layout
-        latest: list[TileProgress] = []
+        latest: list[Progress] = []
 
-        def tell(now: TileProgress) -> None:
+        def tell(now: Progress) -> None:
             latest[:] = [now]
             self.progress.on_progress(now)
 

@@ -10,7 +10,7 @@ from unpool.cli.errors import print_error
 from unpool.cli.outputs import STDOUT
 from unpool.cli.run import Outcome, Result
 from unpool.display import display_line, format_shape
-from unpool.runtime.streams.runner import Progress as TileProgress
+from unpool.runtime.streams.runner import Progress
 
 NAMED_AREAS = 6
 
@@ -64,10 +64,10 @@ def describe(result: Result) -> str:
     return f"{place}: {held}{areas}{tiles} ({result.seconds:.3f} s)"
 
 
-def _tiles(done: TileProgress) -> str:
+def _tiles(done: Progress) -> str:
     """How many tiles were run.
 
-    >>> _tiles(TileProgress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000))
+    >>> _tiles(Progress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000))
     '144 tiles (22 from the interrupted run), peak memory 0.27 GiB'
     """
     if done.was_complete:

@@ -26,7 +26,7 @@ from unpool.runtime.tiles.links import Edge
 from unpool.runtime.tiles.memory import RunSizes, run_bytes
 from unpool.runtime.tiles.rules.table import apply
 from unpool.runtime.tiles.tiling import Tiling
-from unpool.runtime.tiles.walk import SAME, Axes, Shape, Trace, Walk, image_inputs, refusal
+from unpool.runtime.tiles.walk import SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -244,7 +244,7 @@ def trace_graph(
     Raises:
         UnsupportedError: a node does not treat every position of the image alike; the message names it.
     """
-    walk = Walk(graph, types, semantics, inputs, tiled)
+    walk = GraphWalk(graph, types, semantics, inputs, tiled)
     for node in graph.nodes:
         try:
             apply(walk, node)

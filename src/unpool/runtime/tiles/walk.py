@@ -74,7 +74,7 @@ class Trace:
     nodes: Mapping[str, str]
 
 
-class Walk:
+class GraphWalk:
     """The state of a walk, which the rules of the operators read and extend."""
 
     def __init__(

@@ -11,17 +11,17 @@ import onnx
 from unpool.geometry import Window
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
-from unpool.runtime.tiles.walk import Axes, Field, Shape, Walk, refusal
+from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, Shape, refusal
 
 
-def transpose(walk: Walk, node: onnx.NodeProto) -> None:
+def transpose(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Transpose: y[p(s)] = x[s], for an order p of the axes that is written down."""
     field = walk.field(node)
     order = attributes(node).get("perm", range(len(field.shape))[::-1])
     _add_permuted(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
 
 
-def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
+def unsqueeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Unsqueeze: y[s, 0] = x[s]."""
     field = walk.field(node)
     axes = attributes(node).get("axes") or walk.ints(node, 1) or []
@@ -30,7 +30,7 @@ def unsqueeze(walk: Walk, node: onnx.NodeProto) -> None:
     _add_permuted(walk, node, [(1, None) if place in added else next(own) for place in range(rank)])
 
 
-def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
+def squeeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Squeeze of axes that are not the image's: y[s] = x[s, 0]."""
     field = walk.field(node)
     given = attributes(node).get("axes") or walk.ints(node, 1)
@@ -43,7 +43,7 @@ def squeeze(walk: Walk, node: onnx.NodeProto) -> None:
     _add_permuted(walk, node, [part for place, part in own if place not in gone])
 
 
-def concat(walk: Walk, node: onnx.NodeProto) -> None:
+def concat(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Concat of channels: y[s, c] = x[s, c] for the first ones, then z[s, c - C]."""
     shapes, fields = [walk.shape(name) for name in node.input], [walk.fields.get(name) for name in node.input]
     own = next(field for field in fields if field is not None)
@@ -57,7 +57,7 @@ def concat(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], made, {name: {} for name in node.input})
 
 
-def split(walk: Walk, node: onnx.NodeProto) -> None:
+def split(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Split of channels: y[s, c] = x[s, c + C], for sums C of the sizes before."""
     field, given = walk.field(node), attributes(node)
     axis = given.get("axis", 0) % len(field.shape)
@@ -72,7 +72,7 @@ def split(walk: Walk, node: onnx.NodeProto) -> None:
         walk.add_field(node, name, made, {node.input[0]: {}})
 
 
-def gather(walk: Walk, node: onnx.NodeProto) -> None:
+def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Gather of channels: y[s, c] = x[s, index[c]]."""
     field, shape = walk.fields.get(node.input[0]), walk.shape(node.input[1])
     if field is None or shape is None or node.input[1] in walk.fields:
@@ -84,7 +84,7 @@ def gather(walk: Walk, node: onnx.NodeProto) -> None:
     _add_permuted(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
 
 
-def slice_axes(walk: Walk, node: onnx.NodeProto) -> None:
+def slice_axes(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Slice: y[p] = x[p * step + start], with constant distances from either end of the image.
 
     Where start depends on the size, so does the link, and a tile is refused, for its link is another one. The start and
@@ -103,7 +103,7 @@ def slice_axes(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
-def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
+def _bounds(walk: GraphWalk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
     """Where a Slice begins and stops, by axis; INT64_MIN as an end that is walked to backwards is before the start."""
     given = attributes(node)
     starts, stops = given.get("starts") or walk.sizes(node, 1), given.get("ends") or walk.sizes(node, 2)
@@ -118,7 +118,7 @@ def _bounds(walk: Walk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
     }
 
 
-def pad(walk: Walk, node: onnx.NodeProto) -> None:
+def pad(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Pad: y[p] = x[p - begin]; beyond the ends a number, the element at the end, or mirrored elements.
 
     Beside the ends it is x[clamp(p - begin)] with mode "edge", and with "reflect" x[|p - begin|] at the first and
@@ -141,7 +141,7 @@ def pad(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
-def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
+def depth_to_space(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """DepthToSpace and SpaceToDepth: large[c, p * block + t] = small[c(t), p].
 
     The taps t are 0 to block - 1 along every axis; c(t) is by the mode.
@@ -158,7 +158,7 @@ def depth_to_space(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], made, {node.input[0]: field.links(links)})
 
 
-def reshape(walk: Walk, node: onnx.NodeProto) -> None:
+def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
     An axis stays where as many elements lie before it, and it has its size: then the formula holds in row-major order,
@@ -183,7 +183,7 @@ def reshape(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
 
 
-def _target_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
+def _target_shape(walk: GraphWalk, node: onnx.NodeProto, have: Shape) -> Shape:
     given = attributes(node)
     if node.op_type == "Flatten":
         axis = given.get("axis", 1)
@@ -195,7 +195,7 @@ def _target_shape(walk: Walk, node: onnx.NodeProto, have: Shape) -> Shape:
     return tuple(prod(have) // max(1, rest) if size == -1 else size for size in sizes)
 
 
-def expand(walk: Walk, node: onnx.NodeProto) -> None:
+def expand(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Expand of axes that are not the image's: y[s, c] = x[s, 0]."""
     field = walk.fields.get(node.input[0])
     asked = walk.sizes(node, 1) or []
@@ -215,7 +215,7 @@ def _align(field: Field, rank: int) -> tuple[Shape, Axes]:
     return (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
 
 
-def _add_permuted(walk: Walk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
+def _add_permuted(walk: GraphWalk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
     """Record a value with permuted elements of the image, by (size, spatial axis) of each axis."""
     made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
     walk.add_field(node, node.output[0], made, {node.input[0]: {}})

@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 
 from unpool.runtime.graph.nodes import attributes
-from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
+from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, refusal
 
 
-def elementwise(walk: Walk, node: onnx.NodeProto) -> None:
+def elementwise(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators that broadcast all their inputs: y[s] = f(x[s], z[s]), or f(x[s], z) without axes s."""
     names = [name for name in node.input if name]
     shapes = [walk.shape(name) for name in names]
@@ -61,7 +61,7 @@ def _check_axes(
             raise refusal(node, f"stretches {name!r} over the image")
 
 
-def per_channel(walk: Walk, node: onnx.NodeProto) -> None:
+def per_channel(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators of one image and of scalars, or of one number per channel: y[c, s] = f(x[:, s], c)."""
     field, given = walk.field(node), attributes(node)
     if any(name in walk.fields for name in node.input[1:]):
@@ -76,14 +76,14 @@ def per_channel(walk: Walk, node: onnx.NodeProto) -> None:
         walk.add_field(node, name, field, {node.input[0]: {}})
 
 
-def _check_dropout(walk: Walk, node: onnx.NodeProto) -> None:
+def _check_dropout(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Refuse a Dropout that drops elements, which are others in every run."""
     mode = walk.numbers(node.input[2])
     if mode is None or mode.any():
         raise refusal(node, "drops elements by chance")
 
 
-def _channel_axes(walk: Walk, node: onnx.NodeProto, field: Field) -> list[int]:
+def _channel_axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> list[int]:
     """The axes along which an operator has one number per element, or joins elements."""
     if node.op_type in ("BatchNormalization", "LRN"):
         return [1] if len(field.shape) > 1 else [0]
@@ -97,7 +97,7 @@ def _channel_axes(walk: Walk, node: onnx.NodeProto, field: Field) -> list[int]:
     return [attributes(node).get("axis", 1) % len(field.shape)] if scale else []
 
 
-def along_axis(walk: Walk, node: onnx.NodeProto) -> None:
+def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators along one axis, or from one axis to the last, that keep the shape: y[:, s] = f(x[:, s])."""
     field = walk.field(node)
     default = 1 if node.op_type in _FLATTENING and walk.opsets[""] < 13 else -1
@@ -118,14 +118,14 @@ _FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
 """Operators that before opset 13 took all axes from the given one for one axis."""
 
 
-def _axis(walk: Walk, node: onnx.NodeProto, default: int) -> int:
+def _axis(walk: GraphWalk, node: onnx.NodeProto, default: int) -> int:
     if node.op_type == "CumSum":
         (found,) = walk.ints(node, 1) or [0]
         return found
     return int(attributes(node).get("axis", default))
 
 
-def reduce(walk: Walk, node: onnx.NodeProto) -> None:
+def reduce(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """ReduceSum and the like, ArgMax and ArgMin, over channels: y[s] = f(x[:, s])."""
     field, given = walk.field(node), attributes(node)
     rank = len(field.shape)
@@ -145,7 +145,7 @@ def reduce(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], made, {node.input[0]: {}})
 
 
-def top_k(walk: Walk, node: onnx.NodeProto) -> None:
+def top_k(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """TopK of channels: y[:, s] and i[:, s] = f(x[:, s]), in the order of the elements."""
     field = walk.field(node)
     if not attributes(node).get("sorted", 1):
@@ -158,7 +158,7 @@ def top_k(walk: Walk, node: onnx.NodeProto) -> None:
         walk.add_field(node, name, made, {node.input[0]: {}})
 
 
-def mat_mul(walk: Walk, node: onnx.NodeProto) -> None:
+def mat_mul(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """MatMul of channels, which are last, with weights: y[s, j] = sum over c of x[s, c] * w[c, j]."""
     field, weights = walk.fields.get(node.input[0]), walk.shape(node.input[1])
     is_plain = weights is not None and len(weights) == 2 and node.input[1] not in walk.fields

@@ -21,7 +21,7 @@ import onnx
 from unpool.geometry import Window
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
-from unpool.runtime.tiles.walk import Field, Numbers, Walk, refusal
+from unpool.runtime.tiles.walk import Field, GraphWalk, Numbers, refusal
 
 _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
@@ -39,7 +39,7 @@ class _Axis(NamedTuple):
     rate: Fraction
 
 
-class _Placing(NamedTuple):
+class _Placement(NamedTuple):
     """The positions of the elements of a result, and the elements that they read."""
 
     mode: bytes
@@ -53,7 +53,7 @@ class _Placing(NamedTuple):
         return self.is_half or self.nearest != b"floor"
 
 
-def resize(walk: Walk, node: onnx.NodeProto) -> None:
+def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Resize and Upsample: y[p] = sum over t of w[t](fraction of x) * input[floor(x) + t], for x of the module.
 
     `pytorch_half_pixel` has x = 0 where the result has a single element, so every tile gets two of the result or more.
@@ -66,7 +66,7 @@ def resize(walk: Walk, node: onnx.NodeProto) -> None:
     asked = given.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
     _check_words(node, asked, given)
     nearest = b"simple" if is_old else given.get("nearest_mode", b"round_prefer_floor")
-    placing = _Placing(given.get("mode", b"nearest"), asked in _HALF, nearest, asked == b"half_pixel_symmetric")
+    placing = _Placement(given.get("mode", b"nearest"), asked in _HALF, nearest, asked == b"half_pixel_symmetric")
     beside = _TAPS[placing.mode]
     same = Link(Window(2 * beside), beside - 1) if beside else Link()
     shape, links = list(field.shape), [same] * len(field.shape)
@@ -105,7 +105,7 @@ def _check_words(node: onnx.NodeProto, asked: bytes, given: dict[str, Any]) -> N
         raise refusal(node, "has antialias 1, whose weights depend on the size of the image; antialias 0 is exact")
 
 
-def _axes(walk: Walk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
+def _axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
     """The resized axes.
 
     Raises:
@@ -152,7 +152,7 @@ def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
     raise refusal(node, f"has the scale {float(scale):.9g}, which is no whole factor; float32 of n or of 1 / n is")
 
 
-def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
+def _floats(walk: GraphWalk, node: onnx.NodeProto, place: int) -> list[float]:
     found = walk.numbers(node.input[place])
     if found is None:
         raise refusal(node, "takes factors that it computes from elements")
@@ -160,7 +160,7 @@ def _floats(walk: Walk, node: onnx.NodeProto, place: int) -> list[float]:
 
 
 @lru_cache(maxsize=64)
-def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
+def _is_exact(size: int, rate: Fraction, placing: _Placement) -> bool:
     """Whether floats give every position exactly: x itself, or for "nearest" the element that x rounds to.
 
     What holds for all p of the image holds for those of a tile, which are fewer.
@@ -178,7 +178,7 @@ def _is_exact(size: int, rate: Fraction, placing: _Placing) -> bool:
     return bool(shift == 1) and all(_reads_exactly(one, position, rate, placing) for one in (computed, finer))
 
 
-def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: _Placing) -> bool:
+def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: _Placement) -> bool:
     """Whether places, as floats give them, are x for elements at positions of the result, or round to what x does."""
     computed = places.astype(np.float64)
     count = 2 * rate.numerator  # x is above / count
@@ -196,7 +196,7 @@ def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: 
     return bool((read == exact).all())
 
 
-def _link(axis: _Axis, placing: _Placing, asked: bytes) -> Link:
+def _link(axis: _Axis, placing: _Placement, asked: bytes) -> Link:
     """The link of an axis: an element reads those around its position."""
     rate, taps = axis.rate, _TAPS[placing.mode]
     if rate < 1:

@@ -9,9 +9,9 @@ import onnx
 
 from unpool.runtime.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op
 from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
-from unpool.runtime.tiles.walk import Walk, refusal
+from unpool.runtime.tiles.walk import GraphWalk, refusal
 
-Rule: TypeAlias = Callable[[Walk, onnx.NodeProto], None]
+Rule: TypeAlias = Callable[[GraphWalk, onnx.NodeProto], None]
 
 _ELEMENTWISE = (
     "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
@@ -141,7 +141,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def apply(walk: Walk, node: onnx.NodeProto) -> None:
+def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Record the outputs of a node.
 
     Raises:
@@ -175,7 +175,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
         raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
 
 
-def _shape_numbers(walk: Walk, node: onnx.NodeProto) -> None:
+def _shape_numbers(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Shape and Size: numbers that depend on the size of the image."""
     shape = walk.fields[node.input[0]].shape
     given = attributes(node)

@@ -27,7 +27,7 @@ from unpool.operators.tensors import FeatureShape
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.graph.semantics import naming, spec_of
 from unpool.runtime.tiles.links import Link
-from unpool.runtime.tiles.walk import Axes, Field, Walk, refusal
+from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, refusal
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PoolIndices:
         return prod(self.call.large.spatial)
 
 
-def plane_indices(walk: Walk, node: onnx.NodeProto) -> None:
+def plane_indices(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
 
     torch counts inside a plane, so its exporters write these nodes. In a tile, `size` is that of its own planes.
@@ -82,7 +82,7 @@ def _gives_index(source: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
 _WINDOW_ATTRIBUTES = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode")
 
 
-def conv(walk: Walk, node: onnx.NodeProto) -> None:
+def conv(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Conv: y[p] = sum over t of w[t] * x[large]; the integer forms have w at other inputs."""
     image, weights = {"QLinearConv": (0, 3)}.get(node.op_type, (0, 1))
     shape = walk.shape(node.input[weights])
@@ -91,7 +91,7 @@ def conv(walk: Walk, node: onnx.NodeProto) -> None:
     _add_pooled_field(walk, node, {"kernel_shape": shape[2:], **_windows(node)}, shape[0])
 
 
-def pool(walk: Walk, node: onnx.NodeProto) -> None:
+def pool(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """AveragePool: y[p] = sum over t of x[large] / n[p]; LpPool: y[p] = (sum over t of |x[large]| ^ P) ^ (1 / P).
 
     n[p], the number of taps in the mean, depends only on the taps that fall on padding.
@@ -99,7 +99,7 @@ def pool(walk: Walk, node: onnx.NodeProto) -> None:
     _add_pooled_field(walk, node, _windows(node), None)
 
 
-def max_pool_rule(walk: Walk, node: onnx.NodeProto) -> None:
+def max_pool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """MaxPool: y[p] = max over t of x[large].
 
     Indices in a tile refer to the tensor of the tile. For a tile that begins at b, the coordinates in the image are
@@ -119,7 +119,7 @@ def max_pool_rule(walk: Walk, node: onnx.NodeProto) -> None:
         walk.pool_indices[node.output[1]] = PoolIndices(call)
 
 
-def max_unpool_rule(walk: Walk, node: onnx.NodeProto) -> None:
+def max_unpool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """MaxUnpool: y[index[p]] = x[p], of indices that a MaxPool made for a tensor of the same shape.
 
     The index lies in the window of p, so an element of y depends on the p whose windows reach it.
@@ -157,7 +157,7 @@ def _is_inside(pooled: Axis, unpooled: Axis) -> bool:
     return unpooled.window.stride == pooled.window.stride and unpooled.begin >= pooled.begin and ends[0] >= ends[1]
 
 
-def conv_transpose_rule(walk: Walk, node: onnx.NodeProto) -> None:
+def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """ConvTranspose: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.fields.get(node.input[0])
     assert isinstance(spec, ConvTransposeSpec)
@@ -171,7 +171,7 @@ def conv_transpose_rule(walk: Walk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], made, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
 
 
-def _add_pooled_field(walk: Walk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
+def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
     """Record the output of an operator with the windows of a MaxPool."""
     with naming(node):
         spec = resolve.spec("MaxPool", windows)
