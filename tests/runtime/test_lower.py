@@ -17,7 +17,7 @@ from tests.cases import decomposed
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED, USAGE
-from unpool.cli.options import Target as TargetWord
+from unpool.cli.options import TargetName as TargetWord
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import Graph, unused_names

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 PRELOADED = (
-    "unpool.cli.run", "unpool.cli.streams", "unpool.execute", "unpool.runtime.compare.compare",
+    "unpool.cli.run", "unpool.cli.windows", "unpool.execute", "unpool.runtime.compare.compare",
     "unpool.runtime.lower.lower", "unpool.runtime.report.report", "unpool.runtime.rewrite.fix", "unpool.streams",
 )  # fmt: skip
 """What several commands need; each of these would take its time in every process."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from unpool.cli.errors import UsageError
 from unpool.cli.feed import read_feed
-from unpool.cli.inputs import Item, Source, split_name
+from unpool.cli.inputs import InputFile, Item, split_name
 from unpool.cli.model import Slot, open_session, slots
-from unpool.cli.run import Outcome, Result
-from unpool.cli.run_options import Request
+from unpool.cli.run_config import RunConfig
+from unpool.cli.summary import Outcome, Result
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
 from unpool.images.checks import read_errors
@@ -22,50 +22,50 @@ PATIENCE = "30s"
 """How long a scheduler may take to answer."""
 
 
-def run(request: Request, scheduler: str) -> Outcome:
+def run(config: RunConfig, scheduler: str) -> Outcome:
     """Run the model on the inputs, and write one Zarr array, or a group of them where there are several outputs.
 
     Args:
-        request: the command line.
+        config: the command line.
         scheduler: address of the cluster, such as tcp://host:8786.
 
     Returns:
         one result.
     """
-    tile = _tile(request)
-    session = open_session(request.model, request.session)
-    feed = _feed(request, slots(session))
+    tile = _tile(config)
+    session = open_session(config.model, config.session)
+    feed = _feed(config, slots(session))
     begin = time.perf_counter()
-    if not request.output.path.parent.is_dir():
-        raise MissingFileError(f"{request.output.path.parent}: no such folder for the output. Make it first.")
+    if not config.output.path.parent.is_dir():
+        raise MissingFileError(f"{config.output.path.parent}: no such folder for the output. Make it first.")
     with _client(scheduler) as client:
         made = session.map_tiles(
             feed,
             tile,
             client=client,
-            to=str(request.output.path.absolute()),
-            outputs=request.wanted or None,
-            layout=request.rule.layout.upper(),
-            threads=request.session.threads or 1,
+            to=str(config.output.path.absolute()),
+            outputs=config.wanted or None,
+            layout=config.rule.layout.upper(),
+            threads=config.session.threads or 1,
         )
     arrays = {name: (array.shape, str(array.dtype)) for name, array in made.items()}
-    return Outcome([Result(request.inputs[0], request.output.path, arrays, time.perf_counter() - begin)], [])
+    return Outcome([Result(config.inputs[0], config.output.path, arrays, time.perf_counter() - begin)], [])
 
 
-def _tile(request: Request) -> tuple[int, ...]:
+def _tile(config: RunConfig) -> tuple[int, ...]:
     """The size of a tile, once the options are known to go together."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
-    if not isinstance(request.tiles.size, tuple):
+    if not isinstance(config.tile, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
-    if request.output.path.suffix != ".zarr" or request.makes_classes or request.softmax:
-        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {request.output.path}.")
-    return request.tiles.size
+    if config.output.path.suffix != ".zarr" or config.makes_classes or config.softmax:
+        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output.path}.")
+    return config.tile
 
 
-def _feed(request: Request, wanted: Mapping[str, Slot]) -> dict[str, Any]:
+def _feed(config: RunConfig, wanted: Mapping[str, Slot]) -> dict[str, Any]:
     """Every input: Zarr as it is in storage, .npy mapped, other files read."""
     found: dict[str, Any] = {}
-    for text in request.inputs:
+    for text in config.inputs:
         name, path = split_name(text, list(wanted))
         if name is None and len(wanted) != 1:
             raise UsageError(
@@ -74,19 +74,19 @@ def _feed(request: Request, wanted: Mapping[str, Slot]) -> dict[str, Any]:
         name = name or next(iter(wanted))
         if name in found:
             raise UsageError(f"-i {text}: there is another file for input {name!r}. Run them apart.")
-        found[name] = _array(path, name, request, wanted)
+        found[name] = _array(path, name, config, wanted)
         wanted[name].check(found[name], str(path))
     if len(found) < len(wanted):
         raise UnpoolError(f"-i: the model takes {', '.join(wanted)}, got {', '.join(found)}. Add the others.")
     return found
 
 
-def _array(path: Path, name: str, request: Request, wanted: Mapping[str, Slot]) -> Any:
+def _array(path: Path, name: str, config: RunConfig, wanted: Mapping[str, Slot]) -> Any:
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
     if path.suffix in (".zarr", ".npy"):
-        return open_array(path, request.level)
-    return read_feed(Item(path.stem, {name: Source(path)}), wanted, request.rule).arrays[name]
+        return open_array(path, config.level)
+    return read_feed(Item(path.stem, {name: InputFile(path)}), wanted, config.rule).arrays[name]
 
 
 def open_array(path: Path, level: int = 0) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError
-from unpool.cli.inputs import Item, Source, collect
+from unpool.cli.inputs import InputFile, Item, collect
 from unpool.cli.metadata import PixelRule
 from unpool.cli.model import BFLOAT16, Slot
 from unpool.display import format_shape
@@ -50,7 +50,7 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
     return Feed(arrays, first, tuple(dict.fromkeys(notes)))
 
 
-def read_one(source: Source, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
+def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
     """The array for one input, the picture that it was made of, and what was taken for granted about it."""
     picture: Picture | None = None
     if source.is_image:
@@ -112,14 +112,14 @@ def takes_numbers(slot: Slot) -> bool:
     return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
 
 
-def _read_picture(source: Source, slot: Slot, rule: PixelRule) -> Picture:
+def _read_picture(source: InputFile, slot: Slot, rule: PixelRule) -> Picture:
     with source.open() as stream:
         return read_stream(
             stream, source.suffix, str(source), slot.spatial_rank(rule.layout), slot.channels(rule.layout), rule.pages
         )
 
 
-def _read_array(source: Source) -> NDArray[Any]:
+def _read_array(source: InputFile) -> NDArray[Any]:
     with source.open() as stream:
         if source.member is not None:
             return read_member(stream, source.member, str(source))

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from unpool.cli.feed import of_rank
-from unpool.cli.inputs import Source
+from unpool.cli.inputs import InputFile
 from unpool.cli.metadata import PixelRule
 from unpool.cli.model import Slot
 from unpool.images.checks import pillow_unlimited
@@ -49,7 +49,7 @@ class Footprint:
     held: int
 
 
-def footprint(source: Source, slot: Slot, rule: PixelRule) -> Footprint:
+def footprint(source: InputFile, slot: Slot, rule: PixelRule) -> Footprint:
     """The memory that a file takes as an input of a model.
 
     Args:
@@ -118,7 +118,7 @@ def _of_nifti(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], int, int, 
     return spatial, channels, count * (stored + (SCALED if is_scaled else stored)), count * (8 if is_scaled else stored)
 
 
-def _of_array(source: Source, stream: BinaryIO, slot: Slot, layout: str) -> Footprint:
+def _of_array(source: InputFile, stream: BinaryIO, slot: Slot, layout: str) -> Footprint:
     """An array, which may be cast to the type of the input, and back to see that nothing was lost."""
     if source.member is None:
         header = read_header(stream, _size_of(stream), str(source))

@@ -26,7 +26,7 @@ _log = logging.getLogger("unpool.cli")
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """One file, or one array inside a .npz file, or the bytes that came through standard input."""
 
     path: Path
@@ -74,7 +74,7 @@ class Item:
     """One run of the model: a name for its result, and the source of every input."""
 
     stem: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, InputFile]
 
     @property
     def paths(self) -> list[Path]:
@@ -101,7 +101,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Collected:
+class InputItems:
     """The runs that are asked for, and the files of folders that cannot take part."""
 
     items: list[Item]
@@ -126,7 +126,7 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
 
 def collect(
     texts: Sequence[str], names: Sequence[str], memory: int | None = None, *, keep_going: bool = False
-) -> Collected:
+) -> InputItems:
     """The runs that the `-i` arguments ask for.
 
     Args:
@@ -145,7 +145,7 @@ def collect(
     """
     if sum(text == STDIN or text.endswith(f"={STDIN}") for text in texts) > 1:
         raise UsageError("-i -: standard input holds one file, it is given more than once. Name files for the others.")
-    given: dict[str, list[Source]] = {name: [] for name in names}
+    given: dict[str, list[InputFile]] = {name: [] for name in names}
     failed: list[Failure] = []
     for text in texts:
         for name, source in _sources(text, names, failed, memory):
@@ -157,15 +157,15 @@ def collect(
             f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
         )
     named = {name: _by_stem(sources, name, failed if keep_going else None) for name, sources in given.items()}
-    return Collected(_match(named), failed)
+    return InputItems(_match(named), failed)
 
 
-def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, Source]]:
+def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, InputFile]]:
     name, path = split_name(text, names)
-    found: list[tuple[str, Source]] = []
+    found: list[tuple[str, InputFile]] = []
     if str(path) == STDIN:
         content, suffix = read_stdin(memory)
-        return [(_meant(text, name, names), Source(Path(f"stdin{suffix}"), content=content))]
+        return [(_meant(text, name, names), InputFile(Path(f"stdin{suffix}"), content=content))]
     files = _files(path)
     for file in files:
         if suffix_of(file) == ".npz":
@@ -176,7 +176,7 @@ def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int
                     raise
                 failed.append(Failure(str(file), str(error)))
         else:
-            found.append((_meant(text, name, names), Source(file)))
+            found.append((_meant(text, name, names), InputFile(file)))
     return found
 
 
@@ -207,7 +207,7 @@ def _is_visible(file: Path) -> bool:
     return (file.is_file() or suffix_of(file) in FOLDER_SUFFIXES) and not file.name.startswith(".")
 
 
-def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, Source]]:
+def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, InputFile]]:
     """The inputs in a .npz, under their names or as `safe_names` writes them."""
     if name is not None:
         raise UsageError(f"-i {name}={path}: a .npz names its inputs itself. Leave out '{name}='.")
@@ -218,7 +218,7 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
         raise UnpoolError(
             f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
         )
-    return [(meant[member], Source(path, member)) for member in members]
+    return [(meant[member], InputFile(path, member)) for member in members]
 
 
 def list_members(path: Path) -> list[str]:
@@ -231,7 +231,7 @@ def list_members(path: Path) -> list[str]:
         return list(archive.files)
 
 
-def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None) -> dict[str, Source]:
+def _by_stem(sources: Sequence[InputFile], name: str, failed: list[Failure] | None) -> dict[str, InputFile]:
     """By the name of its result: the stem of the file, or its whole name where several files have that stem, or where
     that is the whole name of such a file.
 
@@ -242,8 +242,8 @@ def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None)
     """
     counts = Counter(stem_of(source.path) for source in sources)
     whole = {source.path.name for source in sources if counts[stem_of(source.path)] > 1}
-    found: dict[str, Source] = {}
-    clashes: list[tuple[Source, Source]] = []
+    found: dict[str, InputFile] = {}
+    clashes: list[tuple[InputFile, InputFile]] = []
     for source in sources:
         stem = stem_of(source.path)
         own = stem if counts[stem] == 1 and stem not in whole else source.path.name
@@ -263,7 +263,7 @@ def _by_stem(sources: Sequence[Source], name: str, failed: list[Failure] | None)
     return found
 
 
-def _match(series: Mapping[str, Mapping[str, Source]]) -> list[Item]:
+def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
     longest = max(series.values(), key=len)
     for sources in series.values():
         if len(sources) > 1 and set(sources) != set(longest):

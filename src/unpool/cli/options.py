@@ -13,21 +13,21 @@ from unpool.cli.errors import UsageError
 
 
 class Layout(StrEnum):
-    """Where a model has its channels."""
+    """Position of the channels in the shapes of a model."""
 
     NCHW = "nchw"
     NHWC = "nhwc"
 
 
 class Compat(StrEnum):
-    """Whose meaning is followed where the standard's text and onnxruntime differ."""
+    """The semantics where the standard's text and onnxruntime differ."""
 
     SPEC = "spec"
     ORT = "ort"
 
 
 class IndexSpace(StrEnum):
-    """In which shape MaxUnpool counts its indices when output_shape is given."""
+    """The shape in which MaxUnpool's indices count when output_shape is given."""
 
     AUTO = "auto"
     OUTPUT = "output"
@@ -35,15 +35,15 @@ class IndexSpace(StrEnum):
 
 
 class Provider(StrEnum):
-    """Who runs what unpool does not."""
+    """Runtimes of the operators that unpool does not run."""
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
     CUDA = "cuda"
 
 
-class Target(StrEnum):
-    """What a lowered model is for."""
+class TargetName(StrEnum):
+    """Runtimes that models are lowered for."""
 
     OPENVINO = "openvino"
     TENSORRT = "tensorrt"
@@ -54,7 +54,7 @@ class Target(StrEnum):
 
 
 class Shell(StrEnum):
-    """For which shell words are completed."""
+    """Shells with completion."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -63,7 +63,7 @@ class Shell(StrEnum):
 
 
 class Format(StrEnum):
-    """What a file of results can be."""
+    """Formats of output files."""
 
     NPY = "npy"
     NPZ = "npz"
@@ -76,13 +76,13 @@ class Format(StrEnum):
 
 
 class Pages(StrEnum):
-    """What the pages of a .tif are, where they are not depth or channels."""
+    """Roles of the pages of a .tif, besides depth and channels."""
 
     BATCH = "batch"
 
 
 class Blend(StrEnum):
-    """How results of overlapping windows become one."""
+    """Weights of overlapping windows in their average."""
 
     CONSTANT = "constant"
     GAUSSIAN = "gaussian"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError
 from unpool.cli.outputs import ARRAY_FORMATS, VOLUME_FORMATS, safe_names, writable, write_arrays
-from unpool.cli.run_options import Request
+from unpool.cli.run_config import RunConfig
 from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.images.encode import Sheet, sheet_of, write_pages, write_planes, write_rows
@@ -149,7 +149,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ClassStyle:
     """How classes are shown: names that were given, names that the model has, and its colours."""
 
     names: Sequence[str] | None = None
@@ -163,7 +163,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Held:
+class ArraySpec:
     """What a result stands for: the shape and type of an array in a file."""
 
     shape: tuple[int, ...]
@@ -171,45 +171,43 @@ class Held:
 
 
 def write_result(
-    stream: BinaryIO, request: Request, arrays: Arrays, picture: Picture | None, drawn: Drawn
-) -> tuple[Mapping[str, Held], dict[str, float]]:
-    """Write what the request asks for.
+    stream: BinaryIO, config: RunConfig, arrays: Arrays, picture: Picture | None, style: ClassStyle
+) -> tuple[Mapping[str, ArraySpec], dict[str, float]]:
+    """Write what the config asks for.
 
     Args:
         stream: an open file.
-        request: the command line.
+        config: the command line.
         arrays: the wanted outputs of the model by name.
         picture: the image that the model saw, needed by an overlay, and whose place in space .nii keeps.
-        drawn: how classes are shown.
+        style: how classes are shown.
 
     Returns:
         what stands in the file, and the share of the area of every class (empty without classes).
     """
-    if request.makes_classes:
+    if config.makes_classes:
         ((name, scores),) = arrays.items()
-        classes = view_of_array(scores, request.rule.layout, name, request.scores)
-        legend = drawn.legend(classes.count)
-        if request.is_drawn:
+        classes = view_of_array(scores, config.rule.layout, name, config.scores)
+        legend = style.legend(classes.count)
+        if config.is_drawn:
             bases = [] if picture is None else [backdrop(one) for one in picture.pages]
-            return write_drawn(stream, request, (name, classes), bases, drawn)
-        if request.format in ARRAY_FORMATS:
-            write_arrays(stream, request.format, {safe_names([name])[name]: classes.whole})
+            return write_drawn(stream, config, (name, classes), bases, style)
+        if config.format in ARRAY_FORMATS:
+            write_arrays(stream, config.format, {safe_names([name])[name]: classes.full})
         else:
-            _write_pixels(
-                stream, request.format, _images(classes.whole, name, request.format)[..., None], picture, name
-            )
-        return {name: Held(classes.shape, classes.dtype)}, class_shares(
+            _write_pixels(stream, config.format, _images(classes.full, name, config.format)[..., None], picture, name)
+        return {name: ArraySpec(classes.shape, classes.dtype)}, class_shares(
             classes.counts(rows_of(classes.shape)), legend.names
         )
-    if request.softmax:
-        arrays = {name: _probabilities(array, request.rule.layout, name) for name, array in arrays.items()}
+    if config.softmax:
+        arrays = {name: _probabilities(array, config.rule.layout, name) for name, array in arrays.items()}
     plain = {name: writable(name, array) for name, array in arrays.items()}
-    if request.format in ARRAY_FORMATS:
+    if config.format in ARRAY_FORMATS:
         names = safe_names(plain)
-        write_arrays(stream, request.format, {names[name]: array for name, array in plain.items()})
+        write_arrays(stream, config.format, {names[name]: array for name, array in plain.items()})
         return _held(plain), {}
     ((name, array),) = plain.items()
-    _write_pixels(stream, request.format, _planes(array, request.rule.layout, name, request.format), picture, name)
+    _write_pixels(stream, config.format, _planes(array, config.rule.layout, name, config.format), picture, name)
     return _held(plain), {}
 
 
@@ -222,60 +220,60 @@ def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]
     return scores if channel is None else how.apply(scores, channel)
 
 
-def _held(arrays: Arrays) -> dict[str, Held]:
-    return {name: Held(array.shape, array.dtype) for name, array in arrays.items()}
+def _held(arrays: Arrays) -> dict[str, ArraySpec]:
+    return {name: ArraySpec(array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def write_drawn(
-    stream: BinaryIO, request: Request, named: tuple[str, ClassView], bases: Sequence[Backdrop], drawn: Drawn
-) -> tuple[Mapping[str, Held], dict[str, float]]:
+    stream: BinaryIO, config: RunConfig, named: tuple[str, ClassView], bases: Sequence[Backdrop], style: ClassStyle
+) -> tuple[Mapping[str, ArraySpec], dict[str, float]]:
     """Write classes as a picture, row by row: a mask, or an overlay over `bases`; returns as `write_result`.
 
     A batch becomes the pages of a .tif, of which all have one legend.
     """
     name, classes = named
-    legend, counts = drawn.legend(classes.count), classes.counts(rows_of(classes.shape))
-    _require_room(name, classes.shape, request.format)
+    legend, counts = style.legend(classes.count), classes.counts(rows_of(classes.shape))
+    _require_room(name, classes.shape, config.format)
     present = [number for number, count in enumerate(counts) if count]
-    if request.overlay and bases:
+    if config.overlay and bases:
         _require_same((len(bases), *bases[0].sizes), classes.shape)
-        pages = (_overlaid(request, *one, legend, present) for one in zip(bases, classes.pages, strict=True))
+        pages = (_overlaid(config, *one, legend, present) for one in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
             raise ShapeError(
                 f"{name}: .png holds flat pictures, got {format_shape(classes.shape[1:])}. Write a .tif or .npy."
             )
         pages = (mask_rows(one, legend) for one in classes.pages)
-    write_pages(stream, request.format, pages)
-    return {name: Held(classes.shape, classes.dtype)}, class_shares(counts, legend.names)
+    write_pages(stream, config.format, pages)
+    return {name: ArraySpec(classes.shape, classes.dtype)}, class_shares(counts, legend.names)
 
 
 def _overlaid(
-    request: Request, base: Backdrop, classes: ClassView, legend: Legend, present: Sequence[int]
+    config: RunConfig, base: Backdrop, classes: ClassView, legend: Legend, present: Sequence[int]
 ) -> tuple[Sheet, Rows]:
     """One picture or volume with its classes over it."""
     if len(classes.shape) < 4:
-        return overlay_rows(base, classes, legend, request.alpha, present)
-    image = planes_picture(base.whole, classes.whole[0], legend, request.alpha)
+        return overlay_rows(base, classes, legend, config.alpha, present)
+    image = planes_picture(base.full, classes.full[0], legend, config.alpha)
     return Sheet(image.height, image.width, 3), iter([np.asarray(image)])
 
 
-def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: Any) -> None:
+def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: Any) -> None:
     """Write an output that lies in a file as a flat picture, row by row.
 
     Args:
         stream: an open file.
-        request: the command line.
+        config: the command line.
         name: of the output.
         stored: the file, (N, C, H, W) or (N, H, W, C), of which windows are read.
     """
-    is_first = request.rule.layout == "nchw"
+    is_first = config.rule.layout == "nchw"
     if len(stored.shape) != 4:
-        raise ShapeError(f"{name}: .{request.format} needs (N, C, H, W), got {format_shape(stored.shape)}. Write .npy.")
-    _require_room(name, stored.shape, request.format)
+        raise ShapeError(f"{name}: .{config.format} needs (N, C, H, W), got {format_shape(stored.shape)}. Write .npy.")
+    _require_room(name, stored.shape, config.format)
     channel = 1 if is_first else 3
     spatial = tuple(size for axis, size in enumerate(stored.shape) if axis not in (0, channel))
-    sheet = sheet_of((*spatial, stored.shape[channel]), stored.dtype, request.format, name)
+    sheet = sheet_of((*spatial, stored.shape[channel]), stored.dtype, config.format, name)
 
     def rows() -> Rows:
         step = rows_of((stored.shape[channel], *spatial))
@@ -286,7 +284,7 @@ def write_stored_pixels(stream: BinaryIO, request: Request, name: str, stored: A
             band = np.moveaxis(band, 0, -1) if is_first else band
             yield band[..., 0] if sheet.channels == 1 else band
 
-    write_rows(stream, request.format, sheet, rows())
+    write_rows(stream, config.format, sheet, rows())
 
 
 def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Picture | None, name: str) -> None:

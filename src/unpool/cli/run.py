@@ -4,10 +4,13 @@ import gc
 import io
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError, one_line
 from unpool.cli.feed import Feed, read_feed
@@ -15,19 +18,19 @@ from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata, PixelRule
 from unpool.cli.model import Slot, open_session, slots
 from unpool.cli.outputs import check_kind, elements, files_of, safe_names, write_stdout
-from unpool.cli.render import Drawn, Held, write_result
-from unpool.cli.run_options import Request
+from unpool.cli.render import ArraySpec, ClassStyle, write_result
+from unpool.cli.run_config import RunConfig
+from unpool.cli.size_errors import size_error, smallest_size_error
 from unpool.cli.spool import spool, spools, write_to_stdout
-from unpool.cli.streams import open_feed, run_over_windows, takes_windows
-from unpool.cli.tiles import batches, joined, run_model
-from unpool.cli.wrong_size import below_smallest, wrong_size
+from unpool.cli.summary import Outcome, Result
+from unpool.cli.windows import open_feed, run_over_windows, takes_windows
 from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
 from unpool.memory import free_pool
-from unpool.memory_limits import rss, trim
+from unpool.memory_limits import peak_rss, rss, trim
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.runner import OutputFile, Progress, ProgressCallback
@@ -52,87 +55,41 @@ class ProgressDisplay:
     on_progress: ProgressCallback = lambda _: None
 
 
-@dataclass(frozen=True)
-class Result:
-    """One written file.
-
-    Attributes:
-        source: what it was made of.
-        path: where it is.
-        arrays: what it holds, as (shape, type) by name.
-        seconds: how long the model ran.
-        areas: share of the area by class.
-        notes: what was taken for granted about the pixels that went in.
-        members: the names of arrays in the file, where they are others.
-        progress: the tiles that were run, where files were read and written window by window.
-    """
-
-    source: str
-    path: Path
-    arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    seconds: float
-    areas: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    members: Mapping[str, str] = field(default_factory=dict)
-    progress: Progress | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
-        arrays = {name: {"shape": list(shape), "type": kind} for name, (shape, kind) in self.arrays.items()}
-        plain = {
-            "input": self.source,
-            "output": str(self.path),
-            "arrays": arrays,
-            "seconds": round(self.seconds, 6),
-        }
-        tiles = {} if self.progress is None else asdict(self.progress)
-        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
-        return plain | {name: value for name, value in more.items() if value}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was written, and what was left out."""
-
-    results: list[Result]
-    failed: list[Failure]
-
-
-def run(request: Request, progress: ProgressDisplay = ProgressDisplay()) -> Outcome:
+def run(config: RunConfig, progress: ProgressDisplay = ProgressDisplay()) -> Outcome:
     """Run the model on every item and write the results.
 
     On an error, an interruption or a fault of the disk nothing is written. With `keep_going`, items that cannot be
     read or do not fit are left out instead.
 
     Args:
-        request: the command line.
+        config: the command line.
         progress: goes through the items.
 
     Returns:
         one result per written file, in the order of the items, and the items that were left out.
     """
-    request.check()
-    session = _open(request)
+    config.check()
+    session = _open(config)
     names = {slot.name: slot for slot in slots(session).values()}
-    found = collect(request.inputs, list(names), request.tiles.memory, keep_going=request.keep_going)
-    _stop_at(found.failed, request, len(found.items) + len(found.failed))
-    _check_tile(request, names)
-    said = Metadata(session.get_modelmeta().custom_metadata_map, str(request.model))
-    wanted = _wanted(request, session.get_outputs())
-    runner = _Runner(request, session, names, wanted, said.rule(request.rule), _drawn(request, said), progress, rss())
+    found = collect(config.inputs, list(names), config.max_memory, keep_going=config.keep_going)
+    _stop_at(found.failed, config, len(found.items) + len(found.failed))
+    _check_tile(config, names)
+    said = Metadata(session.get_modelmeta().custom_metadata_map, str(config.model))
+    wanted = _wanted(config, session.get_outputs())
+    runner = _Runner(config, session, names, wanted, said.rule(config.rule), _drawn(config, said), progress, rss())
     del session  # `runner` may open another one, and memory has no room for both
-    places = _places(request, found.items, wanted)
-    read = [request.model, *external_files(request.model).paths(request.model)]
+    places = _places(config, found.items, wanted)
+    read = [config.model, *external_files(config.model).paths(config.model)]
     read += [path for item in found.items for path in item.paths]
     written = [place for files in places.values() for place in files]
     _keep_sources(
-        [] if request.output.is_stdout else written, [*read, *(path for item in found.items for path in item.paths)]
+        [] if config.output.is_stdout else written, [*read, *(path for item in found.items for path in item.paths)]
     )
-    _check_pictures(request, found.items)
+    _check_pictures(config, found.items)
     for item in found.items:
-        takes_windows(request, item, runner.session, wanted)
+        takes_windows(config, item, runner.session, wanted)
     for place in (place for place in written if place.parent.exists()):
-        if request.format == "zarr":
+        if config.format == "zarr":
             require_replaceable({"": place})
         else:
             resolve_target(place)
@@ -143,11 +100,11 @@ def _write_all(
     runner: "_Runner", items: Sequence[Item], places: Mapping[str, Files], failed: list[Failure]
 ) -> list[Result]:
     """The results of all items, whose files appear together; what goes wrong with one is added to `failed`."""
-    request, results = runner.request, []
+    config, results = runner.config, []
     with FileSet() as files:
-        if request.output.is_folder:
-            files.make_folder(request.output.path)
-        if not request.output.is_stdout:
+        if config.output.is_folder:
+            files.make_folder(config.output.path)
+        if not config.output.is_stdout:
             files.lock(place for item in items for place in places[item.stem] if place.parent.is_dir())
         for item in runner.progress.items(items):
             try:
@@ -156,29 +113,29 @@ def _write_all(
             except (UsageError, WriteError, MissingExtraError):
                 raise
             except UnpoolError as error:
-                if not request.keep_going and len(items) == 1:
+                if not config.keep_going and len(items) == 1:
                     raise
                 failed.append(Failure(item.label, one_line(error)))
-                _stop_at(failed, request, len(items))
+                _stop_at(failed, config, len(items))
     return results
 
 
-def _stop_at(failed: Sequence[Failure], request: Request, count: int) -> None:
+def _stop_at(failed: Sequence[Failure], config: RunConfig, count: int) -> None:
     """Raise the first failure, unless what fails is to be left out."""
-    if failed and not request.keep_going:
+    if failed and not config.keep_going:
         hint = " Nothing is written. --keep-going leaves such files out." if count > 1 else ""
         raise FileError(f"{failed[0]}{hint}")
 
 
-def _drawn(request: Request, said: Metadata) -> Drawn:
+def _drawn(config: RunConfig, said: Metadata) -> ClassStyle:
     """How classes are shown: as the options say, else as the model says.
 
     With a threshold, one name or colour is that of class 1; class 0 is the background then.
     """
-    names, stored, palette = request.classes, said.classes(), request.palette or said.palette()
-    if request.threshold is None:
-        return Drawn(names, stored, palette)
-    return Drawn(_second("background", names), _second("background", stored), _second(CLEAR, palette))
+    names, stored, palette = config.classes, said.classes(), config.palette or said.palette()
+    if config.threshold is None:
+        return ClassStyle(names, stored, palette)
+    return ClassStyle(_second("background", names), _second("background", stored), _second(CLEAR, palette))
 
 
 def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
@@ -186,27 +143,27 @@ def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
     return [first, *values] if values is not None and len(values) == 1 else values
 
 
-def _open(request: Request) -> "InferenceSession":
-    is_lean = request.needs_windows or request.tiles.size is not None
-    return open_session(request.model, replace(request.session, is_lean=is_lean))
+def _open(config: RunConfig) -> "InferenceSession":
+    is_lean = config.needs_windows or config.tile is not None
+    return open_session(config.model, replace(config.session, is_lean=is_lean))
 
 
 @dataclass
 class _Runner:
     """Runs items; `session` is another one once it kept much memory, and `used` is what the process had before."""
 
-    request: Request
+    config: RunConfig
     session: "InferenceSession"
     slots: Mapping[str, Slot]
     wanted: Sequence[str]
     rule: PixelRule
-    drawn: Drawn
+    style: ClassStyle
     progress: ProgressDisplay
     used: int
 
     def release_memory(self) -> None:
         """Open the session anew where onnxruntime keeps much of the memory that tiles of the last item have taken."""
-        most = self.request.tiles.memory
+        most = self.config.max_memory
         if most is None:
             return
         free_pool()
@@ -215,13 +172,13 @@ class _Runner:
             del self.session
             gc.collect()
             trim()
-            self.session = _open(self.request)
+            self.session = _open(self.config)
 
     def one(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item into its files, or into standard output."""
-        if takes_windows(self.request, item, self.session, self.wanted):
+        if takes_windows(self.config, item, self.session, self.wanted):
             return self._by_windows(item, places, files)
-        if spools(self.request, self.session, self.wanted):
+        if spools(self.config, self.session, self.wanted):
             return self._by_spool(item, places, files)
         feed = read_feed(item, self.slots, self.rule)
         self._check_sizes(item, {name: array.shape for name, array in feed.arrays.items()})
@@ -240,19 +197,19 @@ class _Runner:
     ) -> Result:
         """Write one file."""
         arrays = elements(outputs)
-        if self.request.output.is_stdout:
+        if self.config.output.is_stdout:
             content = io.BytesIO()
-            written, areas = write_result(content, self.request, arrays, feed.picture, self.drawn)
+            written, areas = write_result(content, self.config, arrays, feed.picture, self.style)
             write_stdout(content.getvalue())
         else:
             with files.open(place) as stream:
-                written, areas = write_result(stream, self.request, arrays, feed.picture, self.drawn)
+                written, areas = write_result(stream, self.config, arrays, feed.picture, self.style)
         return self._result((item, place), written, areas, seconds, feed.notes)
 
     def _result(
         self,
         where: tuple[Item, Path],
-        written: Mapping[str, Held],
+        written: Mapping[str, ArraySpec],
         areas: Mapping[str, float],
         seconds: float,
         notes: Sequence[str],
@@ -260,15 +217,15 @@ class _Runner:
     ) -> Result:
         item, place = where
         held = {name: (one.shape, str(one.dtype)) for name, one in written.items()}
-        names = safe_names(written) if self.request.format == "npz" else {}
+        names = safe_names(written) if self.config.format == "npz" else {}
         others = {name: member for name, member in names.items() if name != member}
         return Result(item.label, place, held, seconds, areas, tuple(notes), others, progress)
 
     def _check_sizes(self, item: Item, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Refuse images that are smaller than the model can use: parts of it would see nothing."""
-        if self.request.allow_empty or self.request.tiles.blend is not None:
+        if self.config.allow_empty or self.config.blend is not None:
             return
-        text = below_smallest(self.session, shapes, self.rule.layout)
+        text = smallest_size_error(self.session, shapes, self.rule.layout)
         if text is not None:
             raise ShapeError(f"{item.label}: {text} --allow-empty computes it as the standard says, with empty values.")
 
@@ -276,7 +233,7 @@ class _Runner:
         return lambda feed: self._check_sizes(item, {name: source.shape for name, source in feed.items()})
 
     def _outputs(self, feed: Feed, item: Item) -> tuple[list[Any], Progress | None]:
-        tiles, layout = self.request.tiles, self.rule.layout
+        layout = self.rule.layout
         latest: list[Progress] = []
 
         def tell(now: Progress) -> None:
@@ -284,42 +241,42 @@ class _Runner:
             self.progress.on_progress(now)
 
         try:
-            feeds = batches(feed.arrays, {name: slot.batch for name, slot in self.slots.items()}, item.label)
-            runs = [run_model(self.session, arrays, self.wanted, tiles, layout, tell) for arrays in feeds]
-            return joined(self.wanted, runs), latest[0] if latest else None
+            feeds = split_batches(feed.arrays, {name: slot.batch for name, slot in self.slots.items()}, item.label)
+            runs = [_run_model(self.session, arrays, self.wanted, self.config, tell) for arrays in feeds]
+            return _join_batches(self.wanted, runs), latest[0] if latest else None
         except UnpoolError as error:
-            told = wrong_size(self.session, feed.arrays, layout)
+            told = size_error(self.session, feed.arrays, layout)
             if told is None:
                 raise
             raise ShapeError(f"{item.label}: {told}") from error
 
     def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item over windows of temporary files, and write its files from them."""
-        request, is_stdout = replace(self.request, rule=self.rule), self.request.output.is_stdout
+        config, is_stdout = replace(self.config, rule=self.rule), self.config.output.is_stdout
         folder = None if is_stdout else next(iter(places)).parent
         begin, results = time.perf_counter(), []
-        run = (self.session, request, item, self.slots, self.wanted, folder)
+        run = (self.session, config, item, self.slots, self.wanted, folder)
 
         with spool(*run, self.progress.on_progress, files.undo, self._size_check(item)) as spooled:
             for place, names in places.items():
                 if is_stdout:
-                    held, areas = write_to_stdout(spooled, names, self.drawn, sys.stdout.buffer)
+                    held, areas = write_to_stdout(spooled, names, self.style, sys.stdout.buffer)
                 else:
                     with files.open(place) as stream:
-                        held, areas = spooled.write(stream, names, self.drawn)
+                        held, areas = spooled.write(stream, names, self.style)
                 seconds = time.perf_counter() - begin
                 results.append(self._result((item, place), held, areas, seconds, spooled.notes, spooled.done.progress))
         return results
 
     def _by_windows(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         """Run one item over windows of files."""
-        request = replace(self.request, rule=self.rule)
+        config = replace(self.config, rule=self.rule)
         begin = time.perf_counter()
         targets = {name: place for place, (name,) in places.items()}
-        feed, notes = open_feed(self.session, request, item, self.slots, self.wanted, self._size_check(item))
+        feed, notes = open_feed(self.session, config, item, self.slots, self.wanted, self._size_check(item))
         with files.hold(places):
             done = run_over_windows(
-                self.session, request, feed, targets, self.progress.on_progress, files.undo, can_resume=True
+                self.session, config, feed, targets, self.progress.on_progress, files.undo, can_resume=True
             )
         seconds = time.perf_counter() - begin
 
@@ -330,24 +287,24 @@ class _Runner:
         return [result(name, file) for name, file in done.files.items()]
 
 
-def _wanted(request: Request, outputs: Sequence[Any]) -> list[str]:
+def _wanted(config: RunConfig, outputs: Sequence[Any]) -> list[str]:
     kinds = {one.name: one.type for one in outputs}
-    wanted = _names(request, list(kinds))
+    wanted = _names(config, list(kinds))
     for name in wanted:
-        check_kind(name, kinds[name], request.format)
-        if request.makes_classes and not kinds[name].startswith("tensor("):
+        check_kind(name, kinds[name], config.format)
+        if config.makes_classes and not kinds[name].startswith("tensor("):
             raise UsageError(
                 f"output {name!r} is {kinds[name]}: a class at each position needs a tensor. Choose another."
             )
     return wanted
 
 
-def _names(request: Request, names: Sequence[str]) -> list[str]:
-    for name in request.wanted:
+def _names(config: RunConfig, names: Sequence[str]) -> list[str]:
+    for name in config.wanted:
         if name not in names:
             raise UnpoolError(f"--output-name {name}: the model has outputs {', '.join(names)}. Choose one.")
-    chosen = list(dict.fromkeys(request.wanted)) or list(names)
-    takes_several = (request.format == "npz" or request.output.is_folder) and not request.makes_classes
+    chosen = list(dict.fromkeys(config.wanted)) or list(names)
+    takes_several = (config.format == "npz" or config.output.is_folder) and not config.makes_classes
     if len(chosen) > 1 and not takes_several:
         raise UsageError(
             f"the model has outputs {', '.join(chosen)}. Choose one with --output-name, write .npz, or give a folder, "
@@ -356,10 +313,10 @@ def _names(request: Request, names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _places(request: Request, items: Sequence[Item], wanted: Sequence[str]) -> dict[str, Files]:
+def _places(config: RunConfig, items: Sequence[Item], wanted: Sequence[str]) -> dict[str, Files]:
     """By item, its files."""
-    targets = request.output.targets([item.stem for item in items], request.format)
-    places: dict[str, Files] = {stem: files_of(place, request.format, wanted) for stem, place in targets.items()}
+    targets = config.output.targets([item.stem for item in items], config.format)
+    places: dict[str, Files] = {stem: files_of(place, config.format, wanted) for stem, place in targets.items()}
     named = [place for files in places.values() for place in files]
     if len(set(named)) < len(named):
         twice = next(place for place in named if named.count(place) > 1)
@@ -376,9 +333,9 @@ def _keep_sources(places: Iterable[Path], sources: Iterable[Path]) -> None:
         )
 
 
-def _check_tile(request: Request, slots: Mapping[str, Slot]) -> None:
+def _check_tile(config: RunConfig, slots: Mapping[str, Slot]) -> None:
     """Refuse tiles of another rank than the images of the model."""
-    size, shapes = request.tiles.size, [slot.shape for slot in slots.values()]
+    size, shapes = config.tile, [slot.shape for slot in slots.values()]
     if not isinstance(size, tuple) or any(shape is None for shape in shapes):
         return
     rank = max((len(shape) - 2 for shape in shapes if shape is not None), default=0)
@@ -391,15 +348,95 @@ def _check_tile(request: Request, slots: Mapping[str, Slot]) -> None:
         )
 
 
-def _check_pictures(request: Request, items: Iterable[Item]) -> None:
+def _check_pictures(config: RunConfig, items: Iterable[Item]) -> None:
     items = list(items)
     has_image = all(any(source.is_image for source in item.sources.values()) for item in items)
-    if request.overlay and not has_image:
+    if config.overlay and not has_image:
         raise UsageError("--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax.")
     suffixes = {source.suffix for item in items for source in item.sources.values()}
-    if request.rule.pages is not None and not suffixes.intersection(TIFF_SUFFIXES):
+    if config.rule.pages is not None and not suffixes.intersection(TIFF_SUFFIXES):
         raise UsageError("--pages says what the pages of a .tif are, no input is one. Leave it out.")
-    if not request.rule.is_identity and not has_image:
+    if not config.rule.is_identity and not has_image:
         raise UsageError(
             "--white, --scale, --mean and --std change images, the inputs are arrays. Leave these options out."
         )
+
+
+def _run_model(
+    session: "InferenceSession",
+    feed: Mapping[str, NDArray[Any]],
+    wanted: Sequence[str],
+    config: RunConfig,
+    on_progress: ProgressCallback = lambda _: None,
+) -> list[Any]:
+    """The wanted outputs; `on_progress` gets the progress of a run in tiles."""
+    if config.tile is None:
+        return session.run(list(wanted), dict(feed))
+    if config.blend is not None and isinstance(config.tile, tuple):
+        from unpool.runtime.tiles.blending import blend
+
+        averaged = blend(
+            session,
+            feed,
+            config.tile,
+            overlap=config.overlap,
+            mode=config.blend,
+            outputs=wanted,
+            layout=config.rule.layout.upper(),
+        )
+        return [averaged[name] for name in wanted]
+    from unpool.runtime.tiles.run import run as run_tiles
+
+    def progress(tiles: Iterable[Any]) -> Iterator[Any]:
+        count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
+        for done, tile in enumerate(tiles, 1):
+            yield tile
+            on_progress(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
+
+    made = run_tiles(
+        session,
+        feed,
+        config.tile,
+        max_memory=config.max_memory,
+        outputs=wanted,
+        layout=config.rule.layout.upper(),
+        progress=progress,
+    )
+    return [made[name] for name in wanted]
+
+
+def split_batches(
+    arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int | None], where: str
+) -> list[Mapping[str, NDArray[Any]]]:
+    """The feeds of several runs, where pages are more than the fixed batch of an input; other inputs go into each run.
+
+    Args:
+        arrays: of all inputs.
+        sizes: the batch of each; None where it is open.
+        where: what the error message begins with.
+
+    >>> [feed["x"].tolist() for feed in split_batches({"x": np.arange(4)}, {"x": 2}, "a.tif")]
+    [[0, 1], [2, 3]]
+    """
+    counts = {name: len(array) // size for name, array in arrays.items() if (size := sizes[name]) and len(array) > size}
+    if not counts:
+        return [arrays]
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} of {len(arrays[name])}" for name in counts)
+        raise ShapeError(f"{where}: inputs need equal numbers of pages, got {found}. Split the files.")
+    count = next(iter(counts.values()))
+    parts = {name: np.split(arrays[name], count) for name in counts}
+    return [{**arrays, **{name: parts[name][number] for name in parts}} for number in range(count)]
+
+
+def _join_batches(names: Sequence[str], runs: Sequence[list[Any]]) -> list[Any]:
+    """The outputs of several runs, in their order along the batch; those of one run as they are."""
+    if len(runs) == 1:
+        return runs[0]
+    for name, *parts in zip(names, *runs, strict=True):
+        if any(not isinstance(part, np.ndarray) or part.ndim == 0 for part in parts):
+            raise ShapeError(
+                f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, "
+                "or export the model with an open batch."
+            )
+    return [np.concatenate(parts) for parts in zip(*runs, strict=True)]

@@ -23,9 +23,9 @@ import numpy as np
 from unpool.cli.inputs import Item
 from unpool.cli.model import Slot
 from unpool.cli.outputs import ARRAY_FORMATS, safe_names
-from unpool.cli.render import Drawn, Held, view_of_file, write_drawn, write_stored_pixels
-from unpool.cli.run_options import Request
-from unpool.cli.streams import PixelSource, are_plain, open_feed, run_over_windows
+from unpool.cli.render import ArraySpec, ClassStyle, view_of_file, write_drawn, write_stored_pixels
+from unpool.cli.run_config import RunConfig
+from unpool.cli.windows import PixelSource, are_plain, open_feed, run_over_windows
 from unpool.errors import UnsupportedError
 from unpool.images.axes import channel_axis, spatial_axes
 from unpool.images.encode import BAND, FLAT_FORMATS
@@ -47,64 +47,66 @@ PIECE = 1 << 20
 """Bytes that are copied at a time."""
 
 
-def spools(request: Request, session: "InferenceSession", wanted: Sequence[str]) -> bool:
+def spools(config: RunConfig, session: "InferenceSession", wanted: Sequence[str]) -> bool:
     """Whether a run in tiles goes through temporary files; otherwise its outputs are held.
 
     Raises:
         UnsupportedError: they would have to be held, and memory is limited.
     """
-    if request.tiles.size is None:
+    if config.tile is None:
         return False
-    numbers = _are_numbers(request, session, wanted[0])
-    if are_plain(session, wanted) and (request.is_drawn or not numbers):
+    numbers = _are_numbers(config, session, wanted[0])
+    if are_plain(session, wanted) and (config.is_drawn or not numbers):
         return True
-    if request.tiles.memory is None:
+    if config.max_memory is None:
         return False
     kinds = {value.name: value.type for value in session.get_outputs()}
     raise UnsupportedError(
-        f"--max-memory: output {wanted[0]!r}, {kinds[wanted[0]]}, would be held whole to become .{request.format}. "
+        f"--max-memory: output {wanted[0]!r}, {kinds[wanted[0]]}, would be held whole to become .{config.format}. "
         "Leave --max-memory out, or write .npy without --argmax."
     )
 
 
-def _are_numbers(request: Request, session: "InferenceSession", name: str) -> bool:
+def _are_numbers(config: RunConfig, session: "InferenceSession", name: str) -> bool:
     """Whether an output holds numbers of classes already, rather than scores of them."""
     kind = next(value.type for value in session.get_outputs() if value.name == name)
     is_float = kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
-    return request.makes_classes and request.threshold is None and not is_float
+    return config.makes_classes and config.threshold is None and not is_float
 
 
 @dataclass(frozen=True)
-class Spooled:
+class TemporaryOutputs:
     """The outputs of one item in temporary files.
 
     Attributes:
-        request: the command line.
+        config: the command line.
         done: which files, and how far the run was.
         feed: every input, as windows of it are read.
         notes: what was taken for granted about pixels.
         item: whose outputs they are.
     """
 
-    request: Request
+    config: RunConfig
     done: RunResult
     feed: Mapping[str, Any]
     notes: Sequence[str]
     item: Item
 
-    def write(self, stream: BinaryIO, names: Sequence[str], drawn: Drawn) -> tuple[dict[str, Held], dict[str, float]]:
+    def write(
+        self, stream: BinaryIO, names: Sequence[str], style: ClassStyle
+    ) -> tuple[dict[str, ArraySpec], dict[str, float]]:
         """Write some outputs into one file; what stands in it, and the share of the area of every class."""
         files = {name: self.done.files[name] for name in names}
-        held = {name: Held(file.shape, file.dtype) for name, file in files.items()}
-        form = self.request.format
-        if self.request.is_drawn:
+        held = {name: ArraySpec(file.shape, file.dtype) for name, file in files.items()}
+        form = self.config.format
+        if self.config.is_drawn:
             ((name, file),) = files.items()
-            classes = view_of_file(_stored(file), file.classes, self.request.rule.layout, name)
-            found, areas = write_drawn(stream, self.request, (name, classes), self._bases(), drawn)
+            classes = view_of_file(_stored(file), file.classes, self.config.rule.layout, name)
+            found, areas = write_drawn(stream, self.config, (name, classes), self._bases(), style)
             return dict(found), areas
         if form in FLAT_FORMATS:
             ((name, file),) = files.items()
-            write_stored_pixels(stream, self.request, name, _stored(file))
+            write_stored_pixels(stream, self.config, name, _stored(file))
         elif form == "npz":
             members = safe_names(names)
             with zipfile.ZipFile(stream, "w") as archive:
@@ -124,13 +126,13 @@ class Spooled:
         pixels = next(images, None)
         if not isinstance(pixels, PixelSource):
             return []
-        return [backdrop_of(pixels, self.request.rule.layout, page) for page in range(pixels.shape[0])]
+        return [backdrop_of(pixels, self.config.rule.layout, page) for page in range(pixels.shape[0])]
 
 
 @contextmanager
 def spool(
     session: "InferenceSession",
-    request: Request,
+    config: RunConfig,
     item: Item,
     slots: Mapping[str, Slot],
     wanted: Sequence[str],
@@ -138,12 +140,12 @@ def spool(
     on_progress: ProgressCallback,
     undo: Callable[[], None],
     check: Callable[[Mapping[str, Any]], None],
-) -> Iterator[Spooled]:
+) -> Iterator[TemporaryOutputs]:
     """The outputs of one item in temporary files, which go at the end of the block.
 
     Args:
         session: of the model.
-        request: the command line.
+        config: the command line.
         item: that is run.
         slots: the inputs.
         wanted: the names of the outputs.
@@ -152,18 +154,17 @@ def spool(
         undo: removes what else an interrupted command would leave.
         check: raises where the inputs cannot be run.
     """
-    tiles = request.tiles
-    inner = replace(request, argmax=request.makes_classes, overlay=False)
-    if _are_numbers(request, session, wanted[0]):
+    inner = replace(config, argmax=config.makes_classes, overlay=False)
+    if _are_numbers(config, session, wanted[0]):
         inner = replace(inner, argmax=False)
 
     def beside(feed: Mapping[str, Any]) -> int:
-        return _encoder_bytes(request, feed)
+        return _encoder_bytes(config, feed)
 
     feed, notes = open_feed(session, inner, item, slots, wanted, check, beside)
-    if tiles.memory is not None:
-        inner = replace(inner, tiles=replace(tiles, memory=tiles.memory - beside(feed)))
-    form = "npy" if request.is_drawn else STAGED.get(request.format, "npy")
+    if config.max_memory is not None:
+        inner = replace(inner, max_memory=config.max_memory - beside(feed))
+    form = "npy" if config.is_drawn else STAGED.get(config.format, "npy")
     scratch = Path(tempfile.mkdtemp(prefix=".unpool-", dir=folder))
     try:
         places = {name: scratch / f"{number}.{form}" for number, name in enumerate(wanted)}
@@ -173,15 +174,17 @@ def spool(
             undo()
 
         done = run_over_windows(session, inner, feed, places, on_progress, remove, can_resume=False)
-        yield Spooled(request, done, feed, notes, item)
+        yield TemporaryOutputs(config, done, feed, notes, item)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_to_stdout(spooled: Spooled, names: Sequence[str], drawn: Drawn, stdout: BinaryIO) -> tuple[Any, Any]:
-    """As `Spooled.write`, through one more temporary file, for formats are written back and forth."""
+def write_to_stdout(
+    spooled: TemporaryOutputs, names: Sequence[str], style: ClassStyle, stdout: BinaryIO
+) -> tuple[Any, Any]:
+    """As `TemporaryOutputs.write`, through one more temporary file, for formats are written back and forth."""
     with tempfile.TemporaryFile(dir=next(iter(spooled.done.files.values())).path.parent) as whole:
-        found = spooled.write(whole, names, drawn)
+        found = spooled.write(whole, names, style)
         whole.seek(0)
         shutil.copyfileobj(whole, stdout, PIECE)
         stdout.flush()
@@ -204,19 +207,19 @@ def backdrop_of(pixels: PixelSource, layout: str, page: int = 0) -> Backdrop:
     return Backdrop(sizes, read)
 
 
-def _encoder_bytes(request: Request, feed: Mapping[str, Any]) -> int:
+def _encoder_bytes(config: RunConfig, feed: Mapping[str, Any]) -> int:
     """Bytes that it takes to write the file once the tiles are done."""
     image = max((one.shape for one in feed.values()), key=len)
-    spatial: list[int] = [image[axis] for axis in spatial_axes(len(image), request.rule.layout.upper())]
-    if request.format in ARRAY_FORMATS or not spatial:
+    spatial: list[int] = [image[axis] for axis in spatial_axes(len(image), config.rule.layout.upper())]
+    if config.format in ARRAY_FORMATS or not spatial:
         return 0
     width: int = prod(spatial[1:])
-    band = DRAWING * max(BAND, 16 * width) if request.is_drawn else 0
-    if request.overlay and len(spatial) == 3:
+    band = DRAWING * max(BAND, 16 * width) if config.is_drawn else 0
+    if config.overlay and len(spatial) == 3:
         # voxels, copied once where they are not in a row, their classes, and which of these have a colour
         held = max((np.dtype(one.dtype).itemsize for one in feed.values()), default=4)
         return band + prod(spatial) * (2 * held + 3)
-    return band + (IN_JPEG * prod(spatial) if request.format == "jpg" else 0)
+    return band + (IN_JPEG * prod(spatial) if config.format == "jpg" else 0)
 
 
 def _stored(file: OutputFile) -> Any:

@@ -2,17 +2,64 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from unpool.cli.console import say, say_json
 from unpool.cli.errors import print_error
+from unpool.cli.inputs import Failure
 from unpool.cli.outputs import STDOUT
-from unpool.cli.run import Outcome, Result
 from unpool.display import display_line, format_shape
 from unpool.runtime.streams.runner import Progress
 
 NAMED_AREAS = 6
+
+
+@dataclass(frozen=True)
+class Result:
+    """One written file.
+
+    Attributes:
+        source: what it was made of.
+        path: where it is.
+        arrays: what it holds, as (shape, type) by name.
+        seconds: how long the model ran.
+        areas: share of the area by class.
+        notes: what was taken for granted about the pixels that went in.
+        members: the names of arrays in the file, where they are others.
+        progress: the tiles that were run, where files were read and written window by window.
+    """
+
+    source: str
+    path: Path
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    seconds: float
+    areas: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    members: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        arrays = {name: {"shape": list(shape), "type": kind} for name, (shape, kind) in self.arrays.items()}
+        plain = {
+            "input": self.source,
+            "output": str(self.path),
+            "arrays": arrays,
+            "seconds": round(self.seconds, 6),
+        }
+        tiles = {} if self.progress is None else asdict(self.progress)
+        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
+        return plain | {name: value for name, value in more.items() if value}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, and what was left out."""
+
+    results: list[Result]
+    failed: list[Failure]
 
 
 def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:

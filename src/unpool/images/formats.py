@@ -37,7 +37,7 @@ DOUBLE_SUFFIX = ".nii.gz"
 _log = logging.getLogger("unpool.images")
 
 
-class Format(NamedTuple):
+class WindowFormat(NamedTuple):
     """What is written: a file of zeros is made once, and opened to write by every run that goes on with it."""
 
     create: Callable[[Path, OutputSpec], None]
@@ -54,13 +54,13 @@ READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = MappingProxy
         ".nii.gz": open_nifti,
     }
 )
-FORMATS: Mapping[str, Format] = MappingProxyType(
+FORMATS: Mapping[str, WindowFormat] = MappingProxyType(
     {
-        ".npy": Format(create_npy, open_npy_sink),
-        ".zarr": Format(create_zarr, open_zarr_sink),
-        ".tif": Format(create_tiff, open_tiff_sink),
-        ".tiff": Format(create_tiff, open_tiff_sink),
-        ".nii": Format(create_nifti, open_nifti_sink),
+        ".npy": WindowFormat(create_npy, open_npy_sink),
+        ".zarr": WindowFormat(create_zarr, open_zarr_sink),
+        ".tif": WindowFormat(create_tiff, open_tiff_sink),
+        ".tiff": WindowFormat(create_tiff, open_tiff_sink),
+        ".nii": WindowFormat(create_nifti, open_nifti_sink),
     }
 )
 
@@ -211,7 +211,7 @@ def ending_of(path: Path) -> str | None:
     )
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Path) -> WindowFormat:
     """How a file of this name is written.
 
     Raises:

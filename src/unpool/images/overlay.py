@@ -37,7 +37,7 @@ class ClassView:
         return self.read((slice(0, self.shape[0]), slice(start, stop), *(slice(0, size) for size in self.shape[2:])))
 
     @property
-    def whole(self) -> NDArray[Any]:
+    def full(self) -> NDArray[Any]:
         """All of them."""
         return self.rows(0, self.shape[1])
 

@@ -123,7 +123,7 @@ class Backdrop:
     read: Callable[[int, int], Picture]
 
     @property
-    def whole(self) -> Picture:
+    def full(self) -> Picture:
         """All of it."""
         return self.read(0, self.sizes[0])
 

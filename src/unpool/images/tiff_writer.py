@@ -28,7 +28,7 @@ SHORTEST_PIXELS = 1 << 16
 """Bytes that are written in one piece, from which on zeros are pixels; tags are shorter, or not all zero."""
 
 
-class Layout(NamedTuple):
+class TiffLayout(NamedTuple):
     """A TIFF file without its pixels.
 
     Attributes:
@@ -57,7 +57,7 @@ def create_tiff(path: Path, written: OutputSpec) -> None:
     reserve(path, layout.size)
 
 
-def tiff_layout(path: Path, written: OutputSpec) -> Layout:
+def tiff_layout(path: Path, written: OutputSpec) -> TiffLayout:
     """The tags of a file that is written, and where its pages begin.
 
     Raises:
@@ -162,7 +162,7 @@ def _sink_arrangement(written: OutputSpec) -> AxisMapping:
     return AxisMapping(axes, len(written.shape))
 
 
-def layout_of(**words: Any) -> Layout:
+def layout_of(**words: Any) -> TiffLayout:
     """The layout of the file that `tifffile.imwrite` makes of zeros.
 
     Args:
@@ -191,7 +191,7 @@ def layout_of(**words: Any) -> Layout:
             file.seek(end)
             tags[end] = file.read(first - end)
         end = max(end, stop)
-    return Layout(tags, pages, file.size)
+    return TiffLayout(tags, pages, file.size)
 
 
 class _SparseFile(io.RawIOBase):

@@ -56,7 +56,7 @@ PLAIN_WORDS_V3 = frozenset(
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChunkSpec:
     """What is decoded at once: a chunk, or a chunk in a shard.
 
     Attributes:
@@ -73,21 +73,21 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class ZarrMetadata:
     """An array in a folder.
 
     Attributes:
         folder: that holds the array.
         document: its metadata as zarr takes them; what is not needed to read elements is left out.
-        piece: what is decoded at once.
+        chunk_spec: what is decoded at once.
     """
 
     folder: Path
     document: Mapping[str, Any]
-    piece: Piece
+    chunk_spec: ChunkSpec
 
 
-def read_metadata(path: Path, level: int = 0) -> Metadata:
+def read_metadata(path: Path, level: int = 0) -> ZarrMetadata:
     """The metadata of an array, or of the array in a group that a level names.
 
     Args:
@@ -113,9 +113,9 @@ def read_metadata(path: Path, level: int = 0) -> Metadata:
         else:
             folder = path
         check = _checked_v3 if version == 3 else _checked_v2
-        plain, piece = check(document, str(folder))
-        check_bytes(piece.bytes, "one chunk", str(folder))
-        return Metadata(folder, plain, piece)
+        plain, chunk_spec = check(document, str(folder))
+        check_bytes(chunk_spec.bytes, "one chunk", str(folder))
+        return ZarrMetadata(folder, plain, chunk_spec)
 
 
 def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
@@ -148,7 +148,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     return document
 
 
-def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Piece]:
+def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], ChunkSpec]:
     kind = document.get("dtype")
     if not isinstance(kind, str) or not TYPE_V2.fullmatch(kind):
         raise UnsupportedError(
@@ -177,10 +177,10 @@ def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
         "dimension_separator": separator,
         "attributes": {},
     }
-    return plain, Piece(prod(chunks) * np.dtype(kind).itemsize, codecs[-1]["id"] if codecs else None)
+    return plain, ChunkSpec(prod(chunks) * np.dtype(kind).itemsize, codecs[-1]["id"] if codecs else None)
 
 
-def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Piece]:
+def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], ChunkSpec]:
     _require(document.get("zarr_format") == 3, "zarr_format", document.get("zarr_format"), where)
     _require(document.get("node_type") == "array", "node_type", document.get("node_type"), where)
     extensions = [word for word in document if word not in PLAIN_WORDS_V3 and not _may_be_ignored(document[word])]
@@ -214,7 +214,7 @@ def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
         "codecs": codecs,
         "attributes": {},
     }
-    return plain, _piece(codecs, chunks, np.dtype(kind).itemsize, where)
+    return plain, _chunk_spec(codecs, chunks, np.dtype(kind).itemsize, where)
 
 
 def _codecs(codecs: Any, where: str, depth: int = 0) -> list[dict[str, Any]]:
@@ -232,7 +232,7 @@ def _codecs(codecs: Any, where: str, depth: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def _piece(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], itemsize: int, where: str) -> Piece:
+def _chunk_spec(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], itemsize: int, where: str) -> ChunkSpec:
     """What is decoded at once: a chunk of a shard, where the file is a shard and nothing else."""
     index, is_in_shard = 0, False
     while [codec["name"] for codec in codecs] == [SHARDING]:
@@ -250,7 +250,7 @@ def _piece(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], itemsize:
         index, is_in_shard = index or 16 * count, True
         codecs, chunks = words["codecs"], inner
     last = codecs[-1]["name"].removeprefix("numcodecs.")
-    return Piece(prod(chunks) * itemsize, last, is_in_shard, index)
+    return ChunkSpec(prod(chunks) * itemsize, last, is_in_shard, index)
 
 
 def _require_codec(name: str, known: frozenset[str], words: Mapping[str, Any], where: str) -> None:

@@ -22,7 +22,7 @@ from unpool.display import format_shape
 from unpool.errors import FileError
 from unpool.images.axes import Array, Shape
 from unpool.images.checks import read_errors
-from unpool.images.zarr_metadata import Piece, read_metadata
+from unpool.images.zarr_metadata import ChunkSpec, read_metadata
 
 WIDEST = 8
 """Bytes that a filter may make of one."""
@@ -34,7 +34,7 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK = 1 << 17
 """Bytes that a block of Zstandard unpacks to, at most."""
 
-ANYTHING = Piece(1 << 60, None)
+ANYTHING = ChunkSpec(1 << 60, None)
 
 
 def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) -> Any:
@@ -50,7 +50,7 @@ def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) ->
     """
     found = read_metadata(path, level)
     with read_errors(str(path), "a Zarr array"):
-        store = ChunkStore(found.folder.absolute(), read_only=not is_writable, piece=found.piece)
+        store = ChunkStore(found.folder.absolute(), read_only=not is_writable, chunk_spec=found.chunk_spec)
         return zarr.Array.from_dict(StorePath(store), dict(found.document))
 
 
@@ -100,9 +100,9 @@ class ZarrReader:
 class ChunkStore(LocalStore):
     """The files of one array. What is no file, too short or claims too much is an error, not a missing chunk."""
 
-    def __init__(self, root: Path | str, *, read_only: bool = False, piece: Piece = ANYTHING) -> None:
+    def __init__(self, root: Path | str, *, read_only: bool = False, chunk_spec: ChunkSpec = ANYTHING) -> None:
         super().__init__(root, read_only=read_only)
-        self.piece = piece
+        self.chunk_spec = chunk_spec
 
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
@@ -113,21 +113,21 @@ class ChunkStore(LocalStore):
             FileError: a folder is there, or the file is shorter than the part, or claims more than it can hold.
         """
         place = self.root / key
-        if not _is_file(place, byte_range, self.piece):
+        if not _is_file(place, byte_range, self.chunk_spec):
             return None
         found = await super().get(key, prototype, byte_range)
         if found is not None and not self._is_index(byte_range):
-            _check_chunk(found, self.piece, place)
+            _check_chunk(found, self.chunk_spec, place)
         return found
 
     def _is_index(self, byte_range: ByteRequest | None) -> bool:
         """Whether it may be asked for the index of a shard, or for a shard with it."""
-        if not self.piece.is_in_shard or not isinstance(byte_range, RangeByteRequest):
-            return self.piece.is_in_shard
-        return byte_range.start == 0 and byte_range.end - self.piece.index < BESIDES
+        if not self.chunk_spec.is_in_shard or not isinstance(byte_range, RangeByteRequest):
+            return self.chunk_spec.is_in_shard
+        return byte_range.start == 0 and byte_range.end - self.chunk_spec.index < BESIDES
 
 
-def _is_file(place: Path, byte_range: ByteRequest | None, piece: Piece) -> bool:
+def _is_file(place: Path, byte_range: ByteRequest | None, chunk_spec: ChunkSpec) -> bool:
     try:
         status = os.stat(place)
     except FileNotFoundError:
@@ -147,18 +147,18 @@ def _is_file(place: Path, byte_range: ByteRequest | None, piece: Piece) -> bool:
         needed = byte_range.offset
     if needed > size:
         raise FileError(f"{place}: a part of the shard ends at byte {needed}, the file has {size}. Copy it again.")
-    if byte_range is None and not piece.is_in_shard and size > 2 * WIDEST * piece.bytes + BESIDES:
-        raise FileError(f"{place}: has {size} bytes, for a chunk of {piece.bytes}. Save the array again.")
+    if byte_range is None and not chunk_spec.is_in_shard and size > 2 * WIDEST * chunk_spec.bytes + BESIDES:
+        raise FileError(f"{place}: has {size} bytes, for a chunk of {chunk_spec.bytes}. Save the array again.")
     return True
 
 
-def _check_chunk(found: Buffer, piece: Piece, place: Path) -> None:
+def _check_chunk(found: Buffer, chunk_spec: ChunkSpec, place: Path) -> None:
     """Refuse a chunk that says that it unpacks to far more than its elements take."""
-    measure = CLAIMS.get(piece.codec or "")
+    measure = CLAIMS.get(chunk_spec.codec or "")
     array: Any = found.as_numpy_array()
     claimed = measure(memoryview(array).cast("B")) if measure is not None and len(array) else 0
-    if claimed > WIDEST * piece.bytes + (64 * BESIDES if piece.codec == "zstd" else BESIDES):
-        raise FileError(f"{place}: claims {claimed} bytes, for a chunk of {piece.bytes}. Save the array again.")
+    if claimed > WIDEST * chunk_spec.bytes + (64 * BESIDES if chunk_spec.codec == "zstd" else BESIDES):
+        raise FileError(f"{place}: claims {claimed} bytes, for a chunk of {chunk_spec.bytes}. Save the array again.")
 
 
 def blosc_bytes(data: memoryview) -> int:

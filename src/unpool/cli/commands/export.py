@@ -113,7 +113,7 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What was written, and the shapes of the inputs for which it was compared with the module."""
 
     model: "onnx.ModelProto"
@@ -121,7 +121,7 @@ class Exported:
     compared: "list[Shapes]"
 
 
-def export_file(request: ExportRequest) -> Exported:
+def export_file(request: ExportRequest) -> ExportResult:
     """Export, verify and write; on any error nothing is written.
 
     Raises:
@@ -147,7 +147,7 @@ def export_file(request: ExportRequest) -> Exported:
         place = ModelWriter(draft, request.output)
         model = load(draft)
         _put(model, request.metadata)
-        return Exported(model, place.write(model), compared)
+        return ExportResult(model, place.write(model), compared)
 
 
 def _draft(request: ExportRequest, module: "torch.nn.Module", inputs: "Example", path: Path) -> "list[Shapes]":
@@ -203,7 +203,7 @@ def _put(model: "onnx.ModelProto", entries: Mapping[str, str]) -> None:
         model.metadata_props.add(key=name, value=text)
 
 
-def report_lines(done: Exported, request: ExportRequest) -> list[str]:
+def report_lines(done: ExportResult, request: ExportRequest) -> list[str]:
     """What is in the file, and how it was checked."""
     graph = done.model.graph
     values = [", ".join(map(shape_words, one)) for one in (graph.input, graph.output)]
@@ -237,7 +237,7 @@ def _checked(compared: "Sequence[Shapes]", was_verified: bool) -> str:
     return f"gives what the module gives, in onnxruntime, for {', '.join(shapes)}"
 
 
-def _document(done: Exported, request: ExportRequest) -> dict[str, Any]:
+def _document(done: ExportResult, request: ExportRequest) -> dict[str, Any]:
     """The same as JSON types."""
     return {
         "module": request.module,

@@ -20,7 +20,7 @@ from unpool.cli.options import (
     ModelOutput,
     ModelPath,
     Quiet,
-    Target,
+    TargetName,
     VerifySize,
     parse_sizes,
 )
@@ -75,7 +75,7 @@ def fix(
 
 def lower(
     model: ModelPath,
-    target: Annotated[Target, Choice("--for", help="Runtime that will run the model.", show_default=False)],
+    target: Annotated[TargetName, Choice("--for", help="Runtime that will run the model.", show_default=False)],
     output: ModelOutput,
     force: Force = False,
     size: VerifySize = None,

@@ -1,4 +1,4 @@
-"""The command `unpool run`: its options."""
+"""The command `unpool run`: its options; `cli/run.py` has the work."""
 
 from typing import Annotated
 
@@ -90,7 +90,7 @@ def run(
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="Of one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits.",
+            help="For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits.",
             show_default=False,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def run(
         str | None,
         typer.Option(
             metavar="auto|HxW",
-            help="Run in tiles, with the same results: elements of the first input per tile, or as many as fit.",
+            help="Run in tiles, with the same results: tile size in pixels, e.g. 512x512, or auto to fit memory.",
             show_default="the whole image at once",
         ),
     ] = None,
@@ -125,7 +125,7 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Upper limit for the process, e.g. 2GiB; turns on tiles.",
+            help="Memory limit of the process, e.g. 2GiB; turns on tiles.",
             show_default="with --tile auto, half of the free memory",
         ),
     ] = None,
@@ -148,10 +148,8 @@ def run(
             metavar="SHARE", help="Overlap of neighbouring tiles, 0 to 0.9 (only with --blend).", show_default="0.25"
         ),
     ] = None,
-    resume: Annotated[
-        bool, Flag("--resume", help="Go on with a run in tiles that was ended, from its last tile.")
-    ] = False,
-    level: Annotated[int, typer.Option(min=0, help="Of a .tif or .zarr pyramid; 0 is the full size.")] = 0,
+    resume: Annotated[bool, Flag("--resume", help="Resume an interrupted tiled run.")] = False,
+    level: Annotated[int, typer.Option(min=0, help="Resolution level of a .tif or .zarr pyramid; 0 is full size.")] = 0,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -178,16 +176,14 @@ def run(
         from unpool.cli.cluster import run as on_cluster
         from unpool.cli.metadata import PixelRule, colours, parsed, split_names
         from unpool.cli.model import SessionOptions
-        from unpool.cli.outputs import destination
         from unpool.cli.progress import progress
-        from unpool.cli.run import run as run_request
-        from unpool.cli.run_options import Request
+        from unpool.cli.run import run as run_items
+        from unpool.cli.run_config import RunConfig, destination, tile_options
         from unpool.cli.summary import print_outcome
-        from unpool.cli.tiles import blended, tile_options
 
         console.set_up_log(verbose)
         names = None if classes is None else tuple(split_names(classes))
-        request = Request(
+        config = RunConfig(
             model=model,
             inputs=tuple(inputs),
             output=destination(output),
@@ -207,7 +203,7 @@ def run(
             palette=None if palette is None else parsed(colours("--palette", palette)),
             alpha=alpha,
             form=form,
-            tiles=blended(tile_options(tile, max_memory, is_blended=blend is not None), blend, overlap),
+            **tile_options(tile, max_memory, blend, overlap),
             resume=resume,
             level=level,
             keep_going=keep_going,
@@ -216,7 +212,7 @@ def run(
             threshold=None if threshold is None else number("--threshold", threshold),
             as_json=as_json,
         )
-        outcome = run_request(request, progress(quiet)) if scheduler is None else on_cluster(request, scheduler)
+        outcome = run_items(config, progress(quiet)) if scheduler is None else on_cluster(config, scheduler)
         print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(FINDINGS)

@@ -22,7 +22,7 @@ SECONDS = 10.0
 """In all; a run that has begun is not broken off."""
 
 
-def below_smallest(session: "InferenceSession", shapes: Mapping[str, Shape], layout: str) -> str | None:
+def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape], layout: str) -> str | None:
     """The sizes from which on a model runs, where an image is smaller; None where it is not, or where they are unknown.
 
     Args:
@@ -41,7 +41,7 @@ def below_smallest(session: "InferenceSession", shapes: Mapping[str, Shape], lay
     return _smaller(found.smallest, given)
 
 
-def wrong_size(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
     """What is wrong with the size of an image on which a run has failed.
 
     This is read from the geometry of the graph. Where that is not known, as beside global pooling, somewhat larger

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from unpool.cli.errors import UsageError, exit_code, one_line, print_error
 from unpool.cli.feed import pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.footprint import Footprint, footprint
-from unpool.cli.inputs import Item, Source
+from unpool.cli.inputs import InputFile, Item
 from unpool.cli.metadata import PixelRule
 from unpool.cli.model import Slot
-from unpool.cli.run_options import Request
-from unpool.cli.tiles import AUTO
+from unpool.cli.run_config import AUTO, RunConfig
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.images import formats
 from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial_axes
@@ -138,19 +137,19 @@ class Unread:
         return window
 
 
-def takes_windows(request: Request, item: Item, session: "InferenceSession", wanted: Sequence[str]) -> bool:
+def takes_windows(config: RunConfig, item: Item, session: "InferenceSession", wanted: Sequence[str]) -> bool:
     """Whether windows go straight into the files of the outputs.
 
     Raises:
         UsageError: they have to, and what is asked for cannot be written so.
     """
-    needs = request.needs_windows or any(source.is_for_windows for source in item.sources.values())
-    if needs and not request.may_take_windows:
+    needs = config.needs_windows or any(source.is_for_windows for source in item.sources.values())
+    if needs and not config.may_take_windows:
         raise UsageError(
-            f"-o {request.output.path}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
+            f"-o {config.output.path}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
             "without --overlay. Choose another output."
         )
-    return needs or (request.tiles.size is not None and request.may_take_windows and are_plain(session, wanted))
+    return needs or (config.tile is not None and config.may_take_windows and are_plain(session, wanted))
 
 
 def are_plain(session: "InferenceSession", wanted: Sequence[str]) -> bool:
@@ -161,7 +160,7 @@ def are_plain(session: "InferenceSession", wanted: Sequence[str]) -> bool:
 
 def run_over_windows(
     session: "InferenceSession",
-    request: Request,
+    config: RunConfig,
     feed: Mapping[str, Any],
     places: Mapping[str, Path],
     on_progress: ProgressCallback,
@@ -173,25 +172,24 @@ def run_over_windows(
 
     Args:
         session: of the model.
-        request: the command line.
+        config: the command line.
         feed: every input, as `open_feed` gives it.
         places: by output, its file.
         on_progress: called with the progress of the run.
         undo: removes what an interrupted command would leave.
         can_resume: whether the files of an interrupted run stay, to be resumed.
     """
-    tiles = request.tiles
-    tile_request = _tile_request(request, list(places), tiles.size or AUTO, tiles.memory)
-    if tiles.blend is not None and isinstance(tiles.size, tuple):
-        blending = BlendOptions(tiles.size, overlap=tiles.overlap, mode=tiles.blend)
+    tile_request = _tile_request(config, list(places), config.tile or AUTO, config.max_memory)
+    if config.blend is not None and isinstance(config.tile, tuple):
+        blending = BlendOptions(config.tile, overlap=config.overlap, mode=config.blend)
         tile_request = replace(tile_request, blending=blending)
     with _ending_at_once(undo, can_resume=can_resume):
-        return run_locked(session, feed, places, tile_request, resume=request.resume, on_progress=on_progress)
+        return run_locked(session, feed, places, tile_request, resume=config.resume, on_progress=on_progress)
 
 
 def open_feed(
     session: "InferenceSession",
-    request: Request,
+    config: RunConfig,
     item: Item,
     slots: Mapping[str, Slot],
     outputs: Sequence[str],
@@ -202,7 +200,7 @@ def open_feed(
 
     Args:
         session: of the model.
-        request: the command line.
+        config: the command line.
         item: whose files are opened; those that cannot be read in windows are read.
         slots: the inputs.
         outputs: that are wanted.
@@ -213,14 +211,14 @@ def open_feed(
         ShapeError: the run takes more memory than it may have; nothing is read then.
     """
     notes: list[str] = []
-    feed = {name: _opened(source, slots[name], request, notes) for name, source in item.sources.items()}
+    feed = {name: _opened(source, slots[name], config, notes) for name, source in item.sources.items()}
     check(feed)
-    is_bounded = request.tiles.memory is not None
+    is_bounded = config.max_memory is not None
     if is_bounded:
-        if request.tiles.blend is None:
-            ExactTilePlan(session, feed, _tile_request(request, outputs)).load_kernels(request.tiles.memory or 0)
+        if config.blend is None:
+            ExactTilePlan(session, feed, _tile_request(config, outputs)).load_kernels(config.max_memory or 0)
         trim()
-        _require_memory(session, request, feed, outputs, beside(feed))
+        _require_memory(session, config, feed, outputs, beside(feed))
     read = {name: one.read() if isinstance(one, Unread) else one for name, one in feed.items()}
     if is_bounded:
         trim()
@@ -228,65 +226,65 @@ def open_feed(
 
 
 def _tile_request(
-    request: Request, outputs: Sequence[str], tile: Sequence[int] | str = AUTO, memory: int | None = None
+    config: RunConfig, outputs: Sequence[str], tile: Sequence[int] | str = AUTO, memory: int | None = None
 ) -> TileRequest:
-    return TileRequest(tile, memory, outputs, request.scores, request.rule.layout.upper())
+    return TileRequest(tile, memory, outputs, config.scores, config.rule.layout.upper())
 
 
 def _require_memory(
-    session: "InferenceSession", request: Request, feed: Mapping[str, Any], outputs: Sequence[str], beside: int
+    session: "InferenceSession", config: RunConfig, feed: Mapping[str, Any], outputs: Sequence[str], beside: int
 ) -> None:
     """Refuse a run that takes more memory than it may have, by the headers of its files."""
-    most, used = request.tiles.memory or 0, rss()
+    most, used = config.max_memory or 0, rss()
     held = peak = 0
     for one in feed.values():
         if isinstance(one, Unread):
             peak = max(peak, held + one.footprint.peak)
             held += one.footprint.held
     needed = peak
-    if request.tiles.blend is None:
-        least = ExactTilePlan(session, feed, _tile_request(request, outputs)).least_bytes()
+    if config.blend is None:
+        least = ExactTilePlan(session, feed, _tile_request(config, outputs)).least_bytes()
         needed = max(peak, held + least + beside)
     if needed and used + needed > most:
-        less = "" if held + beside < LITTLE or request.may_take_windows else " For .zarr or .npy output less is enough."
+        less = "" if held + beside < LITTLE or config.may_take_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(memory_limit_message("--max-memory", most, used, needed) + less)
 
 
-def _opened(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
+def _opened(source: InputFile, slot: Slot, config: RunConfig, notes: list[str]) -> Any:
     """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
     if source.member is not None or source.content is not None or formats.ending_of(source.path) is None:
-        return _unread(source, slot, request, lambda: _whole(source, slot, request, notes))
+        return _unread(source, slot, config, lambda: _whole(source, slot, config, notes))
     if source.suffix == PACKED:
-        return _unread(source, slot, request, lambda: _in_windows(source, slot, request, notes))
+        return _unread(source, slot, config, lambda: _in_windows(source, slot, config, notes))
     try:
-        return _in_windows(source, slot, request, notes)
+        return _in_windows(source, slot, config, notes)
     except UnsupportedError as error:
-        if request.level or source.is_for_windows:
+        if config.level or source.is_for_windows:
             raise
         _log.info("%s", one_line(error))
-        return _unread(source, slot, request, lambda: _whole(source, slot, request, notes))
+        return _unread(source, slot, config, lambda: _whole(source, slot, config, notes))
 
 
-def _unread(source: Source, slot: Slot, request: Request, read: Callable[[], Any]) -> Any:
+def _unread(source: InputFile, slot: Slot, config: RunConfig, read: Callable[[], Any]) -> Any:
     """A file that is read whole; only a limit of memory makes its header matter before."""
-    if request.tiles.memory is None:
+    if config.max_memory is None:
         return read()
     try:
-        found = footprint(source, slot, request.rule)
+        found = footprint(source, slot, config.rule)
     except Exception:  # a header that cannot be read is one more reason to read the file, which says all about it
         return read()
     slot.check_shape(found.shape, str(source))
     return Unread(found, slot.dtype, read)
 
 
-def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
-    rule, layout = request.rule, request.rule.layout
+def _in_windows(source: InputFile, slot: Slot, config: RunConfig, notes: list[str]) -> Any:
+    rule, layout = config.rule, config.rule.layout
     rank = 2 + slot.spatial_rank(layout) if source.is_image or slot.shape is None else len(slot.shape)
     found = formats.open(
         source.path,
         rank=rank,
         layout=layout.upper(),
-        level=request.level,
+        level=config.level,
         channels=slot.channels(layout),
         pages=rule.pages,
     )
@@ -301,15 +299,15 @@ def _in_windows(source: Source, slot: Slot, request: Request, notes: list[str]) 
     return pixels
 
 
-def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> Any:
+def _whole(source: InputFile, slot: Slot, config: RunConfig, notes: list[str]) -> Any:
     """A file that was read: an array, or the pixels as they are stored, which become numbers window by window."""
-    if request.level:
+    if config.level:
         raise UsageError(f"--level: {source} has no levels. Leave it out.")
     if not source.is_image:
-        array, _, told = read_one(source, slot, request.rule)
+        array, _, told = read_one(source, slot, config.rule)
         notes += told
         return array
-    rule = request.rule
+    rule = config.rule
     with source.open() as stream:
         rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
         stored = read_stored(stream, source.suffix, str(source), rank, channels, rule.pages)
@@ -319,7 +317,7 @@ def _whole(source: Source, slot: Slot, request: Request, notes: list[str]) -> An
     return pixels
 
 
-def _stored_source(source: Source, picture: Picture, layout: str) -> TiledSource:
+def _stored_source(source: InputFile, picture: Picture, layout: str) -> TiledSource:
     """Pixels in memory as a source."""
     pixels, rank = picture.pixels, picture.pixels.ndim + (0 if picture.is_batch else 1)
     axes = (
