@@ -115,7 +115,7 @@ def _cell(axis: AxisGeometry, spans: Mapping[str, Span]) -> AxisCell:
 
 
 def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:
-    """The same cells with tiles of the length of the longest one; a tile discards the results for its extra elements.
+    """The cells in tiles of the length of the longest one; a tile discards the results for its extra elements.
 
     >>> cells = equal_length_cells([AxisCell(0, 40, {}), AxisCell(8, 16, {}), AxisCell(40, 0, {})])
     >>> [(cell.begin, cell.end) for cell in cells]

@@ -1,4 +1,4 @@
-"""How the elements of one value on one axis depend on those of another: ints -> ints, and no arrays."""
+"""Dependences between the elements of values along one axis: ints -> ints, no arrays."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Link:
         return Span(span.first, max(span.stop, span.first + 1))
 
     def reads(self, output: Span, size: int) -> Span:
-        """The same on an axis of `size` elements; what depends on padding depends on the end that is padded.
+        """`reach` on an axis of `size` elements; elements that depend on padding depend on the padded end.
 
         >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, least=3).reads(Span(0, 1), 8)
         (Span(first=0, stop=5), Span(first=0, stop=3))

@@ -1,8 +1,8 @@
 """A forecast of the memory of a run, from the shapes of all values and the plan.
 
-A partition that onnxruntime runs keeps its memory for its next run, so partitions add up; memory of our outputs is
-used again, so there counts what is alive at the same time, and what is kept of the rest. Elementwise nodes write over
-their input where nobody else reads it. A Conv copies what it gets from another step into its own layout.
+A partition that onnxruntime runs keeps its memory for its next run, so partitions add up. Memory of unpool's outputs is
+used again: outputs that are alive at the same time count, and blocks that are kept. Elementwise nodes overwrite their
+input if no other node reads it. A Conv copies inputs from other steps into its own layout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def run_bytes(values: RunSizes) -> int:
 
 
 def _partition_bytes(values: RunSizes, step: Step) -> int:
-    """The most that is alive at once in a partition, its outputs with it."""
+    """Peak memory of a partition, with its outputs."""
     nodes = [values.nodes[position] for position in step.nodes]
     last = _last_reads(nodes, step.outputs)
     alive = peak = 0

@@ -139,8 +139,8 @@ class GraphWalk:
             return tuple(self._constants[name].dims)
         if name in self._sparse:
             return tuple(self._sparse[name].dims)
-        found = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
-        return None if found is None or None in found else tuple(size for size in found if size is not None)
+        dims = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
+        return None if dims is None or None in dims else tuple(size for size in dims if size is not None)
 
     def numbers(self, name: str) -> Numbers | None:
         """The elements of a small value that the image does not change; None where they are unknown."""
@@ -158,10 +158,10 @@ class GraphWalk:
         """
         if len(node.input) <= place or not node.input[place]:
             return None
-        found = self.numbers(node.input[place])
-        if found is None:
+        elements = self.numbers(node.input[place])
+        if elements is None:
             raise refusal(node, f"takes sizes or axes, {node.input[place]!r}, that it computes from elements")
-        return [int(one) for one in found.reshape(-1)]
+        return [int(element) for element in elements.reshape(-1)]
 
     def sizes(self, node: onnx.NodeProto, place: int) -> list[int] | None:
         """`ints` of an input that holds sizes or positions, which may depend on the size of the image.
@@ -169,10 +169,10 @@ class GraphWalk:
         So the rule has to show that the node acts alike in a tile: by the shapes and links of its outputs, and with
         `record_positions` where these do not show it.
         """
-        found = self.ints(node, place)
-        if found is not None:
+        elements = self.ints(node, place)
+        if elements is not None:
             self._size_inputs.add(node.input[place])
-        return found
+        return elements
 
     def set_numbers(self, name: str, values: Numbers, *, is_sized: bool) -> None:
         """Record the elements of a value, and whether they depend on the size of the image."""
@@ -238,12 +238,12 @@ class GraphWalk:
                 raise refusal(node, "fills a tensor of the size of the image")
             return
         try:
-            made = _evaluate(node, self.opsets, read)
+            evaluated = _evaluate(node, self.opsets, read)
         except Exception as error:
             if sized:
                 raise refusal(node, f"fails for this size of the image ({short_message(error)})") from error
             return
-        for name, values in zip(node.output, made, strict=True):
+        for name, values in zip(node.output, evaluated, strict=True):
             if sized and np.size(values) > LARGE:
                 raise refusal(node, "makes a tensor of the size of the image")
             self.set_numbers(name, np.asarray(values), is_sized=sized)
@@ -260,12 +260,12 @@ def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
 def _evaluate(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[str, Any]) -> Sequence[Any]:
     """The outputs of a small node, by onnx's ReferenceEvaluator."""
     values = [onnx.ValueInfoProto(name=name) for name in read]
-    made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    evaluated = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     imports = [helper.make_opsetid("", opsets.get("", 1))]
-    model = helper.make_model(helper.make_graph([node], "sizes", values, made), opset_imports=imports)
+    model = helper.make_model(helper.make_graph([node], "sizes", values, evaluated), opset_imports=imports)
     with np.errstate(all="ignore"):  # a size of a tile may be a divisor of 0
-        found = iter(ReferenceEvaluator(model).run(None, dict(read)))
-    return [next(found) if name else np.zeros(0) for name in node.output]
+        results = iter(ReferenceEvaluator(model).run(None, dict(read)))
+    return [next(results) if name else np.zeros(0) for name in node.output]
 
 
 LAYOUTS = ("NCHW", "NHWC")

@@ -33,14 +33,14 @@ def unsqueeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
 def squeeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Squeeze of axes that are not the image's: y[s] = x[s, 0]."""
     field = walk.field(node)
-    given = attributes(node).get("axes") or walk.ints(node, 1)
-    if given is None:
+    attrs = attributes(node).get("axes") or walk.ints(node, 1)
+    if attrs is None:
         raise refusal(node, "drops whatever axes have one element")
-    gone = {axis % len(field.shape) for axis in given}
-    if any(field.axes[axis] is not None for axis in gone):
+    dropped = {axis % len(field.shape) for axis in attrs}
+    if any(field.axes[axis] is not None for axis in dropped):
         raise refusal(node, "drops a spatial axis of the image")
     own = enumerate(zip(field.shape, field.axes, strict=True))
-    _add_permuted(walk, node, [part for place, part in own if place not in gone])
+    _add_permuted(walk, node, [part for place, part in own if place not in dropped])
 
 
 def concat(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -53,23 +53,23 @@ def concat(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if any(field is None or field.axes != own.axes for field in fields):
         raise refusal(node, "joins the image with values that are not tiled, or not alike")
     total = sum(shape[axis] for shape in shapes if shape is not None)
-    made = Field((*own.shape[:axis], total, *own.shape[axis + 1 :]), own.axes)
-    walk.add_field(node, node.output[0], made, {name: {} for name in node.input})
+    output = Field((*own.shape[:axis], total, *own.shape[axis + 1 :]), own.axes)
+    walk.add_field(node, node.output[0], output, {name: {} for name in node.input})
 
 
 def split(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Split of channels: y[s, c] = x[s, c + C], for sums C of the sizes before."""
-    field, given = walk.field(node), attributes(node)
-    axis = given.get("axis", 0) % len(field.shape)
+    field, attrs = walk.field(node), attributes(node)
+    axis = attrs.get("axis", 0) % len(field.shape)
     if field.axes[axis] is not None:
         raise refusal(node, "cuts the image along a spatial axis")
     size, count = field.shape[axis], len(node.output)
     part = -(-size // count)
     equal = [min(part, size - part * number) for number in range(count)]
-    sizes = given.get("split") or walk.sizes(node, 1) or equal
+    sizes = attrs.get("split") or walk.sizes(node, 1) or equal
     for name, length in zip(node.output, sizes, strict=True):
-        made = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
-        walk.add_field(node, name, made, {node.input[0]: {}})
+        output = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
+        walk.add_field(node, name, output, {node.input[0]: {}})
 
 
 def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -87,29 +87,29 @@ def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
 def slice_axes(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Slice: y[p] = x[p * step + start], with constant distances from either end of the image.
 
-    Where start depends on the size, so does the link, and a tile is refused, for its link is another one. The start and
-    the step of channels are compared for themselves.
+    Where start depends on the size, so does the link, and a tile is refused, because its link differs. The start and
+    the step of channels are compared separately.
     """
     field = walk.field(node)
-    shape, links, kept = list(field.shape), [Link()] * len(field.shape), list[int]()
+    shape, links, positions = list(field.shape), [Link()] * len(field.shape), list[int]()
     for axis, bounds in _bounds(walk, node, len(shape)).items():
-        chosen = range(shape[axis])[bounds]
-        if field.axes[axis] is not None and (chosen.step < 1 or not chosen):
+        elements = range(shape[axis])[bounds]
+        if field.axes[axis] is not None and (elements.step < 1 or not elements):
             raise refusal(node, "turns the image round, or takes nothing of it")
         if field.axes[axis] is None:
-            kept += [axis, chosen.start, chosen.step]
-        shape[axis], links[axis] = len(chosen), Link(Window(1, max(1, chosen.step)), -chosen.start)
-    walk.record_positions(node, kept)
+            positions += [axis, elements.start, elements.step]
+        shape[axis], links[axis] = len(elements), Link(Window(1, max(1, elements.step)), -elements.start)
+    walk.record_positions(node, positions)
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
 def _bounds(walk: GraphWalk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
-    """Where a Slice begins and stops, by axis; INT64_MIN as an end that is walked to backwards is before the start."""
-    given = attributes(node)
-    starts, stops = given.get("starts") or walk.sizes(node, 1), given.get("ends") or walk.sizes(node, 2)
+    """The start and end of a Slice, by axis; INT64_MIN as the end of a backward Slice lies before the first element."""
+    attrs = attributes(node)
+    starts, stops = attrs.get("starts") or walk.sizes(node, 1), attrs.get("ends") or walk.sizes(node, 2)
     if starts is None or stops is None:
         raise refusal(node, "does not say what it takes")
-    axes = given.get("axes") or walk.ints(node, 3) or range(len(starts))
+    axes = attrs.get("axes") or walk.ints(node, 3) or range(len(starts))
     steps = walk.sizes(node, 4) or [1] * len(starts)
     rows = zip(axes, starts, stops, steps, strict=True)
     return {
@@ -121,23 +121,23 @@ def _bounds(walk: GraphWalk, node: onnx.NodeProto, rank: int) -> dict[int, slice
 def pad(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Pad: y[p] = x[p - begin]; beyond the ends a number, the element at the end, or mirrored elements.
 
-    Beside the ends it is x[clamp(p - begin)] with mode "edge", and with "reflect" x[|p - begin|] at the first and
+    Beyond the ends it is x[clamp(p - begin)] with mode "edge", and with "reflect" x[|p - begin|] at the first and
     x[2 * (size - 1) - (p - begin)] at the last. A tile has an end of the image with all the elements that a
-    mode reads there, behind those that negative pads cut off. Channels are padded by the same number in every tile.
+    mode reads there, after those that negative pads cut off. Channels are padded by the same number in every tile.
     """
-    field, given = walk.field(node), attributes(node)
-    rank, mode = len(field.shape), given.get("mode", b"constant")
+    field, attrs = walk.field(node), attributes(node)
+    rank, mode = len(field.shape), attrs.get("mode", b"constant")
     if mode not in (b"constant", b"edge", b"reflect"):
         raise refusal(node, "pads one end of the image with elements of the other")
-    pads = given.get("pads") or given.get("paddings") or walk.sizes(node, 1) or []
+    pads = attrs.get("pads") or attrs.get("paddings") or walk.sizes(node, 1) or []
     axes = walk.ints(node, 3) or range(rank)
-    shape, links, kept = list(field.shape), [Link()] * rank, list[int]()
+    shape, links, positions = list(field.shape), [Link()] * rank, list[int]()
     for axis, begin, end in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         mirrored = max(begin, end, 0) if mode == b"reflect" else 0
         shape[axis] += begin + end
         links[axis] = Link(begin=begin, least=1 + mirrored + max(0, -begin) + max(0, -end))
-        kept += [axis % rank, begin] if field.axes[axis] is None else []
-    walk.record_positions(node, kept)
+        positions += [axis % rank, begin] if field.axes[axis] is None else []
+    walk.record_positions(node, positions)
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
@@ -154,16 +154,16 @@ def depth_to_space(walk: GraphWalk, node: onnx.NodeProto) -> None:
     sizes = [size * block if grows else size // block for size in spatial]
     channels = outer[1] // block**2 if grows else outer[1] * block**2
     links = [Link(), Link(), *[Link(Window(block, block), is_upsampling=grows)] * len(spatial)]
-    made = Field((outer[0], channels, *sizes), field.axes)
-    walk.add_field(node, node.output[0], made, {node.input[0]: field.links(links)})
+    output = Field((outer[0], channels, *sizes), field.axes)
+    walk.add_field(node, node.output[0], output, {node.input[0]: field.links(links)})
 
 
 def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
     An axis stays where as many elements lie before it, and it has its size: then the formula holds in row-major order,
-    and what lies between such axes is regrouped. Of several places of one element, the one that is as far from the end
-    is taken: for a tile, it has to be that of the image.
+    and axes between such axes are regrouped. Of several candidates of one element, the rule takes the one at the same
+    distance from the end: for a tile, it has to be that of the image.
     """
     field = walk.field(node)
     shape = _target_shape(walk, node, field.shape)
@@ -172,40 +172,40 @@ def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
         if axis is None:
             continue
         before, as_far = prod(field.shape[:place]), place - len(field.shape) + len(shape)
-        found = [
+        candidates = [
             other
             for other, length in enumerate(shape)
             if length == size and axes[other] is None and prod(shape[:other]) == before
         ]
-        if not found:
+        if not candidates:
             raise refusal(node, "joins a spatial axis of the image with other axes, or cuts it")
-        axes[as_far if as_far in found else found[0]] = axis
+        axes[as_far if as_far in candidates else candidates[0]] = axis
     walk.add_field(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
 
 
-def _target_shape(walk: GraphWalk, node: onnx.NodeProto, have: Shape) -> Shape:
-    given = attributes(node)
+def _target_shape(walk: GraphWalk, node: onnx.NodeProto, old_shape: Shape) -> Shape:
+    attrs = attributes(node)
     if node.op_type == "Flatten":
-        axis = given.get("axis", 1)
-        return prod(have[:axis]), prod(have[axis:])
-    asked = given.get("shape") or walk.sizes(node, 1) or []
-    keeps = not given.get("allowzero")
-    sizes = [have[place] if size == 0 and keeps else size for place, size in enumerate(asked)]
+        axis = attrs.get("axis", 1)
+        return prod(old_shape[:axis]), prod(old_shape[axis:])
+    requested = attrs.get("shape") or walk.sizes(node, 1) or []
+    keeps = not attrs.get("allowzero")
+    sizes = [old_shape[place] if size == 0 and keeps else size for place, size in enumerate(requested)]
     rest = prod(size for size in sizes if size != -1)
-    return tuple(prod(have) // max(1, rest) if size == -1 else size for size in sizes)
+    return tuple(prod(old_shape) // max(1, rest) if size == -1 else size for size in sizes)
 
 
 def expand(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Expand of axes that are not the image's: y[s, c] = x[s, 0]."""
     field = walk.fields.get(node.input[0])
-    asked = walk.sizes(node, 1) or []
+    requested = walk.sizes(node, 1) or []
     if field is None:
         raise refusal(node, "fills a tensor of the size of the image")
-    rank = max(len(asked), len(field.shape))
-    have, axes = _align(field, rank)
-    wanted = (*(1,) * (rank - len(asked)), *asked)
-    shape = tuple(max(pair) for pair in zip(have, wanted, strict=True))
-    if any(axis is not None and size != own for axis, size, own in zip(axes, shape, have, strict=True)):
+    rank = max(len(requested), len(field.shape))
+    old_shape, axes = _align(field, rank)
+    wanted = (*(1,) * (rank - len(requested)), *requested)
+    shape = tuple(max(pair) for pair in zip(old_shape, wanted, strict=True))
+    if any(axis is not None and size != own for axis, size, own in zip(axes, shape, old_shape, strict=True)):
         raise refusal(node, "stretches the image")
     walk.add_field(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
 
@@ -217,5 +217,5 @@ def _align(field: Field, rank: int) -> tuple[Shape, Axes]:
 
 def _add_permuted(walk: GraphWalk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
     """Record a value with permuted elements of the image, by (size, spatial axis) of each axis."""
-    made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.add_field(node, node.output[0], made, {node.input[0]: {}})
+    output = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
+    walk.add_field(node, node.output[0], output, {node.input[0]: {}})

@@ -34,9 +34,9 @@ def elementwise(walk: GraphWalk, node: onnx.NodeProto) -> None:
     for name, shape in zip(names, known, strict=True):
         own = walk.fields[name].axes if name in walk.fields else (None,) * len(shape)
         _check_axes(node, (name, own, shape), axes, full)
-    made = Field(tuple(full), tuple(axes))
+    output = Field(tuple(full), tuple(axes))
     for name in node.output:
-        walk.add_field(node, name, made, {source: {} for source in names if source in walk.fields})
+        walk.add_field(node, name, output, {source: {} for source in names if source in walk.fields})
 
 
 def _merge(node: onnx.NodeProto, axes: list[int | None], own: Axes) -> None:
@@ -63,10 +63,10 @@ def _check_axes(
 
 def per_channel(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators of one image and of scalars, or of one number per channel: y[c, s] = f(x[:, s], c)."""
-    field, given = walk.field(node), attributes(node)
+    field, attrs = walk.field(node), attributes(node)
     if any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "is parametrised by values of the image")
-    if node.op_type == "BatchNormalization" and (given.get("training_mode") or any(node.output[1:])):
+    if node.op_type == "BatchNormalization" and (attrs.get("training_mode") or any(node.output[1:])):
         raise refusal(node, "normalises over the image")
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         _check_dropout(walk, node)
@@ -120,29 +120,29 @@ _FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
 
 def _axis(walk: GraphWalk, node: onnx.NodeProto, default: int) -> int:
     if node.op_type == "CumSum":
-        (found,) = walk.ints(node, 1) or [0]
-        return found
+        (axis,) = walk.ints(node, 1) or [0]
+        return axis
     return int(attributes(node).get("axis", default))
 
 
 def reduce(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """ReduceSum and the like, ArgMax and ArgMin, over channels: y[s] = f(x[:, s])."""
-    field, given = walk.field(node), attributes(node)
+    field, attrs = walk.field(node), attributes(node)
     rank = len(field.shape)
     if node.op_type in ("ArgMax", "ArgMin"):
-        axes: Sequence[int] = [given.get("axis", 0)]
+        axes: Sequence[int] = [attrs.get("axis", 0)]
     else:
-        axes = given.get("axes") or walk.ints(node, 1) or ([] if given.get("noop_with_empty_axes") else range(rank))
-    gone = {axis % rank for axis in axes}
-    _require_no_spatial_axis(node, field, gone)
-    kept = given.get("keepdims", 1)
+        axes = attrs.get("axes") or walk.ints(node, 1) or ([] if attrs.get("noop_with_empty_axes") else range(rank))
+    reduced = {axis % rank for axis in axes}
+    _require_no_spatial_axis(node, field, reduced)
+    keeps_axes = attrs.get("keepdims", 1)
     parts = [
-        (1 if place in gone else size, axis)
+        (1 if place in reduced else size, axis)
         for place, (size, axis) in enumerate(zip(field.shape, field.axes, strict=True))
-        if kept or place not in gone
+        if keeps_axes or place not in reduced
     ]
-    made = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.add_field(node, node.output[0], made, {node.input[0]: {}})
+    output = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
+    walk.add_field(node, node.output[0], output, {node.input[0]: {}})
 
 
 def top_k(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -153,9 +153,9 @@ def top_k(walk: GraphWalk, node: onnx.NodeProto) -> None:
     axis = attributes(node).get("axis", -1) % len(field.shape)
     _require_no_spatial_axis(node, field, [axis])
     (count,) = walk.sizes(node, 1) or [attributes(node).get("k", 1)]
-    made = Field((*field.shape[:axis], count, *field.shape[axis + 1 :]), field.axes)
+    output = Field((*field.shape[:axis], count, *field.shape[axis + 1 :]), field.axes)
     for name in node.output:
-        walk.add_field(node, name, made, {node.input[0]: {}})
+        walk.add_field(node, name, output, {node.input[0]: {}})
 
 
 def mat_mul(walk: GraphWalk, node: onnx.NodeProto) -> None:

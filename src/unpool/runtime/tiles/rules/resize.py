@@ -27,7 +27,7 @@ _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
 """Elements on either side of a position that a mode reads; "nearest" reads one in all."""
 
-LONGEST = 2**23
+MAX_LENGTH = 2**23
 """Maximum number of elements of an axis for which float32 holds p + 1/2 for every p."""
 
 
@@ -61,47 +61,49 @@ def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
     `half_pixel_symmetric` adds L / 2 * (1 - size / (L * rate)) for L elements, which is 0 where L * rate is whole, also
     as float32 multiplies; onnxruntime adds the rest of x with float64 there, which is rounded elsewhere.
     """
-    field, given = walk.field(node), attributes(node)
+    field, attrs = walk.field(node), attributes(node)
     is_old = node.op_type == "Upsample" or walk.opsets[""] < 11
-    asked = given.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
-    _check_words(node, asked, given)
-    nearest = b"simple" if is_old else given.get("nearest_mode", b"round_prefer_floor")
-    placing = _Placement(given.get("mode", b"nearest"), asked in _HALF, nearest, asked == b"half_pixel_symmetric")
-    beside = _TAPS[placing.mode]
+    transform = attrs.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
+    _check_attributes(node, transform, attrs)
+    nearest = b"simple" if is_old else attrs.get("nearest_mode", b"round_prefer_floor")
+    placement = _Placement(
+        attrs.get("mode", b"nearest"), transform in _HALF, nearest, transform == b"half_pixel_symmetric"
+    )
+    beside = _TAPS[placement.mode]
     same = Link(Window(2 * beside), beside - 1) if beside else Link()
     shape, links = list(field.shape), [same] * len(field.shape)
     for number, axis in _axes(walk, node, field).items():
         shape[number] = axis.size
         if field.axes[number] is None or axis.rate == 1:
             continue
-        if asked == b"half_pixel_symmetric" and axis.size != axis.large * axis.rate:
+        if transform == b"half_pixel_symmetric" and axis.size != axis.large * axis.rate:
             raise refusal(
                 node,
                 f"has coordinate_transformation_mode half_pixel_symmetric and makes {axis.size} of {axis.large} "
                 "elements, by which it shifts them; half_pixel does not",
             )
-        if not _is_exact(axis.size, axis.rate, placing):
+        if not _is_exact(axis.size, axis.rate, placement):
             raise refusal(
                 node,
                 f"places {axis.size} elements at multiples of {1 / axis.rate}, which float32 rounds; "
                 "a factor that is a power of two is not rounded",
             )
-        links[number] = _link(axis, placing, asked)
+        links[number] = _link(axis, placement, transform)
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
-def _check_words(node: onnx.NodeProto, asked: bytes, given: dict[str, Any]) -> None:
+def _check_attributes(node: onnx.NodeProto, transform: bytes, attrs: dict[str, Any]) -> None:
     """Refuse attributes by which an element depends on the size of the image."""
-    if asked not in (*_HALF, b"asymmetric"):
+    if transform not in (*_HALF, b"asymmetric"):
         raise refusal(
             node,
-            f"has coordinate_transformation_mode {asked.decode()}, which places elements by the size of the image; "
+            f"has coordinate_transformation_mode {transform.decode()}, which places elements by the size of the image; "
             "half_pixel, pytorch_half_pixel and asymmetric do not",
         )
-    policy = given.get("keep_aspect_ratio_policy", b"stretch")
+    policy = attrs.get("keep_aspect_ratio_policy", b"stretch")
     if policy != b"stretch":
         raise refusal(node, f"has keep_aspect_ratio_policy {policy.decode()}, which compares axes; stretch does not")
-    if given.get("antialias"):
+    if attrs.get("antialias"):
         raise refusal(node, "has antialias 1, whose weights depend on the size of the image; antialias 0 is exact")
 
 
@@ -111,41 +113,41 @@ def _axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> dict[int, _Axi
     Raises:
         UnsupportedError: a spatial axis changes by another factor than n or 1 / n.
     """
-    given, have = attributes(node), field.shape
-    numbers = [axis % len(have) for axis in given.get("axes") or range(len(have))]
-    asked = walk.sizes(node, 3)
-    if asked:
-        pairs = list(zip(numbers, asked, strict=True))
-        if any(size < 1 or have[axis] < 1 for axis, size in pairs):
-            sizes = f"{list(asked)} elements of {[have[axis] for axis, _ in pairs]}"
+    attrs, shape = attributes(node), field.shape
+    numbers = [axis % len(shape) for axis in attrs.get("axes") or range(len(shape))]
+    result_sizes = walk.sizes(node, 3)
+    if result_sizes:
+        pairs = list(zip(numbers, result_sizes, strict=True))
+        if any(size < 1 or shape[axis] < 1 for axis, size in pairs):
+            sizes = f"{list(result_sizes)} elements of {[shape[axis] for axis, _ in pairs]}"
             raise refusal(node, f"makes {sizes}, and an axis without elements has no factor")
-        sized = {axis: _Axis(have[axis], size, Fraction(size, have[axis])) for axis, size in pairs}
-        for axis, found in sized.items():
-            if field.axes[axis] is not None and 1 not in (found.rate.numerator, found.rate.denominator):
+        sized = {axis: _Axis(shape[axis], size, Fraction(size, shape[axis])) for axis, size in pairs}
+        for axis, change in sized.items():
+            if field.axes[axis] is not None and 1 not in (change.rate.numerator, change.rate.denominator):
                 raise refusal(
-                    node, f"changes {have[axis]} elements to {found.size}, which is no whole factor; n or 1 / n is"
+                    node, f"changes {shape[axis]} elements to {change.size}, which is no whole factor; n or 1 / n is"
                 )
         return sized
     place = 1 if node.op_type == "Upsample" or walk.opsets[""] < 11 else 2
-    scales = np.asarray(given.get("scales") or _floats(walk, node, place), np.float32)
-    made = {}
+    scales = np.asarray(attrs.get("scales") or _floats(walk, node, place), np.float32)
+    scaled = {}
     for axis, scale in zip(numbers, scales, strict=True):
-        size = int(scale * np.float32(have[axis]))
+        size = int(scale * np.float32(shape[axis]))
         rate = Fraction(float(scale))
         if field.axes[axis] is not None:
             rate = _whole_factor(node, scale)
-            if size != have[axis] * rate.numerator // rate.denominator:
+            if size != shape[axis] * rate.numerator // rate.denominator:
                 raise refusal(
-                    node, f"makes {size} of {have[axis]} elements, as float32 rounds {rate}; sizes are not rounded"
+                    node, f"makes {size} of {shape[axis]} elements, as float32 rounds {rate}; sizes are not rounded"
                 )
-        made[axis] = _Axis(have[axis], size, rate)
-    return made
+        scaled[axis] = _Axis(shape[axis], size, rate)
+    return scaled
 
 
 def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
     """The factor n or 1 / n that equals this number in float32."""
     one = np.float32(1)
-    count = max(1, round(float(scale if scale >= 1 else one / scale))) if 0 < scale < LONGEST else 1
+    count = max(1, round(float(scale if scale >= 1 else one / scale))) if 0 < scale < MAX_LENGTH else 1
     for rate, exact in ((Fraction(count), np.float32(count)), (Fraction(1, count), one / np.float32(count))):
         if exact == scale:
             return rate
@@ -153,61 +155,61 @@ def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
 
 
 def _floats(walk: GraphWalk, node: onnx.NodeProto, place: int) -> list[float]:
-    found = walk.numbers(node.input[place])
-    if found is None:
+    factors = walk.numbers(node.input[place])
+    if factors is None:
         raise refusal(node, "takes factors that it computes from elements")
-    return [float(one) for one in found.reshape(-1)]
+    return [float(factor) for factor in factors.reshape(-1)]
 
 
 @lru_cache(maxsize=64)
-def _is_exact(size: int, rate: Fraction, placing: _Placement) -> bool:
+def _is_exact(size: int, rate: Fraction, placement: _Placement) -> bool:
     """Whether floats give every position exactly: x itself, or for "nearest" the element that x rounds to.
 
     What holds for all p of the image holds for those of a tile, which are fewer.
     """
-    if size > LONGEST:
+    if size > MAX_LENGTH:
         return False
     position = np.arange(size, dtype=np.int64)
-    half = np.float32(0.5 if placing.is_half else 0)
+    half = np.float32(0.5 if placement.is_half else 0)
     scale = np.float32(rate.numerator) / np.float32(rate.denominator)
     computed = (position.astype(np.float32) + half) / scale - half
-    if not placing.is_symmetric:
-        return _reads_exactly(computed, position, rate, placing)
+    if not placement.is_symmetric:
+        return _reads_exactly(computed, position, rate, placement)
     shift = np.float32(size) / (scale * np.float32(size / rate))
     finer = ((position + np.float64(half)) / np.float64(scale) - np.float64(half)).astype(np.float32)
-    return bool(shift == 1) and all(_reads_exactly(one, position, rate, placing) for one in (computed, finer))
+    return bool(shift == 1) and all(_reads_exactly(places, position, rate, placement) for places in (computed, finer))
 
 
-def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placing: _Placement) -> bool:
+def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placement: _Placement) -> bool:
     """Whether places, as floats give them, are x for elements at positions of the result, or round to what x does."""
     computed = places.astype(np.float64)
     count = 2 * rate.numerator  # x is above / count
     above = 2 * position * rate.denominator
-    if placing.is_half:
+    if placement.is_half:
         above += rate.denominator - rate.numerator
-    if placing.mode != b"nearest":
+    if placement.mode != b"nearest":
         return bool((computed * count == above).all())
     read, exact = {
         b"floor": (np.floor(computed), above // count),
         b"ceil": (np.ceil(computed), -(-above // count)),
         b"round_prefer_floor": (np.ceil(computed - 0.5), -((count - 2 * above) // (2 * count))),
         b"round_prefer_ceil": (np.floor(computed + 0.5), (2 * above + count) // (2 * count)),
-    }[(b"ceil" if rate < 1 else b"floor") if placing.nearest == b"simple" else placing.nearest]
+    }[(b"ceil" if rate < 1 else b"floor") if placement.nearest == b"simple" else placement.nearest]
     return bool((read == exact).all())
 
 
-def _link(axis: _Axis, placing: _Placement, asked: bytes) -> Link:
+def _link(axis: _Axis, placement: _Placement, transform: bytes) -> Link:
     """The link of an axis: an element reads those around its position."""
-    rate, taps = axis.rate, _TAPS[placing.mode]
+    rate, taps = axis.rate, _TAPS[placement.mode]
     if rate < 1:
         stride, taps = rate.denominator, max(taps, 1)
-        if asked == b"pytorch_half_pixel" and axis.size == 1:
+        if transform == b"pytorch_half_pixel" and axis.size == 1:
             return Link(Window(2 * taps, stride), taps - 1)
-        least = 2 * stride if asked == b"pytorch_half_pixel" else 1
-        begin = taps - 1 - ((stride - 1) // 2 if placing.is_half else 0)
+        least = 2 * stride if transform == b"pytorch_half_pixel" else 1
+        begin = taps - 1 - ((stride - 1) // 2 if placement.is_half else 0)
         return Link(Window(2 * taps, stride), begin, least=least)
     stride = rate.numerator
-    if placing.mode == b"nearest":
-        wide = Window(3 * stride, stride) if placing.rounds else Window(stride, stride)
-        return Link(wide, stride if placing.rounds else 0, True)
-    return Link(Window(2 * taps * stride, stride), taps * stride - (stride // 2 if placing.is_half else 0), True)
+    if placement.mode == b"nearest":
+        wide = Window(3 * stride, stride) if placement.rounds else Window(stride, stride)
+        return Link(wide, stride if placement.rounds else 0, True)
+    return Link(Window(2 * taps * stride, stride), taps * stride - (stride // 2 if placement.is_half else 0), True)

@@ -170,7 +170,7 @@ def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
 def _check_attributes(node: onnx.NodeProto) -> None:
     """Refuse attributes that no rule describes; those of operators of ours are checked with their versions."""
     known = ATTRIBUTES.get(node.op_type, ())
-    unknown = [one.name for one in node.attribute if one.name not in known]
+    unknown = [attribute.name for attribute in node.attribute if attribute.name not in known]
     if unknown and not is_unpool_op(node):
         raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
 
@@ -178,7 +178,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
 def _shape_numbers(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Shape and Size: numbers that depend on the size of the image."""
     shape = walk.fields[node.input[0]].shape
-    given = attributes(node)
-    chosen = shape[given.get("start", 0) : given.get("end", len(shape))]
-    made = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(chosen, np.int64)
-    walk.set_numbers(node.output[0], np.asarray(made), is_sized=True)
+    attrs = attributes(node)
+    sizes = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
+    numbers = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(sizes, np.int64)
+    walk.set_numbers(node.output[0], np.asarray(numbers), is_sized=True)

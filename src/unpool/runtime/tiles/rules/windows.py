@@ -167,8 +167,8 @@ def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     spatial = _spatial(node, spec.row, field)
     with naming(node):
         call = conv_transpose.call(spec, field.shape, shape, bias)
-    made = _field(spec.row, call.large, spatial)
-    walk.add_field(node, node.output[0], made, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
+    output = _field(spec.row, call.large, spatial)
+    walk.add_field(node, node.output[0], output, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
 
 
 def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
