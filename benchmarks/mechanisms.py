@@ -126,7 +126,7 @@ MECHANISMS = {
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",
         ("network/*",),
-        _replaced("unpool.runtime.passes.improve:as_conv_transpose", by=_without_turning),
+        _replaced("unpool.runtime.passes.pipeline:as_conv_transpose", by=_without_turning),
     ),
     "partitions sleep": Mechanism(
         "threads of onnxruntime spin between the nodes of a partition",

@@ -112,7 +112,7 @@ EXPECTED = {
     },
     "dynamo": {
         **NOTHING,
-        "inspect": (0, "raised from ScatterND"),
+        "inspect": (0, "fused from ScatterND"),
         "check": (1, "1 finding; for the rules see docs/semantics.md in the source of unpool"),
         "fix": (0, "ScatterND into zeros -> MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"),
         "upgrade": (0, "nodes changed, equal results on random inputs"),

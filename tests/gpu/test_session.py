@@ -147,7 +147,7 @@ def test_the_plan_says_where_each_step_runs(asked):
     assert {one.device for one in plan} == {"cuda:0"}
     assert {one.runner for one in plan if one.operator == "Conv"} == {"onnxruntime"}
     assert "unpool, cuda:0" in str(plan)
-    assert "onnxruntime, cuda:0" in plan.folded
+    assert "onnxruntime, cuda:0" in plan.summary
 
 
 def test_a_model_without_operators_of_ours_says_it_too(asked):

@@ -57,7 +57,7 @@ def test_every_node_is_inferred_once(looked_at):
 def test_a_body_of_many_pools_is_refused(monkeypatch):
     """Bodies are gone through once per pool on the way; beyond a number of nodes the model is refused by name."""
     unpool.InferenceSession(loop(3))
-    monkeypatch.setattr(shape_inference, "MOST_INNER", 50)
+    monkeypatch.setattr(shape_inference, "MAX_VISITED_NODES", 50)
     with pytest.raises(unpool.UnsupportedError, match=r"Loop node 'Loop->y': expected bodies in which few .*Move them"):
         unpool.InferenceSession(loop(12))
 

@@ -22,7 +22,7 @@ from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED
 from unpool.runtime.backends import openvino_backend, openvino_device
 from unpool.runtime.backends.openvino_device import package
-from unpool.runtime.passes import conv_as_transpose
+from unpool.runtime.passes import convert_conv
 from unpool.runtime.session.ort_compat import providers
 
 OPENVINO, CPU = "OpenVINO", "CPUExecutionProvider"
@@ -316,7 +316,7 @@ def test_bodies_have_partitions_on_openvino():
 
 def test_a_conv_stays_with_openvino(monkeypatch):
     """Unpool computes a Conv where that saves time beside onnxruntime; OpenVINO is as fast."""
-    monkeypatch.setattr(conv_as_transpose, "STEP_COST", -(10**9))
+    monkeypatch.setattr(convert_conv, "STEP_COST", -(10**9))
     made = models.model(
         """net (float[1, 2, 4, 4] x, float[1, 2, 3, 4, 4] v) => (float[1, 2, 2, 2] y, float[1, 2, 1, 2, 2] z) {
             y = Conv (x, w) z = Conv (v, k) }""",

@@ -29,8 +29,8 @@ from unpool.display import format_shape
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unpool.runtime.plan.lines import Line
     from unpool.runtime.plan.plan import Plan
+    from unpool.runtime.plan.table import TableRow
     from unpool.runtime.session.session import InferenceSession
 
 WIDE = 160
@@ -108,13 +108,13 @@ def print_tables(plan: "Plan", document: Mapping[str, Any], shows_all: bool) -> 
         shows_all: whether every node has its line, those of a step of onnxruntime too.
     """
     from unpool.cli import console
-    from unpool.runtime.plan.lines import each, folded
+    from unpool.runtime.plan.table import list_rows, summarize
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
     console.say(f"{document['model']}: opset {opsets}")
     screen = console.Screen(WIDE)
     screen.print(_value_table(document["inputs"], document["outputs"]))
-    screen.print(_plan_table(each(plan) if shows_all else folded(plan)))
+    screen.print(_plan_table(list_rows(plan) if shows_all else summarize(plan)))
     for line in (summary(document["plan"]), *image_lines(document["tiles"])):
         console.say(line)
 
@@ -196,9 +196,9 @@ def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[
     return table
 
 
-def _plan_table(lines: "Sequence[Line]") -> "Table":
+def _plan_table(lines: "Sequence[TableRow]") -> "Table":
     from unpool.cli import console
-    from unpool.runtime.plan.lines import TITLES
+    from unpool.runtime.plan.table import TITLES
 
     table = console.table(TITLES)
     for line in lines:

@@ -40,12 +40,11 @@ from unpool.runtime.graph.weights import (
     with_data_inside,
     without_folder,
 )
-from unpool.runtime.passes.conv_as_transpose import RANKS, before_choices
-from unpool.runtime.passes.improve import Changes, improve
-from unpool.runtime.plan.bodies import bodies_of, has_unpool_subgraphs
-from unpool.runtime.plan.certain_sizes import certain
+from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
+from unpool.runtime.passes.pipeline import PassOptions, run_passes
 from unpool.runtime.plan.partitions import at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
+from unpool.runtime.plan.subgraphs import build_subgraphs, has_unpool_subgraphs, static_shapes
 from unpool.runtime.requirements import onnxruntime
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class LoadOptions:
         one_thread: of further partitions, which run in the caller's thread.
         providers: of either.
         openvino: OpenVINO's properties, if it is asked for every partition; else None.
-        raises: whether decomposed unpoolings become MaxUnpool again.
+        fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
         tuner: times the algorithms of every ConvTranspose; None where the cost model chooses.
         openvino_conv_transpose: whether OpenVINO gets every ConvTranspose that it computes as it is written.
         convert_conv_before_indices: whether unpool may also compute a Conv on which Indices depend.
@@ -83,17 +82,20 @@ class LoadOptions:
     one_thread: PartitionOptions
     providers: Providers
     openvino: Mapping[str, str] | None = None
-    raises: bool = True
+    fuses_unpool: bool = True
     tuner: Tuner | None = None
     openvino_conv_transpose: bool = False
     convert_conv_before_indices: bool = False
     cuda: "CudaMemory | None" = None
 
     @property
-    def changes(self) -> Changes:
+    def pass_options(self) -> PassOptions:
         """The changes that passes make. Where OpenVINO may compute a ConvTranspose, no activation is fused into it."""
-        return Changes(
-            self.raises, self._conv_ranks, self.convert_conv_before_indices, fuses=not self.openvino_conv_transpose
+        return PassOptions(
+            self.fuses_unpool,
+            self._conv_ranks,
+            self.convert_conv_before_indices,
+            fuses_activations=not self.openvino_conv_transpose,
         )
 
     @property
@@ -106,7 +108,7 @@ class LoadOptions:
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
         if self.options.graph_optimization_level != highest or self.semantics.exact or has_fast_conv:
             return ()
-        return RANKS
+        return CONV_RANKS
 
 
 def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
@@ -158,7 +160,7 @@ class PlanBuilder:
         self._types = types
         self._options = options
         self._shared = shared
-        self._known_types = certain(graph, types)
+        self._known_types = static_shapes(graph, types)
         properties = options.openvino
         self._openvino = (
             None if properties is None else OpenVinoLoader(graph, properties, options.options, options.providers)
@@ -169,7 +171,9 @@ class PlanBuilder:
         self._steps: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
         self._subgraph_plans: dict[int, dict[str, LoadedPlan]] = {}
-        self._before_choices = before_choices(graph) if any(map(has_unpool_subgraphs, graph.nodes)) else set()
+        self._values_before_indices = (
+            values_before_indices(graph) if any(map(has_unpool_subgraphs, graph.nodes)) else set()
+        )
 
     def _is_for_openvino(self, position: int) -> bool:
         """Whether OpenVINO is asked to compute a node of unpool's operators."""
@@ -195,7 +199,7 @@ class PlanBuilder:
     def _spec(self, node: onnx.NodeProto) -> Spec:
         """The spec of a node with its fused activation; with the fastest algorithm, if tuned and shapes are known."""
         graph, name = self._graph, node.output[0]
-        spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.raised else self._options.semantics)
+        spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.origins else self._options.semantics)
         if name in graph.activations:
             spec = replace(spec, activation=graph.activations[name])
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
@@ -289,11 +293,11 @@ class PlanBuilder:
         """The step of a node whose subgraphs are planned and loaded like the graph around it."""
         (position,) = step.nodes
         graph, node, semantics = self._graph, self._graph.nodes[position], self._options.semantics
-        is_chosen_from = not self._before_choices.isdisjoint(node.output)
+        is_chosen_from = not self._values_before_indices.isdisjoint(node.output)
         subgraphs: dict[str, LoadedSubgraph] = {}
         self._subgraph_plans[position] = {}
-        for body in bodies_of(graph, node, self._known_types, semantics, is_chosen_from=is_chosen_from):
-            inner, types = improve(body.graph, body.types, semantics, self._options.changes)
+        for body in build_subgraphs(graph, node, self._known_types, semantics, is_chosen_from=is_chosen_from):
+            inner, types = run_passes(body.graph, body.types, semantics, self._options.pass_options)
             plan = PlanBuilder(inner, types, replace(self._options, cuda=None), self._shared).build()
             self._subgraph_plans[position][body.name] = plan
             subgraphs[body.name] = LoadedSubgraph(body, inner, plan)

@@ -26,14 +26,14 @@ from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.plan.bodies import FIRST_SCAN_OF_AXES, Body, single_shape
 from unpool.runtime.plan.plan import Step
+from unpool.runtime.plan.subgraphs import FIRST_SCAN_OF_AXES, Subgraph, single_shape
 
 
 class LoadedSubgraph:
     """A subgraph that is ready to run; `graph` is the one that was planned, after all passes."""
 
-    def __init__(self, body: Body, graph: Graph, loaded: LoadedPlan) -> None:
+    def __init__(self, body: Subgraph, graph: Graph, loaded: LoadedPlan) -> None:
         self.steps = loaded.steps
         self.outputs = graph.output_names
         self.single_shapes = [single_shape(value) for value in body.declared]

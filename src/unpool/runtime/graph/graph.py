@@ -31,10 +31,10 @@ class Graph:
         declared: types that the model states for values in between.
         opsets: version by domain, "" for ONNX.
         ir_version: of the model.
-        folded: by the first output of a node, the labels of the nodes that were folded into it.
+        folded_nodes: by the first output of a node, the labels of the nodes that were folded into it.
         activations: by the first output of a node of ours, the activation that it applies to every element at its end.
-        raised: by the first output of a node of ours that replaced others, a text that says which ones.
-        chosen: the outputs of the graph of a body on which, outside of it, the Indices of some MaxPool depend.
+        origins: by the first output of a node of ours that replaced others, a text that says which ones.
+        outputs_before_indices: the outputs of a subgraph on which, outside of it, the Indices of some MaxPool depend.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -46,10 +46,10 @@ class Graph:
     declared: Mapping[str, onnx.TypeProto]
     opsets: Mapping[str, int]
     ir_version: int
-    folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     activations: Mapping[str, Activation] = field(default_factory=dict)
-    raised: Mapping[str, str] = field(default_factory=dict)
-    chosen: frozenset[str] = frozenset()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    outputs_before_indices: frozenset[str] = frozenset()
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto) -> "Graph":

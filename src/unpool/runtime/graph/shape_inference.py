@@ -9,7 +9,7 @@ Scan that hold our nodes are looked at again and again, until nothing new is fou
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count
 from typing import TypeAlias
 
@@ -36,10 +36,10 @@ from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import LARGE, as_input, is_large
 
-OUR_OUTPUT = "unpool.made."  # how the input is named that stands for an output of ours
+STAND_IN = "unpool.made."  # how the input is named that stands for an output of ours
 INVENTED = "unk__"  # how onnx's inference names a size that it does not know
 
-MOST_INNER = 200_000
+MAX_VISITED_NODES = 200_000
 """Nodes that onnx may look at for the bodies of one node, every time counted."""
 
 Vectors: TypeAlias = Mapping[str, Dims | None]
@@ -77,14 +77,14 @@ def infer(graph: Graph, semantics: Semantics) -> Inference:
         UnpoolError: a node of ours breaks its contract.
     """
     graph = lift_constants(graph)  # onnx reads what a Constant holds, wherever the node that needs it is
-    walk = _Walk(graph, semantics)
+    walk = _GraphInference(graph, semantics)
     for plain, crossing in _levels(graph):
         walk.visit_plain(plain)
         for position in crossing:
             if is_unpool_op(graph.nodes[position]):
-                walk.visit_ours(position)
+                walk.visit_unpool_op(position)
             else:
-                walk.visit_holder(position)
+                walk.visit_control_flow(position)
     return walk.done()
 
 
@@ -103,20 +103,20 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
     return [levels[level] for level in sorted(levels)]
 
 
-class _Walk:
+class _GraphInference:
     """Infers a graph level by level: onnx what is between our nodes, and we each node of ours, once."""
 
     def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
         self._nodes = [node for node in with_subgraph_nodes(graph.nodes) if is_unpool_op(node)]
         self._specs = [spec_of(node, graph.opsets, semantics) for node in self._nodes]
-        self._first = list(accumulate((_count_ours(node) for node in graph.nodes), initial=0))
+        self._first = list(accumulate((_count_unpool_ops(node) for node in graph.nodes), initial=0))
         self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
         stated = {**graph.declared, **{value.name: value.type for value in graph.outputs if has_type(value)}}
         self._stated = {name: shapes.without_shape(one) for name, one in stated.items()}
         self._types: Types = self._stated | stated_types(graph)
         self._vectors: MutableMapping[str, Dims | None] = dict(_vectors_of(graph.constants.items()))
-        self._ours: dict[int, ResolvedNode] = {}
+        self._resolved: dict[int, ResolvedNode] = {}
         self._inner: dict[int, list[tuple[Types, ...]]] = {}
         self._imports = [helper.make_opsetid(name, version) for name, version in graph.opsets.items()]
 
@@ -125,7 +125,7 @@ class _Walk:
         types = _only_known(self._types)
         bodies_in_order = chain.from_iterable(self._inner[position] for position in sorted(self._inner))
         inner = tuple(ChainMap(*own, types) for own in bodies_in_order)
-        return Inference(types, tuple(self._ours[number] for number in sorted(self._ours)), inner)
+        return Inference(types, tuple(self._resolved[number] for number in sorted(self._resolved)), inner)
 
     def visit_plain(self, positions: Sequence[int]) -> None:
         """Let onnx infer nodes that are not ours and hold none of ours, all at once."""
@@ -134,19 +134,19 @@ class _Walk:
         inferred = self._by_onnx([self._graph.nodes[position] for position in positions], {})
         found = _plain_types((*inferred.value_info, *inferred.output))
         self._types |= found
-        visit = _Visit(self, self._vectors, {})
+        visit = _SubgraphVisitor(self, self._vectors, {})
         for position, node in zip(positions, inferred.node, strict=True):
             self._inner[position] = visit.node(node, self._types, ())
 
-    def visit_ours(self, position: int) -> None:
+    def visit_unpool_op(self, position: int) -> None:
         """Infer one node of ours."""
         number = self._first[position]
-        made = self.made_by(number, self._types, self._vectors)
+        made = self.infer_op(number, self._types, self._vectors)
         self._types |= {self._nodes[number].output[place]: type_ for place, type_ in made.items()}
         for name in self._nodes[number].output:
             self._vectors[name] = None
 
-    def visit_holder(self, position: int) -> None:
+    def visit_control_flow(self, position: int) -> None:
         """Let onnx infer a node whose bodies hold ours, and again whenever we have learnt more of ours in there."""
         numbers = count(self._first[position])
         (stand_in,) = _stand_ins(self._graph.nodes[position], numbers.__next__)
@@ -154,12 +154,12 @@ class _Walk:
         known: Types = {}
         for turns in count(1):
             inferred = self._by_onnx([stand_in], known)
-            visit = _Visit(self, ChainMap({}, self._vectors), {})
+            visit = _SubgraphVisitor(self, ChainMap({}, self._vectors), {})
             own: Types = _plain_types((*inferred.value_info, *inferred.output))
             inner = visit.node(inferred.node[0], ChainMap(own, self._types), ())
             if visit.made == known:
                 break
-            if turns * size > MOST_INNER:
+            if turns * size > MAX_VISITED_NODES:
                 raise UnsupportedError(
                     f"{stand_in.op_type} node {node_name(stand_in)!r}: expected bodies in which few nodes of unpool "
                     f"follow each other, got {size} nodes, gone through {turns} times. Move them out of the body."
@@ -168,11 +168,11 @@ class _Walk:
         self._types |= own
         self._inner[position] = inner
 
-    def made_by(self, number: int, types: Mapping[str, onnx.TypeProto], vectors: Vectors) -> dict[int, onnx.TypeProto]:
+    def infer_op(self, number: int, types: Mapping[str, onnx.TypeProto], vectors: Vectors) -> dict[int, onnx.TypeProto]:
         """The types of the outputs of one node of ours, by position; what is known of its inputs is kept for `done`."""
         node, spec = self._nodes[number], self._specs[number]
         inputs = tuple(shapes.dims(types.get(name)) if name else None for name in node.input)
-        self._ours[number] = ResolvedNode(node, spec, inputs)
+        self._resolved[number] = ResolvedNode(node, spec, inputs)
         asked = node.input[2] if node.op_type == "MaxUnpool" and len(node.input) > 2 else ""
         found = output_dims(spec, inputs, (vectors.get(asked) or ()) if asked else None)
         made = {}
@@ -208,10 +208,10 @@ class _Walk:
             ) from error
 
 
-class _Visit:
+class _SubgraphVisitor:
     """Walks once over nodes that onnx has inferred, collects the types in their bodies, and adds those of ours."""
 
-    def __init__(self, walk: _Walk, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
+    def __init__(self, walk: _GraphInference, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
         self._walk = walk
         self._vectors = vectors
         self.made = made
@@ -235,16 +235,16 @@ class _Visit:
         own |= _plain_types((*body.input, *body.value_info, *body.output))
         types, found = ChainMap(own, outer), []
         for node in body.node:
-            if node.input and node.input[0].startswith(OUR_OUTPUT):
-                self._our_output(node, types)
+            if node.input and node.input[0].startswith(STAND_IN):
+                self._add_output_type(node, types)
             found += self.node(node, types, (own, *around))
         for name in [name for name, one in own.items() if not _is_known(name, one)]:
             del own[name]
         return [*found, (own, *around)]
 
-    def _our_output(self, identity: onnx.NodeProto, types: MutableMapping[str, onnx.TypeProto]) -> None:
-        number, place = map(int, identity.input[0].removeprefix(OUR_OUTPUT).split("."))
-        made = self._walk.made_by(number, types, self._vectors)
+    def _add_output_type(self, identity: onnx.NodeProto, types: MutableMapping[str, onnx.TypeProto]) -> None:
+        number, place = map(int, identity.input[0].removeprefix(STAND_IN).split("."))
+        made = self._walk.infer_op(number, types, self._vectors)
         if place in made:
             types[identity.output[0]] = self.made[identity.input[0]] = made[place]
 
@@ -289,7 +289,7 @@ def stated_types(graph: Graph) -> Types:
     return known | {one.name: one.type for one in graph.inputs if has_type(one)}
 
 
-def _count_ours(node: onnx.NodeProto) -> int:
+def _count_unpool_ops(node: onnx.NodeProto) -> int:
     return sum(map(is_unpool_op, with_subgraph_nodes([node])))
 
 
@@ -302,7 +302,7 @@ def _only_known(types: Types) -> Types:
 
 
 def _is_known(name: str, type_: onnx.TypeProto) -> bool:
-    return type_.WhichOneof("value") is not None and shapes.element(type_) != 0 and not name.startswith(OUR_OUTPUT)
+    return type_.WhichOneof("value") is not None and shapes.element(type_) != 0 and not name.startswith(STAND_IN)
 
 
 def _plain(type_: onnx.TypeProto) -> onnx.TypeProto:
@@ -320,7 +320,7 @@ def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator
         number = next_number()
         for position, output in enumerate(node.output):
             if output:
-                yield helper.make_node("Identity", [f"{OUR_OUTPUT}{number}.{position}"], [output])
+                yield helper.make_node("Identity", [f"{STAND_IN}{number}.{position}"], [output])
         return
     if not any(True for _ in subgraphs(node)):
         yield node
@@ -347,3 +347,41 @@ def _renamed(name: str, tensor: onnx.TensorProto) -> onnx.TensorProto:
     copy.CopyFrom(tensor)
     copy.name = name
     return copy
+
+
+@dataclass(frozen=True)
+class SubgraphScope:
+    """A body.
+
+    Attributes:
+        graph: first the nodes around the body, then its own; both fit into one graph, for a body reuses no name that it
+            sees.
+        types: the known types of the values.
+        own: names that its own nodes make.
+    """
+
+    graph: Graph
+    types: Mapping[str, onnx.TypeProto]
+    own: frozenset[str]
+
+
+def iter_subgraphs(graph: Graph, inference: Inference) -> Iterator[SubgraphScope]:
+    """Every body at any depth."""
+    return _iter_subgraphs(graph, graph.nodes, iter(inference.inner))
+
+
+def _iter_subgraphs(
+    around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Mapping[str, onnx.TypeProto]]
+) -> Iterator[SubgraphScope]:
+    for node in nodes:
+        for _, body in subgraphs(node):
+            graph = lift_constants(_joined_graph(around, body))
+            yield from _iter_subgraphs(graph, body.node, types)
+            yield SubgraphScope(graph, next(types), frozenset(name for one in body.node for name in one.output))
+
+
+def _joined_graph(around: Graph, body: onnx.GraphProto) -> Graph:
+    fed = {value.name for value in body.input}
+    constants = {name: tensor for name, tensor in around.constants.items() if name not in fed}
+    constants |= {tensor.name: tensor for tensor in body.initializer}
+    return replace(around, nodes=(*around.nodes, *body.node), constants=constants)

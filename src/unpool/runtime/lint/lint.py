@@ -20,12 +20,11 @@ from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.scopes import scopes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.shape_inference import infer, iter_subgraphs
 from unpool.runtime.graph.shapes import check_size_names
 from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, window_findings
-from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.rewrite.open_model import EditableModel, open_model
 from unpool.runtime.rewrite.repair_indices import unpoolings
 
@@ -74,7 +73,7 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
     flow = DimFlow(graph, types)
     for unpooling in unpoolings(flow):
         yield from index_findings(flow, unpooling)
-    for scope in scopes(graph, editable.inference):
+    for scope in iter_subgraphs(graph, editable.inference):
         inner = DimFlow(scope.graph, scope.types)
         for unpooling in unpoolings(inner):
             if unpooling.node.output[0] in scope.own:
@@ -82,10 +81,10 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
     for resolved in editable.inference.resolved:
         yield from window_findings(editable, resolved)
     operators = {node_name(node): node.op_type for node in graph.nodes}
-    for edit in raise_all(graph, types, lambda changed: infer(changed, semantics).types).edits:
+    for edit in fuse_unpool_patterns(graph, types, lambda changed: infer(changed, semantics).types).edits:
         change = edit.change
         affected = "every runtime: more nodes and memory than needed"
-        affected += "; tools that look for MaxUnpool find none" if edit.raised else ""
+        affected += "; tools that look for MaxUnpool find none" if edit.fused_output else ""
         problem = f"{change.before}: this stands for {change.after}"
         yield Finding(change.node, operators[change.node], "7", problem, affected, FIX)
 

@@ -13,13 +13,12 @@ from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.lower.writer import Writer
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 
 
 def channels_first_edits(
     nodes: Iterable[ResolvedNode], names: FreshNames, dtypes: Mapping[str, object]
-) -> Iterator[Edit]:
+) -> Iterator[Rewrite]:
     """An edit for every node of the channels-last domain.
 
     Args:
@@ -32,7 +31,7 @@ def channels_first_edits(
             yield _edit(resolved, names, dtypes)
 
 
-def _edit(resolved: ResolvedNode, names: FreshNames, dtypes: Mapping[str, object]) -> Edit:
+def _edit(resolved: ResolvedNode, names: FreshNames, dtypes: Mapping[str, object]) -> Rewrite:
     node, spec = resolved.node, resolved.spec
     writer = Writer(names, node.output[0])
     rank = _rank(resolved)
@@ -52,8 +51,8 @@ def _edit(resolved: ResolvedNode, names: FreshNames, dtypes: Mapping[str, object
         made = _ACTIVATIONS[spec.activation.name](writer, spec.activation, made, dtypes[node.input[0]])
     writer.node("Transpose", [made], perm=last, output=node.output[0])
     after = f"{node.op_type} between Transposes" + (f", then {spec.activation.name}" if spec.activation else "")
-    change = Change(node_name(node), f"{spec.row.label} of {node.domain}", after)
-    return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)
+    change = NodeChange(node_name(node), f"{spec.row.label} of {node.domain}", after)
+    return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
 
 
 def _rank(resolved: ResolvedNode) -> int:

@@ -41,9 +41,8 @@ from unpool.runtime.lower.probes import probe
 from unpool.runtime.lower.target import Target
 from unpool.runtime.lower.targets import target_of
 from unpool.runtime.lower.unpooling import lowered_unpoolings
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import into_model
-from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.runtime.passes.rewrite import NodeChange, apply_to_model
 from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.forms import Form, explicit
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
@@ -109,7 +108,7 @@ class _Draft:
 
     def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
         self._semantics = semantics
-        self.changes: list[Change] = []
+        self.changes: list[NodeChange] = []
         self.model = first
         opsets = {one.domain: one.version for one in first.opset_import}
         if opsets.get("", opsets.get("ai.onnx", OLDEST)) < OLDEST:
@@ -133,7 +132,7 @@ class _Draft:
         edits = list(channels_first_edits(opened.inference.resolved, unused_names(opened.graph), dtypes))
         if not edits:
             return
-        into_model(self.model, edits)
+        apply_to_model(self.model, edits)
         kept = [one for one in self.model.opset_import if one.domain in {node.domain for node in self.model.graph.node}]
         if not any(one.domain == "" for one in kept):
             kept.append(helper.make_opsetid("", USUAL))
@@ -144,8 +143,8 @@ class _Draft:
     def raise_nodes(self) -> None:
         """Replace decomposed unpoolings by MaxUnpool, so that they are lowered as such."""
         opened = self._open()
-        for edits in raise_all(opened.graph, opened.inference.types, self._infer).rounds:
-            into_model(self.model, edits)
+        for edits in fuse_unpool_patterns(opened.graph, opened.inference.types, self._infer).rounds:
+            apply_to_model(self.model, edits)
             self.changes += [edit.change for edit in edits]
 
     def lower_unpoolings(self, target: Target) -> list[Part]:
@@ -154,7 +153,7 @@ class _Draft:
         flow = DimFlow(opened.graph, opened.inference.types)
         space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
         found = list(lowered_unpoolings(flow, unused_names(opened.graph), target.doubled, space))
-        into_model(self.model, [edit for edit, _ in found])
+        apply_to_model(self.model, [edit for edit, _ in found])
         self.changes += [edit.change for edit, _ in found]
         return [part for _, part in found]
 
@@ -180,7 +179,7 @@ class _Draft:
         opened = self._open()
         names, of_integers = unused_names(opened.graph), not target.drops_windows
         edits = list(padded_pools(opened.graph, opened.inference.types, names, of_integers=of_integers))
-        into_model(self.model, edits)
+        apply_to_model(self.model, edits)
         self.changes += [edit.change for edit in edits]
 
     def _open(self) -> EditableModel:

@@ -8,8 +8,7 @@ import onnx
 from unpool.display import display_line
 from unpool.runtime.lower.pooling import Pooling
 from unpool.runtime.lower.target import Target
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 from unpool.runtime.rewrite.repair_indices import NotRepaired, Unpooling
 
 
@@ -26,7 +25,7 @@ class Part:
 
     unpooling: Unpooling
     pooling: Pooling | None
-    edit: Edit
+    edit: Rewrite
     dtype: np.dtype[np.generic]
 
 
@@ -55,7 +54,7 @@ class Lowered:
 
     model: onnx.ModelProto
     target: Target
-    changes: tuple[Change, ...]
+    changes: tuple[NodeChange, ...]
     left: tuple[NotRepaired, ...]
     checks: tuple[Check, ...]
 

@@ -21,12 +21,11 @@ from unpool.runtime.graph.graph import FreshNames, Graph
 from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.lower.writer import Writer
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 from unpool.runtime.rewrite.replace import described
 
 
-def padded_pools(graph: Graph, types: Types, names: FreshNames, *, of_integers: bool) -> Iterator[Edit]:
+def padded_pools(graph: Graph, types: Types, names: FreshNames, *, of_integers: bool) -> Iterator[Rewrite]:
     """An edit for every MaxPool with ceil_mode and without Indices, those inside bodies left out.
 
     Args:
@@ -50,7 +49,7 @@ def padded_pools(graph: Graph, types: Types, names: FreshNames, *, of_integers: 
                 yield _edit(node, spec, storage, Writer(names, node.output[0]))
 
 
-def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, writer: Writer) -> Edit:
+def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, writer: Writer) -> Rewrite:
     begins = [begin for begin, _ in spec.pads]
     ends = tuple(ceil_end(window, end) for window, (_, end) in zip(spec.windows, spec.pads, strict=True))
     none = [0] * len(begins)
@@ -65,5 +64,5 @@ def _edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageType, 
     writer.nodes.append(copy)
     old, new = attributes(node), attributes(copy)
     after = f"{described(spec.row, new, old)} behind Pad by {format_shape(ends)}"
-    change = Change(node_name(node), described(spec.row, old, new), after)
-    return Edit(node.output[0], tuple(writer.nodes), writer.constants, change)
+    change = NodeChange(node_name(node), described(spec.row, old, new), after)
+    return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -26,8 +26,7 @@ from unpool.runtime.lower.placed import placed
 from unpool.runtime.lower.pooling import Pooling
 from unpool.runtime.lower.scattered import inferred_shape, scattered
 from unpool.runtime.lower.writer import Writer
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
 MOST_TAPS = 64
@@ -43,7 +42,9 @@ EXACT = {"float16": 2048, "bfloat16": 256}
 """The type holds every integer up to here; others hold all numbers of taps."""
 
 
-def lowered_unpoolings(flow: DimFlow, names: FreshNames, doubled: int, index_space: str) -> Iterator[tuple[Edit, Part]]:
+def lowered_unpoolings(
+    flow: DimFlow, names: FreshNames, doubled: int, index_space: str
+) -> Iterator[tuple[Rewrite, Part]]:
     """An edit for every MaxUnpool of the graph, with what it takes to check it.
 
     Args:
@@ -67,8 +68,8 @@ def lowered_unpoolings(flow: DimFlow, names: FreshNames, doubled: int, index_spa
             placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
             dtype = pooling.dtype
             after = f"positions found again by comparing with the result of {node_name(_pool_of(one))}"
-        change = Change(node_name(one.node), one.spec.row.label, after)
-        edit = Edit(one.node.output[0], tuple(writer.nodes), writer.constants, change)
+        change = NodeChange(node_name(one.node), one.spec.row.label, after)
+        edit = Rewrite(one.node.output[0], tuple(writer.nodes), writer.constants, change)
         yield edit, Part(one, pooling, edit, dtype)
 
 

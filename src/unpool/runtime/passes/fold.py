@@ -35,19 +35,21 @@ def fold(graph: Graph) -> Graph:
     """The graph with every such BatchNormalization, Mul and Add folded away."""
     if graph.opsets.get("", 0) < FIRST_OPSET:
         return graph
-    walk = _Walk(graph)
+    walk = _FoldPass(graph)
     for node in graph.nodes:
         walk.visit(node)
-    return replace(graph, nodes=tuple(walk.nodes), constants=walk.constants, folded=walk.folded, raised=walk.raised)
+    return replace(
+        graph, nodes=tuple(walk.nodes), constants=walk.constants, folded_nodes=walk.folded, origins=walk.origins
+    )
 
 
-class _Walk:
+class _FoldPass:
     """One pass over the nodes. `_maker` has, by value, the position of the ConvTranspose that makes it."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants = dict(graph.constants)
-        self.folded, self.raised = dict(graph.folded), dict(graph.raised)
+        self.folded, self.origins = dict(graph.folded_nodes), dict(graph.origins)
         self._names = unused_names(graph)
         self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
         self._maker: dict[str, int] = {}
@@ -89,8 +91,8 @@ class _Walk:
         self.nodes[position] = conv
         self._maker[conv.output[0]] = position
         self.folded[conv.output[0]] = (*self.folded.pop(old_output, ()), node_name(node))
-        if old_output in self.raised:
-            self.raised[conv.output[0]] = self.raised.pop(old_output)
+        if old_output in self.origins:
+            self.origins[conv.output[0]] = self.origins.pop(old_output)
 
     def _array(self, name: str) -> Array | None:
         tensor = self.constants.get(name)

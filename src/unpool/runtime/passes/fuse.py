@@ -34,7 +34,7 @@ def fuse(graph: Graph, types: Types) -> Graph:
     floats = {name for name in single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
     nodes: list[onnx.NodeProto] = []
     makers: dict[str, int] = {}
-    folded, found, raised = dict(graph.folded), dict(graph.activations), dict(graph.raised)
+    folded, found, origins = dict(graph.folded_nodes), dict(graph.activations), dict(graph.origins)
     for node in graph.nodes:
         source, name = next(iter(node.input), ""), next(iter(node.output), "")
         activation = _activation(node, graph) if source in makers else None
@@ -42,13 +42,13 @@ def fuse(graph: Graph, types: Types) -> Graph:
             nodes[makers[source]] = _with_output(nodes[makers[source]], name)
             folded[name] = (*folded.pop(source, ()), node_name(node))
             found[name] = activation
-            if source in raised:
-                raised[name] = raised.pop(source)
+            if source in origins:
+                origins[name] = origins.pop(source)
             continue
         if node.op_type == "ConvTranspose" and domain(node) == "" and name in floats:
             makers[name] = len(nodes)
         nodes.append(node)
-    return replace(graph, nodes=tuple(nodes), folded=folded, activations=found, raised=raised)
+    return replace(graph, nodes=tuple(nodes), folded_nodes=folded, activations=found, origins=origins)
 
 
 def _with_output(node: onnx.NodeProto, name: str) -> onnx.NodeProto:

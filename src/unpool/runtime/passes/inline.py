@@ -1,5 +1,6 @@
 """Replaces the calls of model-local functions by the nodes of these functions, so that the plan sees every operator."""
 
+from collections.abc import Iterator
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeAlias
@@ -117,3 +118,26 @@ def _name(one: onnx.NodeProto | onnx.FunctionProto) -> FunctionName:
 
 def _text(name: FunctionName) -> str:
     return ".".join(filter(None, name))
+
+
+LONG_NAME = "ai.onnx"
+
+
+def shorten_domains(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with "" in place of "ai.onnx"; the model itself when it does not use the long name."""
+    if not any(one.domain == LONG_NAME for one in _domain_holders(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for one in _domain_holders(copy):
+        if one.domain == LONG_NAME:
+            one.domain = ""
+    return copy
+
+
+def _domain_holders(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
+    yield from model.opset_import
+    yield from with_subgraph_nodes(model.graph.node)
+    for function in model.functions:
+        yield from function.opset_import
+        yield from with_subgraph_nodes(function.node)

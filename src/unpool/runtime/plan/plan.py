@@ -28,9 +28,9 @@ from unpool.runtime.graph.nodes import (
     writes,
 )
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.plan.bodies import has_unpool_subgraphs
-from unpool.runtime.plan.lines import HOST, TITLES, Record, each, folded
-from unpool.runtime.plan.policy import Choice, RunnerName, choose
+from unpool.runtime.plan.placement import Assignment, RunnerName, assign_runner
+from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
+from unpool.runtime.plan.table import HOST, TITLES, PlanRow, list_rows, summarize
 from unpool.runtime.table import table
 
 _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # within one level
@@ -61,25 +61,25 @@ class Step:
 class Plan:
     """Steps in execution order, and one record per node. Iterating over a plan gives the records, `print` a table.
 
-    `print` shows a line per node, as `unpool inspect --all` does, and `print(plan.folded)` a line per step.
+    `print` shows a line per node, as `unpool inspect --all` does, and `print(plan.summary)` a line per step.
     """
 
     steps: tuple[Step, ...]
-    records: tuple[Record, ...]
+    records: tuple[PlanRow, ...]
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[PlanRow]:
         return iter(self.records)
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __str__(self) -> str:
-        return table(TITLES, each(self))
+        return table(TITLES, list_rows(self))
 
     @property
-    def folded(self) -> str:
+    def summary(self) -> str:
         """The table with one line for all nodes of a step that onnxruntime or OpenVINO runs."""
-        return table(TITLES, folded(self))
+        return table(TITLES, summarize(self))
 
 
 def make_plan(
@@ -132,7 +132,7 @@ def with_openvino(plan: Plan, taken: Collection[int], left: Mapping[int, str]) -
     return Plan(tuple(steps), tuple(records))
 
 
-def _by_openvino(record: Record, is_taken: bool, why_not: str) -> Record:
+def _by_openvino(record: PlanRow, is_taken: bool, why_not: str) -> PlanRow:
     if is_taken:
         return replace(record, runner="openvino", reason=record.reason.replace("onnxruntime's", "OpenVINO's"))
     return replace(record, reason=f"{record.reason}; not on OpenVINO: {why_not}") if why_not else record
@@ -145,7 +145,7 @@ def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> 
         plan: of the graph around.
         inner: by the step of such a node, the name and the plan of each of its bodies.
     """
-    records: list[Record] = []
+    records: list[PlanRow] = []
     for record in plan.records:
         records.append(record)
         for name, body in inner.get(record.step, ()):
@@ -153,7 +153,7 @@ def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> 
     return replace(plan, records=tuple(records))
 
 
-def _inside(holder: Record, body: str, record: Record) -> Record:
+def _inside(holder: PlanRow, body: str, record: PlanRow) -> PlanRow:
     """The record of a node in a body, as the plan around says it."""
     reason = f"inside {holder.operator} {holder.node!r}, {body}: {record.reason}"
     steps = (record.step, *record.inner_steps)
@@ -168,17 +168,17 @@ def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
 
 def _choices(
     graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str], *, is_hosted: bool
-) -> list[Choice]:
+) -> list[Assignment]:
     ours: set[str] = set()
     choices = []
     for position, node in enumerate(graph.nodes):
         spec = specs.get(position)
         if position in refused:
             is_known = spec is not None or has_unpool_subgraphs(node)
-            choice = Choice("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
+            choice = Assignment("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
         else:
             is_behind_ours = not ours.isdisjoint(node.input[:1])
-            choice = choose(node, spec, types, exact=exact, is_behind_ours=is_behind_ours, is_hosted=is_hosted)
+            choice = assign_runner(node, spec, types, exact=exact, is_behind_ours=is_behind_ours, is_hosted=is_hosted)
         choices.append(choice)
         ours.update(writes(node) if choice.runner == "unpool" else ())
     return choices
@@ -193,7 +193,7 @@ def _readers(graph: Graph) -> Mapping[str, set[int]]:
     return readers
 
 
-def _levels(graph: Graph, choices: Sequence[Choice], readers: Mapping[str, set[int]]) -> list[int]:
+def _levels(graph: Graph, choices: Sequence[Assignment], readers: Mapping[str, set[int]]) -> list[int]:
     made_at: dict[str, tuple[int, RunnerName]] = {}
     asked = frozenset(graph.output_names)
     levels = []
@@ -216,7 +216,7 @@ def _crossing(producer: RunnerName, consumer: RunnerName) -> int:
 
 
 def _steps(
-    graph: Graph, choices: Sequence[Choice], levels: Sequence[int], readers: Mapping[str, set[int]]
+    graph: Graph, choices: Sequence[Assignment], levels: Sequence[int], readers: Mapping[str, set[int]]
 ) -> list[Step]:
     groups: dict[tuple[int, int, int], list[int]] = {}
     for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
@@ -241,11 +241,11 @@ def _step(graph: Graph, readers: Mapping[str, set[int]], asked: frozenset[str], 
     return replace(step, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
-def _records(graph: Graph, position: int, choice: Choice, step: int, level: int) -> Iterator[Record]:
+def _records(graph: Graph, position: int, choice: Assignment, step: int, level: int) -> Iterator[PlanRow]:
     node = graph.nodes[position]
-    folded = graph.folded.get(node.output[0], ())
-    raised = graph.raised.get(node.output[0], "")
-    reasons = [choice.reason, raised, *([f"with {', '.join(folded)} folded in"] if folded else [])]
+    fused_names = graph.folded_nodes.get(node.output[0], ())
+    raised = graph.origins.get(node.output[0], "")
+    reasons = [choice.reason, raised, *([f"with {', '.join(fused_names)} folded in"] if fused_names else [])]
     yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
     for name, body in subgraphs(node) if choice.runner == "reference" else ():
         for inner in with_subgraph_nodes(body.node):
@@ -253,9 +253,9 @@ def _records(graph: Graph, position: int, choice: Choice, step: int, level: int)
                 yield _record(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
 
 
-def _record(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> Record:
+def _record(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> PlanRow:
     where = domain(node)
     version = since_version(node, graph.opsets[where])
     if is_unpool_op(node):
         version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
-    return Record(node_name(node), node.op_type, where, version, runner, reason, step, level)
+    return PlanRow(node_name(node), node.op_type, where, version, runner, reason, step, level)

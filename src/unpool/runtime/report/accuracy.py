@@ -64,7 +64,7 @@ class AccuracyChecker:
         """The accuracy of a step that has run."""
         step = trace.entry.step
         model = step_model(self._graph, step, self._types)
-        is_fused = any(name in self._graph.raised for name in step.outputs)
+        is_fused = any(name in self._graph.origins for name in step.outputs)
         semantics = FUSED_UNPOOL if is_fused else self._semantics
         exact = _diff(trace, lambda: evaluate(model, trace.inputs, semantics))
         if step.runner == "onnxruntime":

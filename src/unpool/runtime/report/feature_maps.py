@@ -163,7 +163,7 @@ def _output_marks(
 
 
 def _spec(node: onnx.NodeProto, prepared: PreparedGraph) -> Spec:
-    semantics: Semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.raised else prepared.semantics
+    semantics: Semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
     return spec_of(node, prepared.graph.opsets, semantics)
 
 

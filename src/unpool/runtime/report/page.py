@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, StepTime
-from unpool.runtime.plan.lines import Record
 from unpool.runtime.plan.plan import Plan
+from unpool.runtime.plan.table import PlanRow
 from unpool.runtime.report.accuracy import StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair
 from unpool.runtime.report.tracer import MODEL_INPUT, MemoryUse, node_title
@@ -70,7 +70,7 @@ class _StepRow(NamedTuple):
     """A step of the plan on the page."""
 
     number: int
-    rows: list[Record]
+    rows: list[PlanRow]
     reasons: str
     time: StepTime | None
 
@@ -104,7 +104,7 @@ def page(report: ReportContents) -> str:
 
 
 def _step_rows(report: ReportContents) -> list[_StepRow]:
-    by_step: dict[int, list[Record]] = {}
+    by_step: dict[int, list[PlanRow]] = {}
     for row in report.plan:
         by_step.setdefault(row.step, []).append(row)
     steps = () if report.times is None else report.times.steps

@@ -31,9 +31,8 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit, into_graph, into_model
-from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NotRepaired, offset_edits, window_edits
 from unpool.runtime.rewrite.verify import Feed, runs, verify
@@ -53,7 +52,7 @@ class Fixed:
     """
 
     model: onnx.ModelProto
-    changes: tuple[Change, ...]
+    changes: tuple[NodeChange, ...]
     left: tuple[NotRepaired, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -99,7 +98,7 @@ class _Work:
         editable = open_model(first, semantics)
         self._first, self._semantics, self._sizes = first, semantics, sizes
         self._model, self._graph, self._types = editable.model, editable.graph, editable.inference.types
-        self._changes: list[Change] = []
+        self._changes: list[NodeChange] = []
         self._left: list[NotRepaired] = []
         self._keeps_results = True
         self._feeds: list[Feed] = []
@@ -110,7 +109,7 @@ class _Work:
         self._left += left
         if edits:
             self._put(edits)
-            self._graph = prune(into_graph(self._graph, edits))
+            self._graph = prune(apply_to_graph(self._graph, edits))
             self._types = self._infer(self._graph)
             outputs = [edit.output for edit in edits]
             verify_offsets(self._before, self._model, outputs, self._types, self._semantics, self._sizes)
@@ -118,7 +117,7 @@ class _Work:
 
     def raise_nodes(self) -> None:
         """Replace ScatterND by MaxUnpool, and two pools by one."""
-        self._graph, self._types, rounds = raise_all(self._graph, self._types, self._infer)
+        self._graph, self._types, rounds = fuse_unpool_patterns(self._graph, self._types, self._infer)
         if rounds:
             self._put(*rounds)
             self._feeds = verify(self._before, self._model, self._semantics, self._sizes, load_as_written)
@@ -153,12 +152,12 @@ class _Work:
         else:
             yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
 
-    def _put(self, *rounds: Sequence[Edit]) -> None:
+    def _put(self, *rounds: Sequence[Rewrite]) -> None:
         """Put edits into the model, and keep a copy of the model before them."""
         self._before = onnx.ModelProto()
         self._before.CopyFrom(self._model)
         for edits in rounds:
-            into_model(self._model, edits)
+            apply_to_model(self._model, edits)
             self._changes += [edit.change for edit in edits]
 
     def _infer(self, graph: Graph) -> Types:

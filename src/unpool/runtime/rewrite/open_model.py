@@ -18,9 +18,8 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.validity import check_model
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.domains import shorten
-from unpool.runtime.passes.inline import inline
-from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.passes.inline import inline, shorten_domains
+from unpool.runtime.passes.legacy_nodes import lift_opset
 from unpool.runtime.rewrite.forms import WindowedNode
 
 
@@ -47,7 +46,7 @@ def open_model(source: ModelSource, semantics: Semantics) -> EditableModel:
         UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
     """
     model = onnx.ModelProto()
-    model.CopyFrom(inline(shorten(load(source))))
+    model.CopyFrom(inline(shorten_domains(load(source))))
     check_model(model)
     lifted = lift_opset(model, semantics)
     return EditableModel(

@@ -19,11 +19,9 @@ from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multip
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
+from unpool.runtime.passes.fuse_unpool import plane_size, product_nodes, short_attributes, windows_undoing
 from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.merge_pools import plane_size, product_of
-from unpool.runtime.passes.unpool_windows import short_attributes, windows_undoing
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def counts_in(flow: DimFlow, one: Unpooling, spatial: DimExprs) -> bool:
     return large + (DimExpr(1),) * (len(spatial) - len(large)) == spatial
 
 
-def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Rewrite, ...], tuple[NotRepaired, ...]]:
     """Edits for the MaxUnpool nodes with indices inside planes, and the nodes of these that cannot be put right."""
     edits, left = [], []
     for one in unpoolings(flow):
@@ -133,7 +131,7 @@ def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Edit, ...], tu
     return tuple(edits), tuple(left)
 
 
-def window_edits(flow: DimFlow) -> tuple[tuple[Edit, ...], tuple[NotRepaired, ...]]:
+def window_edits(flow: DimFlow) -> tuple[tuple[Rewrite, ...], tuple[NotRepaired, ...]]:
     """Edits for the MaxUnpool nodes whose output_shape does not follow from their window, and those that must stay."""
     edits, left = [], []
     for one in unpoolings(flow):
@@ -166,7 +164,7 @@ def offset_obstacle(flow: DimFlow, one: Unpooling) -> str:
     return ""
 
 
-def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
+def _with_offsets(names: FreshNames, one: Unpooling) -> Rewrite:
     source, node = one.source, one.node
     assert source is not None
     assert source.pool is not None
@@ -176,10 +174,10 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
     row = one.spec.row.label
     if source.is_whole and source.step is not None and source.step == multiply(one.large):
         copy.input[1] = whole
-        change = Change(
+        change = NodeChange(
             node_name(node), f"{row} of indices inside planes", f"{row} of the indices of {node_name(source.pool)}"
         )
-        return Edit(node.output[0], (copy,), {}, change)
+        return Rewrite(node.output[0], (copy,), {}, change)
     plane, nodes, constants = plane_size(names, source)
     step, more, others = _step(names, one)
     planes, offset, moved = (names.fresh(f"{node.output[0]}_{stem}") for stem in ("planes", "offsets", "indices"))
@@ -190,22 +188,22 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Edit:
         helper.make_node("Add", [node.input[1], offset], [moved]),
     ]
     copy.input[1] = moved
-    change = Change(
+    change = NodeChange(
         node_name(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane"
     )
-    return Edit(node.output[0], (*nodes, copy), constants | others, change)
+    return Rewrite(node.output[0], (*nodes, copy), constants | others, change)
 
 
 def _step(names: FreshNames, one: Unpooling) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
     """A value that holds how many elements a plane of the output has, with the nodes and constants that make it."""
     stem, step = f"{one.node.output[0]}_plane", as_int(multiply(one.large))
     if step is None:
-        return product_of(names, one.node.input[2], [axis + 2 for axis in range(len(one.large))], stem)
+        return product_nodes(names, one.node.input[2], [axis + 2 for axis in range(len(one.large))], stem)
     name = names.fresh(stem)
     return name, [], {name: np.array([step], np.int64)}
 
 
-def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit:
+def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Rewrite:
     known = as_ints(one.small)
     assert known is not None
     opset = flow.graph.opsets[domain(one.node)]
@@ -217,7 +215,7 @@ def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Edit:
     del copy.attribute[:]
     copy.attribute.extend([*kept, *(helper.make_attribute(name, values) for name, values in given.items())])
     before, after = (_described(one.spec, attributes(node)) for node in (one.node, copy))
-    return Edit(one.node.output[0], (copy,), {}, Change(node_name(one.node), before, after))
+    return Rewrite(one.node.output[0], (copy,), {}, NodeChange(node_name(one.node), before, after))
 
 
 def _described(spec: MaxUnpoolSpec, given: dict[str, object]) -> str:

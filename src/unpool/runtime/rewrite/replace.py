@@ -14,7 +14,7 @@ from unpool.operators.contract import Row
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.passes.change import Change
+from unpool.runtime.passes.rewrite import NodeChange
 from unpool.runtime.rewrite.forms import Form
 
 FIRST_PAD_INPUT = 11  # before it, the pads of Pad were an attribute
@@ -26,7 +26,7 @@ class Rewritten:
     """A model that computes what it did before, and what is different in it; `print` shows the changes."""
 
     model: onnx.ModelProto
-    changes: tuple[Change, ...]
+    changes: tuple[NodeChange, ...]
 
     def __str__(self) -> str:
         return "\n".join(display_line(str(one)) for one in self.changes) or "no node changed"
@@ -84,14 +84,14 @@ def _pad(node: onnx.NodeProto, form: Form, opset: int, output: str, names: Fresh
     yield helper.make_node("Pad", [node.input[0], amounts], [output])
 
 
-def change(resolved: ResolvedNode, row: Row, form: Form) -> Change | None:
+def change(resolved: ResolvedNode, row: Row, form: Form) -> NodeChange | None:
     """What a user is told of a new form; None if the form changes nothing that is shown."""
     given = attributes(resolved.node)
     before = described(resolved.spec.row, given, form.attributes)
     after = described(row, form.attributes, given)
     if form.behind:
         after += f" behind Pad by {format_shape(form.behind)}"
-    return None if before == after else Change(node_name(resolved.node), before, after)
+    return None if before == after else NodeChange(node_name(resolved.node), before, after)
 
 
 def described(row: Row, given: Attributes, other: Attributes) -> str:

@@ -28,10 +28,9 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_na
 from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.validity import check_model
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.convert import convert, update_ir_version
-from unpool.runtime.passes.old_nodes import TARGET
-from unpool.runtime.passes.old_opsets import lift_opset
+from unpool.runtime.passes.legacy_nodes import TARGET, lift_opset
+from unpool.runtime.passes.rewrite import NodeChange
+from unpool.runtime.passes.upgrade_opset import convert_opset, update_ir_version
 from unpool.runtime.rewrite.forms import Form, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.replace import Rewritten, change, put_forms
@@ -105,7 +104,7 @@ def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onn
     """The model with all other nodes converted to the opset; our nodes keep their attributes for now."""
     if editable.graph.opsets.get("", opset) == opset:
         return editable.model
-    model = convert(lift_opset(editable.model, semantics), opset, editable.inference.types)
+    model = convert_opset(lift_opset(editable.model, semantics), opset, editable.inference.types)
     kept = [node_name(node) for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
     expected = [node_name(one.node) for one in editable.inference.resolved]
     if kept != expected:
@@ -116,10 +115,10 @@ def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onn
     return model
 
 
-def _other_changes(editable: EditableModel, opset: int) -> Iterator[Change]:
+def _other_changes(editable: EditableModel, opset: int) -> Iterator[NodeChange]:
     before = editable.graph.opsets.get("", opset)
     for node in with_subgraph_nodes(editable.graph.nodes):
         if not is_unpool_op(node) and domain(node) == "":
             old, new = since_version(node, before), since_version(node, opset)
             if old != new:
-                yield Change(node_name(node), f"{node.op_type}-{old}", f"{node.op_type}-{new}")
+                yield NodeChange(node_name(node), f"{node.op_type}-{old}", f"{node.op_type}-{new}")

@@ -22,9 +22,9 @@ from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.improve import prepare
-from unpool.runtime.plan.lines import HOST
+from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import Plan, Step
+from unpool.runtime.plan.table import HOST
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.adapters import Adapters, without_adapters
 from unpool.runtime.session.ort_compat.profile import Profile
@@ -68,7 +68,7 @@ class Executor:
 
     def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
         self.metadata = ModelMetadata.of_model(model)
-        graph, types = prepare(model, options.semantics, options.changes)
+        graph, types = prepare(model, options.semantics, options.pass_options)
         self.graph = drop_constant_data(graph) if keeps_graph else None
         self.semantics = options.semantics
         self.cuda = options.cuda
@@ -235,7 +235,7 @@ def load_as_session(model: onnx.ModelProto, semantics: Semantics) -> Executor:
 
 def load_as_written(model: onnx.ModelProto, semantics: Semantics) -> Executor:
     """The same, but a decomposed unpooling runs node by node as it is written."""
-    return Executor(model, replace(_default_options(semantics), raises=False), keeps_graph=True)
+    return Executor(model, replace(_default_options(semantics), fuses_unpool=False), keeps_graph=True)
 
 
 def _default_options(semantics: Semantics) -> LoadOptions:
@@ -300,7 +300,7 @@ def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tupl
     folded = {}
     for step in plan.steps:
         outputs = [graph.nodes[position].output[0] for position in step.nodes]
-        names = [name for output in outputs for name in graph.folded.get(output, ())]
+        names = [name for output in outputs for name in graph.folded_nodes.get(output, ())]
         if names:
             folded[step] = tuple((name, operators.get(name, "")) for name in names)
     return folded

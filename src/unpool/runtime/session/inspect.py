@@ -6,7 +6,7 @@ from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.improve import prepare
+from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.load import load_model
 from unpool.runtime.session.session import InferenceSession
@@ -29,7 +29,7 @@ def prepared_graph(session: InferenceSession) -> PreparedGraph:
     config = session._config
     with model_errors(config.source):
         model, _, options = load_model(config)
-        return PreparedGraph(*prepare(model, options.semantics, options.changes), options.semantics)
+        return PreparedGraph(*prepare(model, options.semantics, options.pass_options), options.semantics)
 
 
 def executor_of(session: InferenceSession) -> Executor:

@@ -12,7 +12,7 @@ from unpool.execute import available_cores
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
 from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
-from unpool.runtime.plan.lines import Record
+from unpool.runtime.plan.table import PlanRow
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
@@ -145,7 +145,7 @@ class OrtSessionMethods:
                 f"get_provider_graph_assignment_info: Session configuration entry '{RECORDS}' must be set to \"1\", "
                 f"got {config_entry(self._options, RECORDS)!r}. Add it by SessionOptions.add_session_config_entry."
             )
-        by_step: dict[int, list[Record]] = {}
+        by_step: dict[int, list[PlanRow]] = {}
         for record in self._model.plan:
             by_step.setdefault(record.step, []).append(record)
         ort_provider = self._config.all_providers.of_onnxruntime.names[0]

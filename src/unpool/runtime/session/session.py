@@ -402,7 +402,7 @@ def plan(
 ) -> Plan:
     """The runtime of every node of a model, and the reason, as `unpool inspect` shows it.
 
-    Iterating gives a record per node, `print` a table of them, and `print(found.folded)` the table with one line for
+    Iterating gives a record per node, `print` a table of them, and `print(found.summary)` the table with one line for
     all nodes of a step that onnxruntime runs.
 
     Args:
@@ -423,7 +423,7 @@ def plan(
     ...         t = Neg (s)
     ...         y, i = MaxPool <kernel_shape = [2, 2]> (t)
     ...     }''')
-    >>> print(plan(model).folded)
+    >>> print(plan(model).summary)
     step  node                           operator          runs on      why
     ----  -----------------------------  ----------------  -----------  --------------------------------------
     0     2 nodes, Sigmoid->s to Neg->t  1 Sigmoid, 1 Neg  onnxruntime  not an operator of unpool

@@ -33,9 +33,9 @@ from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
 from unpool.runtime.graph.save import LARGE, write_data
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weights import is_too_large, serialize
-from unpool.runtime.passes.domains import shorten
 from unpool.runtime.passes.fold import fold
-from unpool.runtime.passes.improve import to_graph
+from unpool.runtime.passes.inline import shorten_domains
+from unpool.runtime.passes.pipeline import to_graph
 from unpool.runtime.requirements import onnxruntime
 
 SAVE_FORMAT = "session.save_model_format"
@@ -100,7 +100,7 @@ def save_optimized(
     if not any(map(is_unpool_op, with_subgraph_nodes(nodes))):
         _save_by_onnxruntime(model, options, providers)
         return
-    optimized = _as_model(prune(fold(to_graph(shorten(model), semantics))), model)
+    optimized = _as_model(prune(fold(to_graph(shorten_domains(model), semantics))), model)
     basic_options = clone_private(options)
     basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     basic_options.graph_optimization_level = min(options.graph_optimization_level, basic, key=int)

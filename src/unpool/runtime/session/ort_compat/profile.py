@@ -18,7 +18,7 @@ from unpool.files import write
 from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
 from unpool.runtime.backends.ort_options import OPENVINO, UNPOOL
 from unpool.runtime.backends.schedule import ScheduledStep
-from unpool.runtime.plan.policy import RunnerName
+from unpool.runtime.plan.placement import RunnerName
 
 REFERENCE = "ReferenceEvaluator"
 KERNEL_TIME = "_kernel_time"

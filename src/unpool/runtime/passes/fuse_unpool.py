@@ -7,9 +7,9 @@ torch.onnx.export(dynamo=True) writes nn.MaxUnpool as
 I counts in the whole output there, as the I of MaxUnpool does. Values are moved, none is computed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -17,18 +17,20 @@ from onnx import helper
 
 from unpool.display import format_shape
 from unpool.dtypes import AnyArray
-from unpool.geometry import UnpoolWindow, window_between
+from unpool.geometry import UnpoolWindow, window_between, window_undoing
 from unpool.operators import contract
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import window_attributes
+from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multiply
 from unpool.runtime.graph.dynamic_dims import DimFlow
-from unpool.runtime.graph.graph import FreshNames
+from unpool.runtime.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.change import Change
-from unpool.runtime.passes.edits import Edit
-from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.unpool_windows import short_attributes, windows_undoing
+from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph
 
 FIRST_MAX_UNPOOL = 9
 FIRST_AXES_INPUT = 13  # before it, the axes of Unsqueeze were an attribute
@@ -59,7 +61,7 @@ class Scatter:
     lead: int
 
 
-def unpool_edits(flow: DimFlow, names: FreshNames) -> Iterator[Edit]:
+def find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
     """An edit for every ScatterND that is an unpooling."""
     if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
         return
@@ -71,12 +73,12 @@ def unpool_edits(flow: DimFlow, names: FreshNames) -> Iterator[Edit]:
             is_end = (
                 end is not None and domain(end) == "" and end.op_type == "Reshape" and end.input[0] == node.output[0]
             )
-            found = recognised(flow, node, end) if end is not None and is_end else None
+            found = match_scatter(flow, node, end) if end is not None and is_end else None
             if found is not None:
                 yield _Writer(flow, names, found).edit()
 
 
-def recognised(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
+def match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
     """The unpooling that a ScatterND and the Reshape behind it do; None if they do something else."""
     data, places, values = node.input
     ranks = (flow.rank(data), flow.rank(places), flow.rank(values))
@@ -87,10 +89,10 @@ def recognised(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scat
     shape, sizes = _shape(flow, end, data)
     x, i = (flow.before_reshapes(name, len(sizes)) for name in (values, places))
     source = trace(flow, i)
-    if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)) or not _holds(flow, x):
+    if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)) or not _keeps_values(flow, x):
         return None
-    lead = _lead(flow, x, sizes, source)
-    if lead is None or not _fit(flow.dims(x), flow.dims(i)) or not _is_evident(source, sizes[lead:]):
+    lead = _missing_axes(flow, x, sizes, source)
+    if lead is None or not _has_matching_dims(flow.dims(x), flow.dims(i)) or not _is_evident(source, sizes[lead:]):
         return None
     return Scatter(node, end, x, i, source, shape, sizes, lead)
 
@@ -131,14 +133,14 @@ def _is_filled(asked: DimExprs, filled: DimExprs) -> bool:
     return not others or others == [DimExpr(-1)]
 
 
-def _holds(flow: DimFlow, x: str) -> bool:
+def _keeps_values(flow: DimFlow, x: str) -> bool:
     """Whether MaxUnpool has the type of the values in this opset."""
     dtype = shapes.dtype(flow.types.get(x))
     row = contract.row("MaxUnpool", "", flow.graph.opsets[""])
     return dtype is not None and dtype.name in row.value_types
 
 
-def _lead(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None:
+def _missing_axes(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None:
     """How many axes X and the output share before the spatial ones; None if they share none."""
     known = flow.dims(x) or ()
     pooled = 0 if source.pool is None else len(attributes(source.pool)["kernel_shape"])
@@ -149,7 +151,7 @@ def _lead(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None
     return None
 
 
-def _fit(x: DimExprs | None, i: DimExprs | None) -> bool:
+def _has_matching_dims(x: DimExprs | None, i: DimExprs | None) -> bool:
     """Whether two shapes may be equal."""
     pairs = zip(x or (), i or (), strict=True)
     return all(as_int(one) in (None, as_int(other)) or as_int(other) is None for one, other in pairs)
@@ -172,7 +174,7 @@ class _Writer:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, AnyArray] = {}
 
-    def edit(self) -> Edit:
+    def edit(self) -> Rewrite:
         """The edit that puts a MaxUnpool in the place of the Reshape behind the ScatterND."""
         scatter = self._scatter
         opset = self._flow.graph.opsets[""]
@@ -194,9 +196,9 @@ class _Writer:
             self._nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
         shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
-        change = Change(node_name(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
-        reason = f"raised from ScatterND {node_name(scatter.node)!r}"
-        return Edit(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
+        change = NodeChange(node_name(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
+        reason = f"fused from ScatterND {node_name(scatter.node)!r}"
+        return Rewrite(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
 
     def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:
         """By spatial axis, the window that undoes the pool, and the one that also leads to the size of the output."""
@@ -217,8 +219,8 @@ class _Writer:
         if None in have or have == need or sizes is None:
             return ""
         odd = "odd " if all(size % 2 for size in sizes) else ""
-        wrong, right, size = map(format_shape, (have, need, sizes))
-        return f"; {right} rather than the pool's {wrong}, for the {odd}size {size}"
+        shown = f"for the {odd}size {format_shape(sizes)}"
+        return f"; {format_shape(need)} rather than the pool's {format_shape(have)}, {shown}"
 
     def _indices(self, x: str, opset: int) -> str:
         """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""
@@ -257,3 +259,134 @@ class _Writer:
         name = self._names.fresh(f"{self._scatter.end.output[0]}_{stem}")
         self._constants[name] = np.array(values, np.int64)
         return name
+
+
+MAX_ROUNDS = 64
+"""Rounds at most; each looks at the whole graph, and an unpooling behind more than so many others stays decomposed."""
+
+
+class FusionResult(NamedTuple):
+    """The graph after all edits, the known types of its values, and the edits, round by round."""
+
+    graph: Graph
+    types: Types
+    rounds: tuple[tuple[Rewrite, ...], ...]
+
+    @property
+    def edits(self) -> tuple[Rewrite, ...]:
+        """The edits of all rounds."""
+        return tuple(edit for one in self.rounds for edit in one)
+
+
+def fuse_unpool_patterns(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> FusionResult:
+    """Replace everything that can be replaced; results stay the same, bit for bit.
+
+    Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. A MaxUnpool says
+    more of its output than the Reshape before, so the next one may be recognised only after it.
+
+    Args:
+        graph: constants lifted.
+        types: what is known of the values.
+        infer: gives the same for another graph.
+    """
+    rounds: list[tuple[Rewrite, ...]] = []
+    finders = [find_unpool_patterns, find_doubled_pools]
+    while finders and len(rounds) < MAX_ROUNDS:
+        edits = tuple(finders[0](DimFlow(graph, types), unused_names(graph)))
+        if edits:
+            rounds.append(edits)
+            graph = prune(apply_to_graph(graph, edits))
+            types = infer(graph)
+        else:
+            finders.pop(0)
+    return FusionResult(graph, types, tuple(rounds))
+
+
+FIRST_MOD = 10
+
+
+def find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
+    """An edit for every Sub that takes away offsets which a pool with a window of 1 has found."""
+    if flow.graph.opsets.get("", 0) < FIRST_MOD:
+        return
+    for node in flow.graph.nodes:
+        if domain(node) == "" and node.op_type == "Sub":
+            taken, source = offsets(flow, node.input[1]), trace(flow, node.output[0])
+            if taken is not None and taken.tensor and source is not None and never_empty(flow, source.pool):
+                yield _merge_pool(names, node, source)
+
+
+def _merge_pool(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Rewrite:
+    assert source.pool is not None
+    divisor, nodes, constants = plane_size(names, source)
+    nodes.append(helper.make_node("Mod", [node.input[0], divisor], [node.output[0]], name=node.name))
+    step = as_int(source.step)
+    after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
+    return Rewrite(
+        node.output[0],
+        tuple(nodes),
+        constants,
+        NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after),
+    )
+
+
+def plane_size(names: FreshNames, source: Indices) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
+    """A value that holds how many elements a plane of the pooled tensor has, and what makes it."""
+    assert source.pool is not None
+    stem = f"{source.pool.output[1]}_plane"
+    step = as_int(source.step)
+    if step is not None:
+        name = names.fresh(stem)
+        return name, [], {name: np.array([step], np.int64)}
+    axes = range(len(attributes(source.pool)["kernel_shape"]))
+    first = 1 if source.pool.domain else 2
+    return multiply_sizes(names, source.pool.input[0], [first + axis for axis in axes], stem)
+
+
+def multiply_sizes(
+    names: FreshNames, tensor: str, axes: list[int], stem: str
+) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
+    """The product of the sizes of a tensor along some axes, of shape (1,)."""
+    shape = names.fresh(f"{stem}_shape")
+    node = helper.make_node("Shape", [tensor], [shape])
+    name, nodes, constants = product_nodes(names, shape, axes, stem)
+    return name, [node, *nodes], constants
+
+
+def product_nodes(
+    names: FreshNames, vector: str, places: list[int], stem: str
+) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
+    """The product of some elements of a vector, of shape (1,); a chain of Mul, which every opset has."""
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, AnyArray] = {}
+    so_far = ""
+    for place in places:
+        at, one = names.fresh(f"{stem}_place"), names.fresh(f"{stem}_size")
+        constants[at] = np.array([place], np.int64)
+        nodes.append(helper.make_node("Gather", [vector, at], [one]))
+        if so_far:
+            both = names.fresh(stem)
+            nodes.append(helper.make_node("Mul", [so_far, one], [both]))
+        so_far = both if so_far else one
+    return so_far, nodes, constants
+
+
+def windows_undoing(pool: onnx.NodeProto | None, opset: int, rank: int) -> list[UnpoolWindow | None]:
+    """For each of `rank` spatial axes the window with which an unpooling undoes a MaxPool.
+
+    Returns:
+        `window_undoing` per axis; None where there is no pool, and for axes that it pads unevenly or by auto_pad.
+    """
+    spec = None if pool is None else resolve_spec("MaxPool", attributes(pool), domain=domain(pool), opset=opset)
+    if not isinstance(spec, MaxPoolSpec):
+        return [None] * rank
+    found: list[UnpoolWindow | None] = []
+    for window, (begin, end) in zip(spec.windows, spec.pads, strict=True):
+        is_plain = spec.padding == "NOTSET" and begin == end
+        found.append(window_undoing(window, begin, ceil=spec.ceil) if is_plain else None)
+    return (found + [None] * rank)[:rank]
+
+
+def short_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:
+    """The windows as attributes of a MaxUnpool, without pads that are all zero."""
+    return {name: values for name, values in window_attributes(windows).items() if any(values)}

@@ -20,7 +20,7 @@ from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.passes import merge_pools
+from unpool.runtime.passes import fuse_unpool
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.session.executor import load_as_written
 
@@ -105,7 +105,7 @@ def test_the_plan_says_what_was_raised():
     (record,) = (one for one in session.plan if one.operator == "MaxUnpool")
     assert record.runner == "unpool"
     assert record.node.startswith("node_ScatterND")
-    assert record.reason == f"unpool runs every MaxUnpool; raised from ScatterND {record.node!r}"
+    assert record.reason == f"unpool runs every MaxUnpool; fused from ScatterND {record.node!r}"
 
 
 @pytest.mark.parametrize("dynamic", [None, (0, 2, 3)])
@@ -290,7 +290,7 @@ def test_fix_leaves_a_clean_model_as_it_is():
 
 def test_what_fix_does_is_verified(monkeypatch):
     """A pass that gets the size of a plane wrong is caught by the random inputs."""
-    monkeypatch.setattr(merge_pools, "number", lambda size: 7)
+    monkeypatch.setattr(fuse_unpool, "as_int", lambda size: 7)
     with pytest.raises(UnsupportedError, match="rewritten model"):
         fix(by_hand(offsets=np.arange(6).reshape(2, 3, 1, 1) * 12))
 

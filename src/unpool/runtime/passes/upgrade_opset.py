@@ -14,12 +14,11 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, is_large, strip_initializers
-from unpool.runtime.passes.hidden_nodes import hide, restore
 
 FIRST_IR_WITH_DEFAULTS = 4
 
 
-def convert(
+def convert_opset(
     model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_unpool_op
 ) -> onnx.ModelProto:
     """A copy of the model with its other nodes in an opset of ONNX; our nodes keep their attributes.
@@ -33,14 +32,14 @@ def convert(
     Raises:
         UnsupportedError: a node cannot be converted; the message names it.
     """
-    skeleton = _prepared(model, types)
-    hidden = hide(skeleton, is_hidden)
+    skeleton = _with_types(model, types)
+    hidden = hide_nodes(skeleton, is_hidden)
     try:
         converted = version_converter.convert_version(skeleton, opset)
     except Exception as error:
-        raise _blamed(skeleton, opset, types, error) from error
-    restore(converted, hidden)
-    return _merged(model, converted, opset)
+        raise _blame_node(skeleton, opset, types, error) from error
+    restore_nodes(converted, hidden)
+    return _merge(model, converted, opset)
 
 
 def update_ir_version(model: onnx.ModelProto) -> None:
@@ -56,7 +55,7 @@ def update_ir_version(model: onnx.ModelProto) -> None:
     model.ir_version = needed
 
 
-def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
+def _with_types(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     """The model without large and sparse tensors, and with every known type written into it."""
     skeleton = strip_initializers(model)
     skeleton.ir_version = max(skeleton.ir_version, FIRST_IR_WITH_DEFAULTS)  # so that an initializer need be no input
@@ -70,7 +69,7 @@ def _prepared(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     return skeleton
 
 
-def _merged(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model with the nodes and small tensors of the converted one; everything else is as it was."""
     merged = onnx.ModelProto()
     merged.CopyFrom(model)
@@ -94,18 +93,18 @@ def _forget_sizes(body: onnx.GraphProto) -> None:
         value.type.CopyFrom(shapes.rank_only(value.type))
 
 
-def _blamed(skeleton: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
+def _blame_node(skeleton: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
     """The error of the first node that cannot be converted alone; if all can, the error of the whole model."""
     for node in skeleton.graph.node:
         if node.domain == "":
             try:
-                version_converter.convert_version(_alone(skeleton, node, types), opset)
+                version_converter.convert_version(_single_node_model(skeleton, node, types), opset)
             except Exception as own:
-                return _refusal(f"node {node_name(node)!r} ({node.op_type})", opset, own)
-    return _refusal("model", opset, error)
+                return _unsupported(f"node {node_name(node)!r} ({node.op_type})", opset, own)
+    return _unsupported("model", opset, error)
 
 
-def _alone(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
+def _single_node_model(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
     names = reads(node)
     small = [tensor for tensor in skeleton.graph.initializer if tensor.name in names]
     known: Mapping[str, onnx.TypeProto] = types | {tensor.name: as_input(tensor).type for tensor in small}
@@ -116,9 +115,50 @@ def _alone(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onn
     return helper.make_model(graph, opset_imports=skeleton.opset_import, ir_version=skeleton.ir_version)
 
 
-def _refusal(where: str, opset: int, error: Exception) -> UnsupportedError:
+def _unsupported(where: str, opset: int, error: Exception) -> UnsupportedError:
     reason = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
     return UnsupportedError(
         f"{where}: onnx's version converter cannot take it to opset {opset}: {reason}. Replace it, or export the model "
         "anew in that opset."
     )
+
+
+DOMAIN = "unpool.placeholder"
+NUMBER = "number"
+
+
+def hide_nodes(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) -> list[onnx.NodeProto]:
+    """Put a placeholder with the same inputs and outputs in the place of nodes, inside bodies too.
+
+    Args:
+        model: is changed.
+        is_hidden: which nodes.
+
+    Returns:
+        the nodes as they were, for `restore`.
+    """
+    hidden: list[onnx.NodeProto] = []
+    for node in with_subgraph_nodes(model.graph.node):
+        if is_hidden(node):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            node.domain, node.op_type = DOMAIN, "Placeholder"
+            del node.attribute[:]
+            node.attribute.append(helper.make_attribute(NUMBER, len(hidden)))
+            hidden.append(copy)
+    if hidden:
+        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return hidden
+
+
+def restore_nodes(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None:
+    """Put the hidden nodes back, with the inputs and outputs that their placeholders have now; the model is changed."""
+    for node in with_subgraph_nodes(model.graph.node):
+        if node.domain == DOMAIN:
+            original = hidden[node.attribute[0].i]
+            node.domain, node.op_type = original.domain, original.op_type
+            del node.attribute[:]
+            node.attribute.extend(original.attribute)
+    kept = [one for one in model.opset_import if one.domain != DOMAIN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)

@@ -15,9 +15,9 @@ from tests.support import models
 from unpool.kernels.cpu.conv_transpose import winograd
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
-from unpool.runtime.plan import policy
-from unpool.runtime.plan.bodies import has_unpool_subgraphs
-from unpool.runtime.plan.policy import Choice
+from unpool.runtime.plan import placement
+from unpool.runtime.plan.placement import Assignment
+from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
 from unpool.runtime.session.executor import load_as_session
 from unpool.runtime.session.session import FallbackWarning
 
@@ -196,9 +196,9 @@ def forced(monkeypatch):
     """Lets unpool run every node with bodies, whatever is in there."""
 
     def choose(node):
-        return Choice("unpool" if has_unpool_subgraphs(node) else "onnxruntime", "forced")
+        return Assignment("unpool" if has_unpool_subgraphs(node) else "onnxruntime", "forced")
 
-    monkeypatch.setattr(policy, "_choose_foreign", choose)
+    monkeypatch.setattr(placement, "_assign_other", choose)
 
 
 def assert_as_onnxruntime(model, feed):
@@ -426,9 +426,9 @@ def weights():
 
 
 def turned(body):
-    """Which nodes of bodies were turned from a Conv."""
+    """Which nodes of bodies were converted from a Conv."""
     plan = unpool.InferenceSession(models.model(body, w=weights())).plan
-    return [one.node for one in plan if "turned from" in one.reason]
+    return [one.node for one in plan if "converted from" in one.reason]
 
 
 def looped(body, outputs=f"{HEAVY} d"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from unpool.runtime.plan.policy import RunnerName
+from unpool.runtime.plan.placement import RunnerName
 
 TITLES = ("step", "node", "operator", "runs on", "why")
 HOST = "cpu"
@@ -17,7 +17,7 @@ PARTITION_RUNTIMES = ("onnxruntime", "openvino")
 
 
 @dataclass(frozen=True)
-class Record:
+class PlanRow:
     """One line of the plan: one node.
 
     Attributes:
@@ -61,7 +61,7 @@ class Record:
         return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
 
 
-class Line(NamedTuple):
+class TableRow(NamedTuple):
     """One line of a table; what stands under `TITLES`."""
 
     step: str
@@ -71,29 +71,31 @@ class Line(NamedTuple):
     reason: str
 
 
-def each(records: Iterable[Record]) -> list[Line]:
+def list_rows(records: Iterable[PlanRow]) -> list[TableRow]:
     """A line per node."""
-    return [Line(one.place, one.node, one.operator_version, one.runs_on, one.reason) for one in records]
+    return [TableRow(one.place, one.node, one.operator_version, one.runs_on, one.reason) for one in records]
 
 
-def folded(records: Iterable[Record]) -> list[Line]:
+def summarize(records: Iterable[PlanRow]) -> list[TableRow]:
     """A line per partition: how many nodes of which operators, and every reason once.
 
     >>> def conv(name):
-    ...     return Record(name, "Conv", "", 11, "onnxruntime", "no operator of unpool", 0, 0)
-    >>> folded([conv("a"), conv("b")])[0][1:3]
+    ...     return PlanRow(name, "Conv", "", 11, "onnxruntime", "no operator of unpool", 0, 0)
+    >>> summarize([conv("a"), conv("b")])[0][1:3]
     ('2 nodes, a to b', '2 Conv')
     """
     lines = []
     for (_, runner), group in groupby(records, lambda one: (one.place, one.runner)):
         partition = list(group)
-        lines += [_line(partition)] if runner in PARTITION_RUNTIMES and len(partition) > 1 else each(partition)
+        lines += (
+            [_summary_row(partition)] if runner in PARTITION_RUNTIMES and len(partition) > 1 else list_rows(partition)
+        )
     return lines
 
 
-def _line(partition: Sequence[Record]) -> Line:
+def _summary_row(partition: Sequence[PlanRow]) -> TableRow:
     counts = Counter(one.operator for one in partition).most_common()
     operators = ", ".join(f"{count} {operator}" for operator, count in counts)
     reasons = "; ".join(dict.fromkeys(one.reason for one in partition))
     nodes = f"{len(partition)} nodes, {partition[0].node} to {partition[-1].node}"
-    return Line(partition[0].place, nodes, operators, partition[0].runs_on, reasons)
+    return TableRow(partition[0].place, nodes, operators, partition[0].runs_on, reasons)

@@ -22,7 +22,7 @@ from unpool.operators.resolve import Spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, subgraph_nodes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.plan.bodies import has_unpool_subgraphs
+from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
 
 RunnerName: TypeAlias = Literal["unpool", "onnxruntime", "openvino", "reference"]
 KnownSizes: TypeAlias = tuple[int | None, ...]
@@ -33,16 +33,16 @@ HIGHEST_POOL_RANK = 3
 
 
 @dataclass(frozen=True)
-class Choice:
+class Assignment:
     """Who runs a node, and why."""
 
     runner: RunnerName
     reason: str
 
 
-def choose(
+def assign_runner(
     node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool, is_hosted: bool = True
-) -> Choice:
+) -> Assignment:
     """Who runs a node that nothing refuses.
 
     Args:
@@ -54,24 +54,24 @@ def choose(
         is_hosted: whether unpool would run it on the CPU.
     """
     if spec is None:
-        return _choose_foreign(node)
+        return _assign_other(node)
     if not isinstance(spec, MaxPoolSpec):
-        way = _way(spec, node, types) if is_hosted else ""
-        return Choice("unpool", f"unpool runs every {node.op_type}{way}")
+        way = _algorithm(spec, node, types) if is_hosted else ""
+        return Assignment("unpool", f"unpool runs every {node.op_type}{way}")
     if any(node.output[1:]):
-        return Choice("unpool", "unpool runs every MaxPool with Indices")
+        return Assignment("unpool", "unpool runs every MaxPool with Indices")
     if exact:
-        return Choice("unpool", exact)
+        return Assignment("unpool", exact)
     difference = _difference(spec, node.input[0], types)
     if difference is not None:
-        return Choice("unpool", difference)
+        return Assignment("unpool", difference)
     if is_behind_ours:
         why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
-        return Choice("unpool", f"plain MaxPool behind a node of unpool's: {why}")
-    return Choice("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
+        return Assignment("unpool", f"plain MaxPool behind a node of unpool's: {why}")
+    return Assignment("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
 
 
-def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
+def _algorithm(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
     """How a ConvTranspose is computed, where shapes and type are known."""
     x, w = (types.get(name) for name in node.input[:2])
     known, window, dtype = shapes.static_dims(x), shapes.static_dims(w), shapes.dtype(x)
@@ -86,14 +86,14 @@ def _way(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
         return ""
 
 
-def _choose_foreign(node: onnx.NodeProto) -> Choice:
+def _assign_other(node: onnx.NodeProto) -> Assignment:
     if is_unpool_op(node):
-        return Choice("onnxruntime", "OpenVINO's is faster here, as timed")
+        return Assignment("onnxruntime", "OpenVINO's is faster here, as timed")
     inside = [node_name(inner) for inner in subgraph_nodes(node) if is_unpool_op(inner)]
     if inside:
         runner: RunnerName = "unpool" if has_unpool_subgraphs(node) else "reference"
-        return Choice(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
-    return Choice("onnxruntime", "not an operator of unpool")
+        return Assignment(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
+    return Assignment("onnxruntime", "not an operator of unpool")
 
 
 def _difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:

@@ -1,10 +1,7 @@
-"""Makes graphs of their own of the bodies of If, Loop, Scan and SequenceMap, to be planned as that of the model is.
+"""Chooses the inferred sizes that a partition states of its inputs; onnxruntime relies on them and checks them.
 
-What a body reads from around it becomes an input of that graph or, where it is constant, a constant.
-
-The sizes of a value that one iteration hands to the next are known where they stay the same:
-
-    known before the first iteration, and inferred to be the same after every one
+onnxruntime fuses an Add into a Conv only where it knows that both inputs have the same shape. But if inference got a
+size wrong, onnxruntime would refuse a value that is right. So sizes are stated only where plain operators made them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +14,66 @@ from onnx import TensorProto, helper
 from unpool.errors import ModelError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.nodes import attributes, captured_names, domain, node_name, subgraphs
+from unpool.runtime.graph.nodes import (
+    attributes,
+    captured_names,
+    domain,
+    is_unpool_op,
+    node_name,
+    reads,
+    subgraphs,
+    writes,
+)
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.conv_as_transpose import before_choices
-from unpool.runtime.plan.certain_sizes import certain
+from unpool.runtime.passes.convert_conv import values_before_indices
 
-KINDS = ("If", "Loop", "Scan", "SequenceMap")
+_PLAIN = {
+    "Add",
+    "BatchNormalization",
+    "Clip",
+    "Concat",
+    "Conv",
+    "Div",
+    "Identity",
+    "LeakyRelu",
+    "Mul",
+    "Relu",
+    "Sigmoid",
+    "Sub",
+    "Tanh",
+}
+"""Operators whose sizes onnx infers as everybody computes them."""
+
+
+def static_shapes(graph: Graph, types: Types) -> Types:
+    """The types with every size left open that is not certain, or not known.
+
+    Args:
+        graph: in topological order.
+        types: what is known of the values.
+    """
+    sure = {*graph.constants, *graph.sparse_constants, *(value.name for value in graph.inputs)}
+    for node in graph.nodes:
+        if _is_plain(node) and sure.issuperset(reads(node)):
+            sure.update(writes(node))
+    return {name: _drop_dim_names(one) if name in sure else shapes.rank_only(one) for name, one in types.items()}
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """Whether onnx's inference, or ours for our nodes, is right about it."""
+    pads = attributes(node).get("auto_pad", b"NOTSET")
+    return is_unpool_op(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
+
+
+def _drop_dim_names(type_: onnx.TypeProto) -> onnx.TypeProto:
+    """The type without names of sizes: values that share one are not checked for that."""
+    known = shapes.static_dims(type_)
+    return type_ if known is None else shapes.tensor_type(shapes.element(type_), known)
+
+
+CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 """The operators whose bodies unpool runs."""
 
 FIRST_SCAN_OF_AXES = 9  # Scan-8 has a batch and then a sequence axis instead
@@ -37,7 +86,7 @@ Maybe: TypeAlias = onnx.TypeProto | None
 
 
 @dataclass(frozen=True)
-class Body:
+class Subgraph:
     """A body as a graph of its own.
 
     Attributes:
@@ -62,12 +111,12 @@ class Body:
 
 def has_unpool_subgraphs(node: onnx.NodeProto) -> bool:
     """Whether unpool can run the bodies of a node."""
-    return domain(node) == "" and node.op_type in KINDS
+    return domain(node) == "" and node.op_type in CONTROL_FLOW
 
 
-def bodies_of(
+def build_subgraphs(
     around: Graph, node: onnx.NodeProto, types: Types, semantics: Semantics, *, is_chosen_from: bool
-) -> Iterator[Body]:
+) -> Iterator[Subgraph]:
     """The bodies of a node, before any pass.
 
     Args:
@@ -88,8 +137,8 @@ def bodies_of(
                 f"got {len(body.input)}. Export the model again."
             )
         graph, known = _settled(around, body, types, semantics, (fed, carried))
-        graph = replace(graph, chosen=_chosen(graph, body, carried, is_chosen_from=is_chosen_from))
-        yield Body(name, graph, known, tuple(body.input), tuple(value.name for value in graph.inputs[len(fed) :]))
+        graph = replace(graph, outputs_before_indices=_chosen(graph, body, carried, is_chosen_from=is_chosen_from))
+        yield Subgraph(name, graph, known, tuple(body.input), tuple(value.name for value in graph.inputs[len(fed) :]))
 
 
 def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) -> tuple[tuple[Maybe, ...], Carried]:
@@ -153,7 +202,7 @@ def _settled(
     for turns_left in reversed(range(MOST_ROUNDS)):
         graph = _graph(around, body, types, fed)
         known = infer(graph, semantics).types
-        sure = certain(graph, known)
+        sure = static_shapes(graph, known)
         before = list(fed)
         for source, target in carried:
             after = sure.get(body.output[target].name)
@@ -208,7 +257,7 @@ def _chosen(graph: Graph, body: onnx.GraphProto, carried: Carried, *, is_chosen_
     """The outputs of a body on which Indices depend: those of a MaxPool behind the node, or in a later iteration."""
     chosen = {value.name for value in body.output} if is_chosen_from else set()
     while True:
-        before = before_choices(replace(graph, chosen=frozenset(chosen)))
+        before = values_before_indices(replace(graph, outputs_before_indices=frozenset(chosen)))
         handed = {body.output[target].name for source, target in carried if body.input[source].name in before}
         if handed <= chosen:
             return frozenset(chosen)

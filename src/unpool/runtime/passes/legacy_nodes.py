@@ -1,5 +1,6 @@
 """Brings those nodes of opsets 1 to 6 to opset 7 that onnx's version converter does not, or not rightly."""
 
+import logging
 from collections.abc import Mapping
 
 import onnx
@@ -7,8 +8,12 @@ from onnx import TensorProto, defs, helper
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
+from unpool.runtime.graph.graph import FreshNames, Graph, unused_names_in_proto
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs, with_subgraph_nodes
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.weights import restore_initializers, strip_initializers
+from unpool.runtime.passes.upgrade_opset import convert_opset
 
 TARGET = 7
 COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
@@ -127,3 +132,30 @@ def _modernise(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
     elif node.op_type == "Cast" and attribute.type == onnx.AttributeProto.STRING:
         number = TensorProto.DataType.Value(attribute.s.decode().upper())
         attribute.CopyFrom(helper.make_attribute(attribute.name, number))
+
+
+LAST_WITH_AXIS = 6  # the last opset in which an attribute says where the axes of an operand are
+
+_LOG = logging.getLogger("unpool")
+
+
+def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
+    """The model in opset 7 if it is in an older one and has nodes that are not ours; else the model itself.
+
+    Args:
+        model: valid, without functions, ONNX's domain under its short name.
+        semantics: of our nodes, for the shapes of what they make.
+
+    Raises:
+        UnsupportedError: a node that cannot be lifted, and the message names it.
+    """
+    opset = next((one.version for one in model.opset_import if one.domain == ""), TARGET)
+    if opset >= TARGET or all(map(is_unpool_op, with_subgraph_nodes(model.graph.node))):
+        return model
+    _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, TARGET)
+    skeleton = strip_initializers(model)
+    prepare(skeleton.graph, opset)
+    skeleton = convert_opset(skeleton, LAST_WITH_AXIS, {}, is_prepared)
+    align(skeleton.graph, infer(Graph.from_model(skeleton), semantics).types)
+    skeleton = convert_opset(skeleton, TARGET, infer(Graph.from_model(skeleton), semantics).types, is_aligned)
+    return restore_initializers(skeleton, model)

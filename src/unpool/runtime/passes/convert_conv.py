@@ -1,4 +1,4 @@
-"""A Conv of stride 1 is a ConvTranspose with its window turned, which our kernels may compute faster.
+"""A Conv of stride 1 is a ConvTranspose with its window flipped, which our kernels may compute faster.
 
     y[m, p] = sum over channels c, taps t: W[m, c, t] * x[c, p + t * dilation - begin]
 
@@ -7,11 +7,11 @@
 Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
 vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and our
 lanes are positions. For each row of its output it goes through the weights again, which for a large window come from
-far. Over three axes it first copies x for every tap. A Conv is turned where that saves more than it costs to leave
+far. Over three axes it first copies x for every tap. A Conv is converted where that saves more than it costs to leave
 onnxruntime and to come back.
 
-Usually none is turned that a MaxPool with Indices stands behind: that would choose other positions among elements that
-only rounding tells apart, and MaxUnpool would put whole values there.
+A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
+positions among nearly equal elements, and MaxUnpool would put whole values there.
 """
 
 import math
@@ -53,43 +53,43 @@ KEPT_BYTES = 1 << 20
 """So many bytes of these weights stay in the second cache from one row to the next."""
 
 TYPES = (np.float32, np.float64)
-RANKS = (2, 3)
+CONV_RANKS = (2, 3)
 """Numbers of spatial axes."""
 
 
-def as_conv_transpose(
-    graph: Graph, types: Types, spared: Collection[str] = (), ranks: Collection[int] = RANKS
+def convert_conv(
+    graph: Graph, types: Types, excluded: Collection[str] = (), ranks: Collection[int] = CONV_RANKS
 ) -> Graph:
-    """The graph in which every Conv is turned that is faster so; `raised` says which ones.
+    """The graph in which every Conv is converted that is faster so; `raised` says which ones.
 
     Args:
         graph: constants lifted.
         types: what is known of the values.
-        spared: values; a Conv that makes one of them stays.
+        excluded: values; a Conv that makes one of them stays.
         ranks: numbers of spatial axes; so does a Conv over any other.
     """
     names = unused_names(graph)
-    nodes, constants, raised = list(graph.nodes), dict(graph.constants), dict(graph.raised)
+    nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
     for position, node in enumerate(nodes):
-        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in spared
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
         tensor = constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None:
             continue
         if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks):
             continue
-        weights = names.fresh(f"{node.input[1]}_turned")
-        window = _turned_window(array_of(tensor), given.get("group", 1))
+        weights = names.fresh(f"{node.input[1]}_converted")
+        window = _flip_window(array_of(tensor), given.get("group", 1))
         constants[weights] = numpy_helper.from_array(window, weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
-        raised[node.output[0]] = f"turned from Conv {node_name(node)!r}: faster so"
-    return replace(graph, nodes=tuple(nodes), constants=constants, raised=raised)
+        origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
+    return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
 
 
-def before_choices(graph: Graph) -> set[str]:
+def values_before_indices(graph: Graph) -> set[str]:
     """Values on which the Indices of some MaxPool depend, in bodies too and outside of the graph."""
-    found = set(graph.chosen)
+    found = set(graph.outputs_before_indices)
     for node in reversed(graph.nodes):
         chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_subgraph_nodes([node]))
         if chooses or not found.isdisjoint(node.output):
@@ -124,12 +124,12 @@ def _pays(
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False
-    turned = channels * group, maps // group, *window
+    converted = channels * group, maps // group, *window
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        ours = cost(spec, x_shape, turned, dtype)
-        y_shape = call(spec, x_shape, turned, None).large.in_onnx_order()
+        ours = cost(spec, x_shape, converted, dtype)
+        y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
     except UnpoolError:
         return False
     saved = _cost_in_onnxruntime(w.dims, y_shape, group, dtype) - ours
@@ -141,7 +141,7 @@ def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: 
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
-    if len(window) == max(RANKS):
+    if len(window) == max(CONV_RANKS):
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
         return products * maps
@@ -150,8 +150,8 @@ def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: 
     return products * each + (RELOAD_COST * rows * terms * each if is_far else 0)
 
 
-def _turned_window(w: AnyArray, group: int) -> AnyArray:
-    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window turned."""
+def _flip_window(w: AnyArray, group: int) -> AnyArray:
+    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window converted."""
     maps, channels, *window = w.shape
-    turned = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
-    return np.ascontiguousarray(turned.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)
+    converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
+    return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)

@@ -9,7 +9,7 @@ import pytest
 import unpool
 from tests.support import models
 from unpool.kernels.cpu.conv_transpose import winograd
-from unpool.runtime.passes import conv_as_transpose
+from unpool.runtime.passes import convert_conv
 
 SMALL = {
     "two axes": ("x, w", "1, 4, 5, 7", (3, 4, 3, 3), "pads = [1, 1, 1, 1]"),
@@ -62,7 +62,7 @@ def assert_same(model, x):
 @pytest.mark.parametrize("name", SMALL)
 def test_every_form_gives_what_the_convolution_gives(name, monkeypatch):
     """Pads, groups, dilations, bias and rank are carried over, whatever the way of computing."""
-    monkeypatch.setattr(conv_as_transpose, "_pays", lambda *_: True)
+    monkeypatch.setattr(convert_conv, "_pays", lambda *_: True)
     inputs, shape, weights, attributes = SMALL[name]
     model = convolution(f"y = Conv <{attributes}> ({inputs})", shape, weights)
     (record,) = unpool.InferenceSession(model).plan
@@ -78,7 +78,7 @@ def test_a_large_convolution_is_turned(name):
     model = convolution(body)
     (record,) = unpool.InferenceSession(model).plan
     assert record.reason == (
-        f"unpool runs every ConvTranspose, by winograd; turned from Conv '{record.node}': faster so{folded}"
+        f"unpool runs every ConvTranspose, by winograd; converted from Conv '{record.node}': faster so{folded}"
     )
     assert_same(model, models.random(1, 64, 40, 40))
 
@@ -88,7 +88,7 @@ def test_a_large_convolution_over_three_axes_is_turned():
     body = "y = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, w, b)"
     model = convolution(body, "1, 16, 20, 21, 22", (16, 16, 3, 3, 3))
     (record,) = unpool.InferenceSession(model).plan
-    assert record.reason == "unpool runs every ConvTranspose, by phases; turned from Conv 'Conv->y': faster so"
+    assert record.reason == "unpool runs every ConvTranspose, by phases; converted from Conv 'Conv->y': faster so"
     assert_same(model, models.random(1, 16, 20, 21, 22))
     (record,) = unpool.InferenceSession(convolution(body, "1, 16, 6, 5, 6", (16, 16, 3, 3, 3))).plan
     assert record.runner == "onnxruntime"
@@ -99,7 +99,7 @@ def test_the_last_convolution_of_a_generator_is_turned():
     body = "y = Conv <pads = [3, 3, 3, 3]> (x, w)"
     few, many = (convolution(body, "1, 32, 64, 64", (maps, 32, 7, 7)) for maps in (3, 16))
     (record,) = unpool.InferenceSession(few).plan
-    assert record.reason == "unpool runs every ConvTranspose, by phases; turned from Conv 'Conv->y': faster so"
+    assert record.reason == "unpool runs every ConvTranspose, by phases; converted from Conv 'Conv->y': faster so"
     assert_same(few, models.random(1, 32, 64, 64))
     (record,) = unpool.InferenceSession(many).plan
     assert record.runner == "onnxruntime"
@@ -111,7 +111,7 @@ def test_large_windows_on_small_maps_are_turned():
     padded, single = "y = Conv <pads = [3, 3, 3, 3]> (x, w)", "y = Conv <pads = [0, 0, 0, 0]> (x, w)"
     model = convolution(padded, shape, weights)
     (record,) = unpool.InferenceSession(model).plan
-    assert record.reason == "unpool runs every ConvTranspose, by phases; turned from Conv 'Conv->y': faster so"
+    assert record.reason == "unpool runs every ConvTranspose, by phases; converted from Conv 'Conv->y': faster so"
     assert_same(model, models.random(1, 256, 8, 8))
     (record,) = unpool.InferenceSession(convolution(single, "1, 256, 7, 7", weights)).plan
     assert record.runner == "onnxruntime"

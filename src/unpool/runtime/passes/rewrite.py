@@ -1,4 +1,4 @@
-"""Edits, each of which replaces one node by others, and the two functions that put them into a graph or a model."""
+"""A record, for people to read, of one change of a graph."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +11,22 @@ from unpool.dtypes import AnyArray
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.nodes import reads, writes
 from unpool.runtime.graph.weights import as_input
-from unpool.runtime.passes.change import Change
 
 
 @dataclass(frozen=True)
-class Edit:
+class NodeChange:
+    """One node that is written differently: its label, and the operator, version and attributes on both sides."""
+
+    node: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True)
+class Rewrite:
     """Other nodes for one node.
 
     Attributes:
@@ -23,30 +34,30 @@ class Edit:
         nodes: the new nodes, one of which makes `output`.
         constants: the new constants that these nodes read, by name.
         change: what a user is told of the edit.
-        raised: the first output of the one node of ours that now does what several did; "" if there is none.
+        fused_output: the first output of the one node of ours that now does what several did; "" if there is none.
         reason: what the plan says of that node.
     """
 
     output: str
     nodes: tuple[onnx.NodeProto, ...]
     constants: Mapping[str, AnyArray]
-    change: Change
-    raised: str = ""
+    change: NodeChange
+    fused_output: str = ""
     reason: str = ""
 
 
-def into_graph(graph: Graph, edits: Iterable[Edit]) -> Graph:
+def apply_to_graph(graph: Graph, edits: Iterable[Rewrite]) -> Graph:
     """The graph with the edits in it; nodes that nobody needs any more are still there."""
     by_output = {edit.output: edit for edit in edits}
     constants = dict(graph.constants)
     for edit in by_output.values():
         constants |= {name: numpy_helper.from_array(array, name) for name, array in edit.constants.items()}
-    reasons = {edit.raised: edit.reason for edit in by_output.values() if edit.raised}
+    reasons = {edit.fused_output: edit.reason for edit in by_output.values() if edit.fused_output}
     nodes = tuple(chain.from_iterable(_in_place(node, by_output) for node in graph.nodes))
-    return replace(graph, nodes=nodes, constants=constants, raised=dict(graph.raised) | reasons)
+    return replace(graph, nodes=nodes, constants=constants, origins=dict(graph.origins) | reasons)
 
 
-def into_model(model: onnx.ModelProto, edits: Iterable[Edit]) -> None:
+def apply_to_model(model: onnx.ModelProto, edits: Iterable[Rewrite]) -> None:
     """Put the edits into a model, which is changed, and drop nodes and tensors that only the replaced nodes needed."""
     by_output = {edit.output: edit for edit in edits}
     graph = model.graph
@@ -63,7 +74,7 @@ def into_model(model: onnx.ModelProto, edits: Iterable[Edit]) -> None:
     _drop(graph, needed - _needed(graph))
 
 
-def _in_place(node: onnx.NodeProto, edits: Mapping[str, Edit]) -> tuple[onnx.NodeProto, ...]:
+def _in_place(node: onnx.NodeProto, edits: Mapping[str, Rewrite]) -> tuple[onnx.NodeProto, ...]:
     edit = edits.get(next(iter(node.output), ""))
     return (node,) if edit is None else edit.nodes
 

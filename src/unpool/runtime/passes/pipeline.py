@@ -9,30 +9,29 @@ from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
-from unpool.runtime.passes.conv_as_transpose import as_conv_transpose, before_choices
-from unpool.runtime.passes.domains import shorten
+from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.fuse import fuse
-from unpool.runtime.passes.inline import inline
-from unpool.runtime.passes.old_opsets import lift_opset
-from unpool.runtime.passes.raising import raise_all
+from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.runtime.passes.inline import inline, shorten_domains
+from unpool.runtime.passes.legacy_nodes import lift_opset
 
 
 @dataclass(frozen=True)
-class Changes:
+class PassOptions:
     """Which of the passes change a graph.
 
     Attributes:
-        raises: whether decomposed unpoolings become MaxUnpool again.
-        turns: over how many spatial axes a Conv may become a ConvTranspose.
-        before_indices: whether that holds too where the Indices of some MaxPool depend on it.
-        fuses: whether activations become part of the ConvTranspose before them.
+        fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
+        conv_ranks: over how many spatial axes a Conv may become a ConvTranspose.
+        convert_conv_before_indices: whether that holds too where the Indices of some MaxPool depend on it.
+        fuses_activations: whether activations become part of the ConvTranspose before them.
     """
 
-    raises: bool
-    turns: tuple[int, ...]
-    before_indices: bool
-    fuses: bool
+    fuses_unpool: bool
+    conv_ranks: tuple[int, ...]
+    convert_conv_before_indices: bool
+    fuses_activations: bool
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
@@ -45,39 +44,39 @@ def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
     return lift_constants(Graph.from_model(lift_opset(inline(model), semantics)))
 
 
-def prepare(model: onnx.ModelProto, semantics: Semantics, changes: Changes) -> tuple[Graph, Types]:
+def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
     """The graph of a model after all passes, and the types of its values.
 
     Raises:
         ModelError: the model is invalid.
         UnpoolError: as `improve`.
     """
-    model = shorten(model)
+    model = shorten_domains(model)
     check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, semantics)
     check_model(model)
     graph = to_graph(model, semantics)
     check_nodes(graph.nodes, graph.opsets, semantics)
-    return improve(graph, infer(graph, semantics).types, semantics, changes)
+    return run_passes(graph, infer(graph, semantics).types, semantics, options)
 
 
-def improve(graph: Graph, types: Types, semantics: Semantics, changes: Changes) -> tuple[Graph, Types]:
+def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
     """The graph after all passes, pruned, and what is known of its values.
 
     Args:
         graph: constants lifted.
         types: what is known of the values.
         semantics: how the three operators are read.
-        changes: those that are wanted.
+        options: the passes that may change it.
 
     Raises:
         UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
     """
-    if changes.raises:
-        graph, types, _ = raise_all(graph, types, lambda one: infer(one, semantics).types)
+    if options.fuses_unpool:
+        graph, types, _ = fuse_unpool_patterns(graph, types, lambda one: infer(one, semantics).types)
     check_types(graph, types, semantics)
-    if changes.turns:
-        spared = set() if changes.before_indices else before_choices(graph)
-        graph = as_conv_transpose(graph, types, spared, changes.turns)
+    if options.conv_ranks:
+        excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
+        graph = convert_conv(graph, types, excluded, options.conv_ranks)
     folded = fold(graph)
-    graph = prune(fuse(folded, types) if changes.fuses else folded)
+    graph = prune(fuse(folded, types) if options.fuses_activations else folded)
     return graph, types | stated_types(graph)
