@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from unpool.cli import console, errors, launcher
-from unpool.cli.errors import INTERRUPTED, UNFIT, UNREAD, UNSUPPORTED, UsageError, guard
+from unpool.cli.errors import BROKEN_PIPE, INTERRUPTED, UNFIT, UNSUPPORTED, UsageError, guard
 from unpool.cli.inputs import read_stdin
 from unpool.cli.outputs import refuse_terminal
 from unpool.runtime.graph.peek import BEGINNINGS, detect_file_kind
@@ -34,7 +34,7 @@ def test_a_reader_that_leaves_is_no_error():
     os.close(reading)
     with os.fdopen(writing, "w") as pipe:
         done = subprocess.run([*COMMAND, "explain", "MaxPool"], stdout=pipe, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (UNREAD, "")
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")

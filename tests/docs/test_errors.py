@@ -14,7 +14,7 @@ from unpool.cli.app import app
 SOURCE, DOCS = ROOT / "src" / "unpool", ROOT / "docs"
 HEAD, *SECTIONS = re.split(r"^## ", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
 SECTIONS = dict(section.split("\n", 1) for section in SECTIONS)
-CODES = re.findall(r"^\| (\d+) \| (\w+) \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
+CODES = re.findall(r"^\| (\d+) \| ([\w ]+) \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
 TREE = HEAD.split("```\n")[1]
 
 
@@ -45,7 +45,7 @@ def test_example_raises_its_class(name, tmp_path, monkeypatch):
     (block,) = (Block(*found) for found in BLOCK.findall(section))
 
     assert "**Cause.**" in section
-    assert "**Cure.**" in section
+    assert "**Solution.**" in section
     if block.language == "python":
         assert run(block.language, block.code, {}) == block.text
         assert block.text.startswith(f"{name}: ")
@@ -57,7 +57,11 @@ def test_example_raises_its_class(name, tmp_path, monkeypatch):
 
 def test_exit_codes_are_those_of_the_command():
     """The table has every code, and no other."""
-    constants = {name.lower(): value for name, value in vars(errors).items() if name.isupper()}
-    del constants["signalled"]
+    constants = {
+        name.lower().replace("_", " "): value
+        for name, value in vars(errors).items()
+        if name.isupper() and not name.startswith("_")
+    }
+    del constants["signal base"]
 
     assert {name: int(code) for code, name in CODES} == constants

@@ -22,9 +22,9 @@ FINDINGS = 1
 USAGE = 2
 UNFIT = 3
 UNSUPPORTED = 4
-SIGNALLED = 128
+SIGNAL_BASE = 128
 INTERRUPTED = 130
-UNREAD = 141
+BROKEN_PIPE = 141
 
 _PATIENCE = 1.0
 """Seconds of compiling before the line appears."""
@@ -88,7 +88,7 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
             flush_stdout()
         except BrokenPipeError as error:
             discard_stdout()
-            raise SystemExit(UNREAD) from error
+            raise SystemExit(BROKEN_PIPE) from error
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
             print_error(one_line(error))
             raise SystemExit(exit_code(error)) from error

@@ -5,7 +5,7 @@ import signal
 import sys
 from types import FrameType
 
-from unpool.cli.errors import SIGNALLED, UNSUPPORTED, prepare_streams, print_error
+from unpool.cli.errors import SIGNAL_BASE, UNSUPPORTED, prepare_streams, print_error
 from unpool.extras import EXTRAS, missing_extra, missing_modules
 
 RUN_EXTRA = EXTRAS["run"][1]
@@ -22,7 +22,7 @@ def end_cleanly() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    raise SystemExit(SIGNALLED + number)
+    raise SystemExit(SIGNAL_BASE + number)
 
 
 def main() -> None:
