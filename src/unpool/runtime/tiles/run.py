@@ -46,7 +46,7 @@ def run(
             what is free.
         outputs: names of the outputs; by default all.
         inputs: names of the inputs to cut; by default all of the highest rank.
-        layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more; or "NHWC".
+        layout: "NCHW" where inputs have channels before the spatial axes, one or more of them; or "NHWC".
         progress: wraps the iteration over tiles, such as `tqdm.tqdm`.
 
     Returns:

@@ -41,7 +41,7 @@ class Tiler:
 
     Args:
         session: that runs the tiles.
-        layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more; or "NHWC".
+        layout: "NCHW" where inputs have channels before the spatial axes, one or more of them; or "NHWC".
         inputs: names of the inputs to cut; by default all of the highest rank.
         outputs: names of the outputs; by default all.
 

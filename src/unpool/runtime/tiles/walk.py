@@ -276,7 +276,7 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
 
     Args:
         shapes: of all inputs that are fed.
-        layout: "NCHW" where channels come before the spatial axes, of which there may be one to three, or "NHWC".
+        layout: "NCHW" where channels come before the one to three spatial axes, or "NHWC".
         names: the inputs to cut. By default: all of the highest rank that have more than one element on a spatial axis.
 
     Raises:

@@ -161,9 +161,9 @@ def depth_to_space(walk: GraphWalk, node: onnx.NodeProto) -> None:
 def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Reshape and Flatten: y[.., s, ..] = x[.., s, ..], for spatial axes that stay as they are.
 
-    An axis stays where as many elements lie before it, and it has its size: then the formula holds in row-major order,
-    and axes between such axes are regrouped. Of several candidates of one element, the rule takes the one at the same
-    distance from the end: for a tile, it has to be that of the image.
+    An axis stays where the number of elements before it and its size are unchanged: then the formula holds in row-major
+    order, and axes between such axes are regrouped. Of several candidates of one element, the rule takes the one at the
+    same distance from the end: for a tile, it has to be that of the image.
     """
     field = walk.field(node)
     shape = _target_shape(walk, node, field.shape)

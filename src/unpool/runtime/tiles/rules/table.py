@@ -136,7 +136,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("Attention", "Einsum", "Gemm"), "multiplies positions of the image with each other"),
         "DynamicQuantizeLinear": "scales by the extremes of the image",
         **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool"), "reads wherever its other input says"),
-        **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique"), "makes as many elements as it finds"),
+        **dict.fromkeys(
+            ("NonZero", "NonMaxSuppression", "Unique"), "makes a number of elements that depends on their values"
+        ),
     }
 )
 
