@@ -309,7 +309,7 @@ def test_bound_memory_is_written():
 def test_bodies_have_partitions_on_openvino():
     """What is beside our operators in the body of a Loop runs on OpenVINO too."""
     session = by_openvino(models.loop())
-    inner = [record for record in session.plan if record.inner_steps and record.runner != "unpool"]
+    inner = [record for record in session.plan if record.subgraph_steps and record.runner != "unpool"]
     assert inner
     assert all(record.runner == "openvino" or "not on OpenVINO" in record.reason for record in inner)
 

@@ -240,12 +240,12 @@ def test_an_unknown_type_makes_a_pool_ours():
 def test_bodies_with_our_nodes_are_never_onnxruntimes(name, inner):
     """An If or Loop around our nodes is ours, and the plan lists those nodes as ours, with the plan of each body."""
     plan = unpool.InferenceSession(getattr(models, name)()).plan
-    (outer,) = [one for one in plan if one.operator in ("If", "Loop") and not one.inner_steps]
+    (outer,) = [one for one in plan if one.operator in ("If", "Loop") and not one.subgraph_steps]
     inside = [one for one in plan if outer.node in one.reason]
     ours = [one for one in inside if one.operator in OPERATORS]
     assert outer.runner == "unpool"
     assert len(ours) == inner
-    assert all(one.inner_steps and one.reason.startswith("inside ") for one in inside)
+    assert all(one.subgraph_steps and one.reason.startswith("inside ") for one in inside)
     assert all(one.runner == "unpool" and one.node in outer.reason for one in ours)
 
 

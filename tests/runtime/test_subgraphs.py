@@ -206,7 +206,9 @@ def assert_as_onnxruntime(model, feed):
     session = load_as_session(model, Semantics())
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
     got = session.run(None, feed)
-    assert any(one.inner_steps for one in session.plan) or not any(one.runner == "onnxruntime" for one in session.plan)
+    assert any(one.subgraph_steps for one in session.plan) or not any(
+        one.runner == "onnxruntime" for one in session.plan
+    )
     assert len(got) == len(expected)
     for ours, theirs in zip(got, expected, strict=True):
         if isinstance(theirs, list):
@@ -319,7 +321,7 @@ def test_passes_change_bodies_too():
         w=models.random(2, 3, 2),
     )
     session = unpool.InferenceSession(model)
-    reasons = [one.reason for one in session.plan if one.inner_steps]
+    reasons = [one.reason for one in session.plan if one.subgraph_steps]
     assert len(reasons) == 2
     assert reasons[0].endswith("with Relu->p folded in")
     x = models.random(1, 2, 4)

@@ -293,10 +293,10 @@ class PlanBuilder:
         """The step of a node whose subgraphs are planned and loaded like the graph around it."""
         (position,) = step.nodes
         graph, node, semantics = self._graph, self._graph.nodes[position], self._options.semantics
-        is_chosen_from = not self._values_before_indices.isdisjoint(node.output)
+        has_indices_after = not self._values_before_indices.isdisjoint(node.output)
         subgraphs: dict[str, LoadedSubgraph] = {}
         self._subgraph_plans[position] = {}
-        for body in build_subgraphs(graph, node, self._known_types, semantics, is_chosen_from=is_chosen_from):
+        for body in build_subgraphs(graph, node, self._known_types, semantics, has_indices_after=has_indices_after):
             inner, types = run_passes(body.graph, body.types, semantics, self._options.pass_options)
             plan = PlanBuilder(inner, types, replace(self._options, cuda=None), self._shared).build()
             self._subgraph_plans[position][body.name] = plan

@@ -57,6 +57,6 @@ def _step_names(plan: Plan) -> list[str]:
     """The name of each step in profiles."""
     nodes: list[list[str]] = [[] for _ in plan.steps]
     for record in plan.records:
-        if not record.inner_steps:
+        if not record.subgraph_steps:
             nodes[record.step].append(record.node)
     return [names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}" for names in nodes]

@@ -1,4 +1,9 @@
-"""Sizes of which only the names of others are known, in a form in which two that are equal in every call look alike."""
+"""Symbolic dimensions: expressions of named sizes, and the output dimensions of the three operators.
+
+Two expressions that are equal in every call look alike. `output_dims` goes axis by axis: a known size becomes the size
+that the operator computes. A dynamic size keeps its name if the operator does not change it, becomes an int if the
+result does not depend on it, and otherwise becomes None.
+"""
 
 import math
 import re

@@ -1,7 +1,7 @@
-"""Follows the sizes that a graph computes: what is known of the integers in a small tensor, whatever its shape.
+"""Dynamic dimensions followed through a graph: sizes of axes, and the integers in small tensors that hold sizes.
 
-A name in a size is that of the model, or stands for one axis of one value, so that two equal sizes are equal in every
-call. Where the model leaves sizes open, they are followed through the nodes that grow and shrink them (`open_sizes`).
+A name in an expression is one of the model, or stands for one axis of one value, so that equal expressions are equal in
+every call. onnx's inference names no size that a Conv or a MaxPool has changed; here it is (height + plus) // by.
 """
 
 import math

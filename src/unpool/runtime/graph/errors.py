@@ -1,4 +1,4 @@
-"""The boundary around a model: any exception that reading it raises leaves as an error of ours that names the model."""
+"""Errors of models: any exception raised while a model is read becomes an UnpoolError that names the model."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ LONGEST = 300  # characters that our messages quote of a foreign one
 
 @contextmanager
 def model_errors(source: object) -> Iterator[None]:
-    """Turns any foreign exception raised inside into an error of ours that says which model was read.
+    """Turns any foreign exception raised inside into an UnpoolError that says which model was read.
 
     Args:
         source: path of a model, its bytes, or a ModelProto.
@@ -42,7 +42,7 @@ def model_errors(source: object) -> Iterator[None]:
 
 
 def step_error(step: str, error: Exception) -> UnpoolError:
-    """The error of ours to raise when a step of a plan fails with a foreign exception."""
+    """The UnpoolError to raise when a step of a plan fails with a foreign exception."""
     if isinstance(error, MemoryError):
         return ShapeError(f"step {step!r}: expected values that fit into memory, got too little of it. Reduce sizes.")
     return UnpoolError(

@@ -1,4 +1,4 @@
-"""An ONNX graph as a plain record, which the passes change and the plan cuts into partitions."""
+"""The graph record that passes change and the plan cuts into partitions, its constants, and unused names."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,9 +31,10 @@ class Graph:
         declared: types that the model states for values in between.
         opsets: version by domain, "" for ONNX.
         ir_version: of the model.
-        folded_nodes: by the first output of a node, the labels of the nodes that were folded into it.
-        activations: by the first output of a node of ours, the activation that it applies to every element at its end.
-        origins: by the first output of a node of ours that replaced others, a text that says which ones.
+        folded_nodes: by the first output of a node, the names of the nodes that were folded into it.
+        activations: by the first output of a node of unpool, the activation that it applies to every element at
+            its end.
+        origins: by the first output of a node of unpool that replaced others, a text that says which ones.
         outputs_before_indices: the outputs of a subgraph on which, outside of it, the Indices of some MaxPool depend.
     """
 
@@ -141,7 +142,7 @@ class FreshNames:
 
 
 def unused_names(graph: Graph) -> FreshNames:
-    """Names that no value of a graph or of its bodies has."""
+    """Names that no value of a graph or of its subgraphs has."""
     ends = (value.name for value in (*graph.inputs, *graph.outputs))
     tensors = (*graph.constants, *graph.sparse_constants, *graph.defaults)
     return FreshNames([*ends, *tensors, *_in_nodes(graph.nodes)])
@@ -155,8 +156,8 @@ def unused_names_in_proto(graph: onnx.GraphProto) -> FreshNames:
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
     for node in with_subgraph_nodes(nodes):
         yield from (*node.input, *node.output)
-        for _, body in subgraphs(node):
-            yield from _around_nodes(body)
+        for _, subgraph in subgraphs(node):
+            yield from _around_nodes(subgraph)
 
 
 def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
@@ -238,7 +239,7 @@ def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArra
 
     Args:
         graph: whose opset it is.
-        node: without bodies.
+        node: without subgraphs.
         feed: an array for every input.
     """
     from onnx.reference import ReferenceEvaluator

@@ -1,4 +1,4 @@
-"""A model from a path, from bytes or from a ModelProto, with its external data in memory."""
+"""Models from paths, bytes or ModelProtos, with their external data read or mapped."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ def read_external_data(
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor whose data is in another file.
 
-    It may be an initializer or an attribute, dense or sparse, inside of a body or a function or outside.
+    It may be an initializer or an attribute, dense or sparse, inside of a subgraph or a function or outside.
     """
     for tensor in _tensors(model.graph):
         if external_data_helper.uses_external_data(tensor):
@@ -93,9 +93,9 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
             yield from (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors
             yield from _sparse_parts([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else ())
             yield from _sparse_parts(attribute.sparse_tensors)
-            for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from body.initializer
-                yield from _sparse_parts(body.sparse_initializer)
+            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from subgraph.initializer
+                yield from _sparse_parts(subgraph.sparse_initializer)
 
 
 def _sparse_parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.TensorProto]:

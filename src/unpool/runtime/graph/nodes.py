@@ -1,4 +1,4 @@
-"""What can be read off one NodeProto: is it ours, what does it read, what is inside its bodies."""
+"""Facts about one NodeProto: its operator, the values that it reads and writes, and its subgraphs."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -47,18 +47,18 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.name, attribute.g
-        for body in attribute.graphs:
-            yield attribute.name, body
+        for subgraph in attribute.graphs:
+            yield attribute.name, subgraph
 
 
 def subgraph_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The nodes in the bodies of a node, at any depth."""
-    for _, body in subgraphs(node):
-        yield from with_subgraph_nodes(body.node)
+    """The nodes in the subgraphs of a node, at any depth."""
+    for _, subgraph in subgraphs(node):
+        yield from with_subgraph_nodes(subgraph.node)
 
 
 def with_subgraph_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, and the nodes in their bodies at any depth."""
+    """Nodes, and the nodes in their subgraphs at any depth."""
     for node in nodes:
         yield node
         if has_subgraphs(node):
@@ -71,10 +71,10 @@ def has_subgraphs(node: onnx.NodeProto) -> bool:
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Names that a node reads from its graph: its inputs, and what its bodies capture. Each once, in order."""
+    """Names that a node reads from its graph: its inputs, and what its subgraphs capture. Each once, in order."""
     names = [name for name in node.input if name]
-    for _, body in subgraphs(node) if node.attribute else ():
-        names.extend(captured_names(body))
+    for _, subgraph in subgraphs(node) if node.attribute else ():
+        names.extend(captured_names(subgraph))
     return tuple(dict.fromkeys(names))
 
 
@@ -83,14 +83,14 @@ def writes(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(name for name in node.output if name)
 
 
-def captured_names(body: onnx.GraphProto) -> Iterator[str]:
-    """Names that a body reads from around it; one may come several times."""
-    own = {value.name for value in (*body.input, *body.initializer)}
-    own |= {tensor.values.name for tensor in body.sparse_initializer}
-    for node in body.node:
+def captured_names(subgraph: onnx.GraphProto) -> Iterator[str]:
+    """Names that a subgraph reads from around it; one may come several times."""
+    own = {value.name for value in (*subgraph.input, *subgraph.initializer)}
+    own |= {tensor.values.name for tensor in subgraph.sparse_initializer}
+    for node in subgraph.node:
         yield from (name for name in reads(node) if name not in own)
         own.update(node.output)
-    yield from (value.name for value in body.output if value.name not in own)
+    yield from (value.name for value in subgraph.output if value.name not in own)
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Skims the bytes of a model for the names of operators, without parsing it; weights are stepped over, not read.
+"""Facts read off the bytes of a model without parsing it, and the kind of a file that is no model.
 
-A message of protobuf is a row of fields, each with a number and a length: what is not of interest is skipped whole.
+A protobuf message is a row of fields, each with a number and a length. Fields of no interest, such as weights, are
+skipped whole.
 """
 
 import mmap
@@ -23,7 +24,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 
 
 def contains_op(content: Content, names: Sequence[bytes]) -> bool:
-    """Whether a node of the model, or one in a body of it, mentions one of the names, as an operator or otherwise.
+    """Whether a node of the model, or one in a subgraph of it, mentions one of the names, as an operator or otherwise.
 
     Raises:
         ValueError: these bytes have such a name, and are no model.

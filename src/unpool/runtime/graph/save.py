@@ -1,4 +1,9 @@
-"""Writes a model into its file; the tensors that its source kept in data files are written into data files again."""
+"""Models written into files, with data files, and large weights moved to files while a model is rewritten.
+
+Tensors that the source of a model kept in data files are written into data files again. A rewrite copies, serializes
+and loads a model a dozen times; with a gigabyte of weights inside, that is most of its time and memory. So
+`spill_weights` leaves weights in the data files of a path, and moves others to a temporary file.
+"""
 
 import math
 import os
@@ -151,8 +156,8 @@ class ModelWriter:
 def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for node in graph.node:
-        for _, body in subgraphs(node):
-            yield from _initializers(body)
+        for _, subgraph in subgraphs(node):
+            yield from _initializers(subgraph)
 
 
 def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:

@@ -1,4 +1,4 @@
-"""Checks attributes, inputs, outputs and known types of our nodes against their contract when the model loads."""
+"""Semantics of the three operators in a session, and the check of their nodes against the operators' contract."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,7 +56,7 @@ def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
 
 
 def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], semantics: Semantics) -> None:
-    """Check our nodes, inside bodies too, and refuse any other operator of the channels-last domain.
+    """Check nodes of unpool, inside subgraphs too, and refuse any other operator of the channels-last domain.
 
     Raises:
         ModelError: the model does not import a node's domain, or a node has a wrong number of inputs or outputs.
@@ -74,7 +74,7 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], sema
 
 
 def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
-    """Check the types of the nodes of ours as far as they are known.
+    """Check the types of the nodes of unpool as far as they are known.
 
     Raises:
         UnsupportedError: this version does not have the type.
@@ -88,7 +88,7 @@ def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
 
 
 def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:
-    """The spec of one of our nodes.
+    """The spec of one of nodes of unpool.
 
     Raises:
         UnpoolError: as `check_nodes`.

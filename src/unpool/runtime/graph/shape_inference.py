@@ -1,10 +1,10 @@
 """Types and shapes of all values: our own inference for the three operators, onnx's for every other node.
 
 onnx infers wrong shapes for ceil_mode, for SAME with a window below the stride, for ConvTranspose under auto_pad or
-output_shape and for pads beside auto_pad, and does not know the channels-last domain. So onnx never sees our nodes: in
-place of each of their outputs it sees an Identity of an input of the graph, and we give that input the type that we
-inferred. We and onnx take turns, level by level, so that every node is looked at once. Only the bodies of If, Loop and
-Scan that hold our nodes are looked at again and again, until nothing new is found.
+output_shape and for pads beside auto_pad, and does not know the channels-last domain. So onnx never sees these nodes:
+in place of each of their outputs it sees an Identity of an input of the graph, which gets the type that was inferred
+here. Both inferences alternate, level by level, so that each node is visited once. Only subgraphs of If, Loop and Scan
+with such nodes are visited repeatedly, until nothing new is found.
 """
 
 from collections import ChainMap
@@ -36,18 +36,18 @@ from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import LARGE, as_input, is_large
 
-STAND_IN = "unpool.made."  # how the input is named that stands for an output of ours
+STAND_IN = "unpool.made."  # how the input is named that stands for an output of unpool
 INVENTED = "unk__"  # how onnx's inference names a size that it does not know
 
 MAX_VISITED_NODES = 200_000
-"""Nodes that onnx may look at for the bodies of one node, every time counted."""
+"""Nodes that onnx may look at for the subgraphs of one node, every time counted."""
 
 Vectors: TypeAlias = Mapping[str, Dims | None]
 
 
 @dataclass(frozen=True)
 class ResolvedNode:
-    """A node of ours with its spec, and with the dims of each input or, where its rank is unknown, None."""
+    """A node of unpool with its spec, and with the dims of each input or, where its rank is unknown, None."""
 
     node: onnx.NodeProto
     spec: Spec
@@ -61,20 +61,20 @@ class Inference:
     Attributes:
         types: the type of every value of the graph itself, without the values whose type is unknown.
         resolved: nodes of unpool's operators, inside subgraphs too, in the order of `nodes.with_inner`.
-        inner: for each body the types of all values that it sees, in the order in which the bodies end.
+        subgraph_types: for each subgraph the types of all values that it sees, in the order in which the subgraphs end.
     """
 
     types: Types
     resolved: tuple[ResolvedNode, ...]
-    inner: tuple[Mapping[str, onnx.TypeProto], ...]
+    subgraph_types: tuple[Mapping[str, onnx.TypeProto], ...]
 
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:
-    """What is known of every value and of the inputs of our nodes.
+    """What is known of every value and of the inputs of nodes of unpool.
 
     Raises:
         ModelError: onnx's inference fails on the model.
-        UnpoolError: a node of ours breaks its contract.
+        UnpoolError: a node of unpool breaks its contract.
     """
     graph = lift_constants(graph)  # onnx reads what a Constant holds, wherever the node that needs it is
     walk = _GraphInference(graph, semantics)
@@ -89,9 +89,9 @@ def infer(graph: Graph, semantics: Semantics) -> Inference:
 
 
 def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
-    """Positions of nodes, grouped by how many nodes of ours their inputs pass through.
+    """Positions of nodes, grouped by how many nodes of unpool their inputs pass through.
 
-    Each group has the positions that onnx infers, and then those of nodes that are ours or hold ours in a body.
+    Each group has the positions that onnx infers, and then those of nodes that are ours or hold ours in a subgraph.
     """
     made_at: dict[str, int] = {}
     levels: dict[int, tuple[list[int], list[int]]] = {}
@@ -104,7 +104,7 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
 
 
 class _GraphInference:
-    """Infers a graph level by level: onnx what is between our nodes, and we each node of ours, once."""
+    """Infers a graph level by level: onnx what is between nodes of unpool, and we each node of ours, once."""
 
     def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
@@ -147,7 +147,7 @@ class _GraphInference:
             self._vectors[name] = None
 
     def visit_control_flow(self, position: int) -> None:
-        """Let onnx infer a node whose bodies hold ours, and again whenever we have learnt more of ours in there."""
+        """Let onnx infer a node whose subgraphs hold ours, and again whenever we have learnt more of ours in there."""
         numbers = count(self._first[position])
         (stand_in,) = _stand_ins(self._graph.nodes[position], numbers.__next__)
         size = sum(1 for _ in with_subgraph_nodes([stand_in]))
@@ -161,8 +161,8 @@ class _GraphInference:
                 break
             if turns * size > MAX_VISITED_NODES:
                 raise UnsupportedError(
-                    f"{stand_in.op_type} node {node_name(stand_in)!r}: expected bodies in which few nodes of unpool "
-                    f"follow each other, got {size} nodes, gone through {turns} times. Move them out of the body."
+                    f"{stand_in.op_type} node {node_name(stand_in)!r}: expected subgraphs in which few nodes of unpool "
+                    f"follow each other, got {size} nodes, gone through {turns} times. Move them out of the subgraph."
                 )
             known = visit.made
         self._types |= own
@@ -190,7 +190,7 @@ class _GraphInference:
         given = self._types | made if made else self._types
         outside = [name for name in read if name not in self._small and name in given]
         inner = set(own)
-        body = helper.make_graph(
+        subgraph = helper.make_graph(
             nodes,
             "nodes",
             [helper.make_value_info(name, given[name]) for name in outside if name not in inner],
@@ -199,7 +199,7 @@ class _GraphInference:
             value_info=[helper.make_value_info(name, self._stated[name]) for name in own if name in self._stated],
         )
         version = max(self._graph.ir_version, FIRST_IR_WITH_DEFAULTS)
-        model = helper.make_model(body, opset_imports=self._imports, ir_version=version)
+        model = helper.make_model(subgraph, opset_imports=self._imports, ir_version=version)
         try:
             return onnx.shape_inference.infer_shapes(model).graph
         except Exception as error:
@@ -209,7 +209,7 @@ class _GraphInference:
 
 
 class _SubgraphVisitor:
-    """Walks once over nodes that onnx has inferred, collects the types in their bodies, and adds those of ours."""
+    """Walks once over nodes that onnx has inferred, collects the types in their subgraphs, and adds those of ours."""
 
     def __init__(self, walk: _GraphInference, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
         self._walk = walk
@@ -219,22 +219,22 @@ class _SubgraphVisitor:
     def node(
         self, node: onnx.NodeProto, types: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
     ) -> list[tuple[Types, ...]]:
-        """The types that each body of a node sees, innermost first, in the order in which the bodies end."""
+        """The types that each subgraph of a node sees, innermost first, in the order in which the subgraphs end."""
         for name in node.output:
             self._vectors[name] = None
         self._follow_vector(node, types)
-        return [one for _, body in subgraphs(node) for one in self._body(body, types, around)]
+        return [one for _, subgraph in subgraphs(node) for one in self._body(subgraph, types, around)]
 
     def _body(
-        self, body: onnx.GraphProto, outer: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
+        self, subgraph: onnx.GraphProto, outer: MutableMapping[str, onnx.TypeProto], around: tuple[Types, ...]
     ) -> list[tuple[Types, ...]]:
-        for one in body.input:
+        for one in subgraph.input:
             self._vectors[one.name] = None
-        self._vectors.update(_vectors_of((one.name, one) for one in body.initializer))
-        own = {one.name: as_input(one).type for one in body.initializer}
-        own |= _plain_types((*body.input, *body.value_info, *body.output))
+        self._vectors.update(_vectors_of((one.name, one) for one in subgraph.initializer))
+        own = {one.name: as_input(one).type for one in subgraph.initializer}
+        own |= _plain_types((*subgraph.input, *subgraph.value_info, *subgraph.output))
         types, found = ChainMap(own, outer), []
-        for node in body.node:
+        for node in subgraph.node:
             if node.input and node.input[0].startswith(STAND_IN):
                 self._add_output_type(node, types)
             found += self.node(node, types, (own, *around))
@@ -327,14 +327,14 @@ def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator
         return
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
-    for _, body in subgraphs(copy):
-        inner = [stand_in for one in body.node for stand_in in _stand_ins(one, next_number)]
-        outputs, declared = (list(map(_without_shape, values)) for values in (body.output, body.value_info))
-        for field in (body.node, body.output, body.value_info):
+    for _, subgraph in subgraphs(copy):
+        inner = [stand_in for one in subgraph.node for stand_in in _stand_ins(one, next_number)]
+        outputs, declared = (list(map(_without_shape, values)) for values in (subgraph.output, subgraph.value_info))
+        for field in (subgraph.node, subgraph.output, subgraph.value_info):
             del field[:]
-        body.node.extend(inner)
-        body.output.extend(outputs)
-        body.value_info.extend(declared)
+        subgraph.node.extend(inner)
+        subgraph.output.extend(outputs)
+        subgraph.value_info.extend(declared)
     yield copy
 
 
@@ -351,11 +351,11 @@ def _renamed(name: str, tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 @dataclass(frozen=True)
 class SubgraphScope:
-    """A body.
+    """A subgraph together with the nodes around it.
 
     Attributes:
-        graph: first the nodes around the body, then its own; both fit into one graph, for a body reuses no name that it
-            sees.
+        graph: first the nodes around the subgraph, then its own; both fit into one graph, because a subgraph reuses no
+            name that it sees.
         types: the known types of the values.
         own: names that its own nodes make.
     """
@@ -366,22 +366,22 @@ class SubgraphScope:
 
 
 def iter_subgraphs(graph: Graph, inference: Inference) -> Iterator[SubgraphScope]:
-    """Every body at any depth."""
-    return _iter_subgraphs(graph, graph.nodes, iter(inference.inner))
+    """Every subgraph at any depth."""
+    return _iter_subgraphs(graph, graph.nodes, iter(inference.subgraph_types))
 
 
 def _iter_subgraphs(
     around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Mapping[str, onnx.TypeProto]]
 ) -> Iterator[SubgraphScope]:
     for node in nodes:
-        for _, body in subgraphs(node):
-            graph = lift_constants(_joined_graph(around, body))
-            yield from _iter_subgraphs(graph, body.node, types)
-            yield SubgraphScope(graph, next(types), frozenset(name for one in body.node for name in one.output))
+        for _, subgraph in subgraphs(node):
+            graph = lift_constants(_joined_graph(around, subgraph))
+            yield from _iter_subgraphs(graph, subgraph.node, types)
+            yield SubgraphScope(graph, next(types), frozenset(name for one in subgraph.node for name in one.output))
 
 
-def _joined_graph(around: Graph, body: onnx.GraphProto) -> Graph:
-    fed = {value.name for value in body.input}
+def _joined_graph(around: Graph, subgraph: onnx.GraphProto) -> Graph:
+    fed = {value.name for value in subgraph.input}
     constants = {name: tensor for name, tensor in around.constants.items() if name not in fed}
-    constants |= {tensor.name: tensor for tensor in body.initializer}
-    return replace(around, nodes=(*around.nodes, *body.node), constants=constants)
+    constants |= {tensor.name: tensor for tensor in subgraph.initializer}
+    return replace(around, nodes=(*around.nodes, *subgraph.node), constants=constants)

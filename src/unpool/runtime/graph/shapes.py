@@ -1,4 +1,4 @@
-"""Reads the element type and the sizes off an ONNX type, and makes such types."""
+"""Element types, shapes and names of ONNX types, and text as arrays of str."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""Puts nodes in topological order, where a model has them in another: onnxruntime takes such models too.
+"""Nodes sorted topologically, for models that have them in another order, which onnxruntime accepts.
 
-ONNX asks for nodes that read only what comes before them, and its checker refuses others.
+ONNX asks for nodes that read only earlier values, and its checker refuses others.
 """
 
 import heapq
@@ -20,7 +20,7 @@ _log = logging.getLogger("unpool")
 
 
 def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the nodes of every graph, body and function in topological order; itself where they are already.
+    """The model with all nodes, subgraphs and functions included, in topological order; itself if they already are.
 
     Nodes keep their places as far as that is possible.
 
@@ -43,13 +43,13 @@ def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
-    """Whether every node, in bodies too, reads only what comes before it."""
+    """Whether every node, in subgraphs too, reads only what comes before it."""
     makers = _makers(nodes)
     for position, node in enumerate(nodes):
         if has_subgraphs(node):
             if any(makers.get(name, -1) >= position for name in reads(node)):
                 return False
-            if not all(_is_ordered(body.node) for _, body in subgraphs(node)):
+            if not all(_is_ordered(subgraph.node) for _, subgraph in subgraphs(node)):
                 return False
         elif any(makers.get(name, -1) >= position for name in node.input):
             return False
@@ -67,10 +67,10 @@ def _makers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
 
 
 def _order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Order the nodes of a graph or a function in place, those of bodies first: what a body captures depends on it."""
+    """Order the nodes of a graph or function in place, subgraphs first: the values that these capture depend on it."""
     for node in holder.node:
-        for _, body in subgraphs(node):
-            _order(body)
+        for _, subgraph in subgraphs(node):
+            _order(subgraph)
     nodes = list(holder.node)
     order = _positions(nodes)
     if order != list(range(len(nodes))):

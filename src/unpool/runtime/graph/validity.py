@@ -1,4 +1,4 @@
-"""Checks that a model is valid: by onnx's checker, and by rules of our own for what that checker does not look at."""
+"""The check that a model is valid: onnx's checker, and rules that this checker lacks."""
 
 import math
 from collections.abc import Iterator
@@ -61,8 +61,8 @@ def _is_message(tensor: onnx.TensorProto) -> bool:
 
 
 def _require_elements(graph: onnx.GraphProto) -> None:
-    """Refuse types, of the graph and of its bodies, that are made of element types unknown to the standard."""
-    inner = (body for node in with_subgraph_nodes(graph.node) for _, body in subgraphs(node))
+    """Refuse types, of the graph and of its subgraphs, that are made of element types unknown to the standard."""
+    inner = (subgraph for node in with_subgraph_nodes(graph.node) for _, subgraph in subgraphs(node))
     for one in (graph, *inner):
         for value in (*one.input, *one.output, *one.value_info):
             unknown = set(_elements(value.type)) - _ELEMENTS

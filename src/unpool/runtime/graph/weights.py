@@ -1,4 +1,10 @@
-"""Takes the large weights out of a model before onnx's C++ functions see it: they copy all of it, and stop at 2 GiB."""
+"""Weights of models: taken out of a model, mapped from files, and kept within the 2 GiB of a protobuf message.
+
+onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
+that stay in the files beside a model are mapped where they are read, and never copied. Such a tensor has one entry more
+among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out again.
+Its key is random in every process, so that no file can contain it.
+"""
 
 import math
 import os
@@ -131,6 +137,15 @@ class DataFile(NamedTuple):
 def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
     """The file that a model calls `location`, with all links resolved.
 
+    A model names its data files, and links may stand in their places: in the cache of the Hugging Face hub the model
+    and its data are links into one folder. As in onnxruntime, with all links resolved a data file lies
+
+    1. in the folder in which the model was named,
+    2. in the folder of the file that the model is a link to, or
+    3. in a folder that the caller named.
+
+    Its name is relative, and does not leave the folder of the model by "..".
+
     Args:
         model: its path, which may be a link.
         location: as the model has it.
@@ -245,7 +260,7 @@ def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
 
 
 def without_folder(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The tensor without the entry of ours; itself, if it has none."""
+    """The tensor without the entry of unpool; itself, if it has none."""
     if folder_of(tensor) is None:
         return tensor
     copy = onnx.TensorProto()

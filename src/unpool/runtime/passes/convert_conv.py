@@ -88,7 +88,7 @@ def convert_conv(
 
 
 def values_before_indices(graph: Graph) -> set[str]:
-    """Values on which the Indices of some MaxPool depend, in bodies too and outside of the graph."""
+    """Values on which the Indices of some MaxPool depend, in subgraphs too and outside of the graph."""
     found = set(graph.outputs_before_indices)
     for node in reversed(graph.nodes):
         chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_subgraph_nodes([node]))

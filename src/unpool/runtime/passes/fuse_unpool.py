@@ -1,10 +1,11 @@
-"""Replaces a ScatterND into zeros by the MaxUnpool that it is.
+"""Decomposed unpoolings fused into one MaxUnpool each, and doubled pools into one MaxPool.
 
 torch.onnx.export(dynamo=True) writes nn.MaxUnpool as
 
     Reshape(ScatterND(Reshape(ConstantOfShape(S)), Unsqueeze(Reshape(I)), Reshape(X)), S)
 
-I counts in the whole output there, as the I of MaxUnpool does. Values are moved, none is computed.
+I counts in the whole output there, as the I of MaxUnpool does. Values are moved, none is computed. torch's exporter
+also writes a second pool that only finds where every plane begins; a Mod takes its place.
 """
 
 from collections.abc import Callable, Iterator, Sequence

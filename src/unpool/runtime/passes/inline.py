@@ -1,4 +1,4 @@
-"""Replaces the calls of model-local functions by the nodes of these functions, so that the plan sees every operator."""
+"""Model-local functions replaced by their nodes, so that the plan sees every operator, and ONNX's domain as ""."""
 
 from collections.abc import Iterator
 from functools import reduce

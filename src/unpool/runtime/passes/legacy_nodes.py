@@ -1,4 +1,8 @@
-"""Brings those nodes of opsets 1 to 6 to opset 7 that onnx's version converter does not, or not rightly."""
+"""Models of opsets 1 to 6, which onnxruntime does not run, brought to opset 7.
+
+unpool's nodes keep their version: opsets 1 to 7 select the same rows of the three operators. onnx's version converter
+does the rest, except for nodes that it has no adapter for, or whose axes it puts in the wrong place.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -35,13 +39,13 @@ def is_aligned(node: onnx.NodeProto) -> bool:
     return is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
 
 
-def prepare(body: onnx.GraphProto, opset: int) -> None:
-    """Lift Cast and Pad, and write out defaults that are others later; the graph is changed, its bodies too.
+def prepare(subgraph: onnx.GraphProto, opset: int) -> None:
+    """Lift Cast and Pad, and write out defaults that are others later; the graph is changed, its subgraphs too.
 
     Raises:
         UnsupportedError: a node that trains.
     """
-    for node in body.node:
+    for node in subgraph.node:
         if domain(node) == "":
             _require_inference(node)
             _write_defaults(node, opset)
@@ -55,7 +59,7 @@ def align(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
     """Broadcast as NumPy does: operands get the axes of size 1 that `axis` or the channels of PRelu stand for.
 
     Args:
-        graph: is changed, and so are its bodies.
+        graph: is changed, and so are its subgraphs.
         types: what is known of the values.
 
     Raises:
@@ -64,9 +68,9 @@ def align(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
     _align(graph, types, unused_names_in_proto(graph))
 
 
-def _align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: FreshNames) -> None:
-    nodes = list(body.node)
-    del body.node[:]
+def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: FreshNames) -> None:
+    nodes = list(subgraph.node)
+    del subgraph.node[:]
     for node in nodes:
         if domain(node) == "" and node.op_type in ALIGNED:
             missing = _missing_axes(node, types)
@@ -77,11 +81,11 @@ def _align(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: Fr
                 name = names.fresh(f"unpool.aligned.{node.output[0]}")
                 rank = len(shapes.dims(types[node.input[1]]) or ())
                 axes = list(range(rank, rank + missing))
-                body.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
+                subgraph.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
                 node.input[1] = name
         for _, inner in subgraphs(node):
             _align(inner, types, names)
-        body.node.append(node)
+        subgraph.node.append(node)
 
 
 def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> int:
@@ -144,7 +148,7 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
 
     Args:
         model: valid, without functions, ONNX's domain under its short name.
-        semantics: of our nodes, for the shapes of what they make.
+        semantics: of nodes of unpool, for the shapes of what they make.
 
     Raises:
         UnsupportedError: a node that cannot be lifted, and the message names it.

@@ -1,4 +1,4 @@
-"""Brings a graph into the form that is planned; the graph of a body goes the same way as that of the model."""
+"""The pass pipeline: brings a graph into the form that is planned; subgraphs go through it too."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) 
 
     Raises:
         ModelError: the model is invalid.
-        UnpoolError: as `improve`.
+        UnpoolError: as `run_passes`.
     """
     model = shorten_domains(model)
     check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, semantics)
@@ -69,7 +69,7 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
         options: the passes that may change it.
 
     Raises:
-        UnpoolError: a node of ours breaks its contract, or has values of types that do not fit.
+        UnpoolError: a node of unpool breaks its contract, or has values of types that do not fit.
     """
     if options.fuses_unpool:
         graph, types, _ = fuse_unpool_patterns(graph, types, lambda one: infer(one, semantics).types)

@@ -1,4 +1,4 @@
-"""A record, for people to read, of one change of a graph."""
+"""Rewrites, each of which replaces one node by others, applied to a graph or a model; and readable records of them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
-"""Converts the nodes of a model that are not ours to another opset, by onnx's version converter.
+"""Nodes converted to another opset by onnx's version converter, except those of unpool's operators.
 
-The converter would also adapt our three operators, and to onnx's schemas of them rather than to their contract. So
-`hidden_nodes` puts placeholders in their places before it runs, and restores them afterwards.
+The converter would also adapt the three operators, and to onnx's schemas rather than to their contract. So placeholders
+of an unknown domain stand for them while it runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ FIRST_IR_WITH_DEFAULTS = 4
 def convert_opset(
     model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_unpool_op
 ) -> onnx.ModelProto:
-    """A copy of the model with its other nodes in an opset of ONNX; our nodes keep their attributes.
+    """A copy of the model with its other nodes in an opset of ONNX; nodes of unpool keep their attributes.
 
     Args:
         model: without functions, ONNX's domain under its short name.
@@ -74,8 +74,8 @@ def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> on
     merged = onnx.ModelProto()
     merged.CopyFrom(model)
     for node in with_subgraph_nodes(converted.graph.node):
-        for _, body in subgraphs(node):
-            _forget_sizes(body)
+        for _, subgraph in subgraphs(node):
+            _forget_sizes(subgraph)
     large = [tensor for tensor in model.graph.initializer if is_large(tensor)]
     del merged.graph.node[:], merged.graph.initializer[:]
     merged.graph.node.extend(converted.graph.node)
@@ -86,10 +86,10 @@ def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> on
     return merged
 
 
-def _forget_sizes(body: onnx.GraphProto) -> None:
-    """Leave the outputs of a body their type and rank: the converter inferred the sizes without knowing our nodes."""
-    del body.value_info[:]
-    for value in body.output:
+def _forget_sizes(subgraph: onnx.GraphProto) -> None:
+    """Leave the outputs of a subgraph type and rank: the converter inferred sizes without unpool's operators."""
+    del subgraph.value_info[:]
+    for value in subgraph.output:
         value.type.CopyFrom(shapes.rank_only(value.type))
 
 
@@ -128,7 +128,7 @@ NUMBER = "number"
 
 
 def hide_nodes(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) -> list[onnx.NodeProto]:
-    """Put a placeholder with the same inputs and outputs in the place of nodes, inside bodies too.
+    """Put a placeholder with the same inputs and outputs in the place of nodes, inside subgraphs too.
 
     Args:
         model: is changed.

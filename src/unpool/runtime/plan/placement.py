@@ -1,6 +1,6 @@
-"""Chooses who runs a node, unpool, onnxruntime or onnx's ReferenceEvaluator, and says why.
+"""The runtime of each node, unpool, onnxruntime or onnx's ReferenceEvaluator, and the reason.
 
-An If, Loop, Scan or SequenceMap whose body holds a node of ours is unpool's, and its bodies have plans of their own.
+An If, Loop, Scan or SequenceMap with a node of unpool in a subgraph is unpool's, and its subgraphs have own plans.
 
 MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
 blocked layout, unless its attributes could silently give another result there, or unpool makes its input: then that is
@@ -41,7 +41,7 @@ class Assignment:
 
 
 def assign_runner(
-    node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_behind_ours: bool, is_hosted: bool = True
+    node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_after_unpool: bool, is_hosted: bool = True
 ) -> Assignment:
     """Who runs a node that nothing refuses.
 
@@ -50,7 +50,7 @@ def assign_runner(
         spec: None for a node that is not ours.
         types: what is known of the values.
         exact: why unpool runs every MaxPool; "" if it does not.
-        is_behind_ours: whether unpool makes its first input.
+        is_after_unpool: whether unpool makes its first input.
         is_hosted: whether unpool would run it on the CPU.
     """
     if spec is None:
@@ -65,7 +65,7 @@ def assign_runner(
     difference = _difference(spec, node.input[0], types)
     if difference is not None:
         return Assignment("unpool", difference)
-    if is_behind_ours:
+    if is_after_unpool:
         why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
         return Assignment("unpool", f"plain MaxPool behind a node of unpool's: {why}")
     return Assignment("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
@@ -92,7 +92,7 @@ def _assign_other(node: onnx.NodeProto) -> Assignment:
     inside = [node_name(inner) for inner in subgraph_nodes(node) if is_unpool_op(inner)]
     if inside:
         runner: RunnerName = "unpool" if has_unpool_subgraphs(node) else "reference"
-        return Assignment(runner, f"its body holds {', '.join(inside)}; onnxruntime would run its own")
+        return Assignment(runner, f"its subgraph holds {', '.join(inside)}; onnxruntime would run its own")
     return Assignment("onnxruntime", "not an operator of unpool")
 
 

@@ -139,25 +139,25 @@ def _by_openvino(record: PlanRow, is_taken: bool, why_not: str) -> PlanRow:
 
 
 def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> Plan:
-    """The plan with the records of the bodies of some nodes behind those of the nodes.
+    """The plan with the records of the subgraphs of some nodes behind those of the nodes.
 
     Args:
         plan: of the graph around.
-        inner: by the step of such a node, the name and the plan of each of its bodies.
+        inner: by the step of such a node, the name and the plan of each of its subgraphs.
     """
     records: list[PlanRow] = []
     for record in plan.records:
         records.append(record)
-        for name, body in inner.get(record.step, ()):
-            records.extend(_inside(record, name, one) for one in body)
+        for name, subgraph in inner.get(record.step, ()):
+            records.extend(_inside(record, name, one) for one in subgraph)
     return replace(plan, records=tuple(records))
 
 
-def _inside(holder: PlanRow, body: str, record: PlanRow) -> PlanRow:
-    """The record of a node in a body, as the plan around says it."""
-    reason = f"inside {holder.operator} {holder.node!r}, {body}: {record.reason}"
-    steps = (record.step, *record.inner_steps)
-    return replace(record, reason=reason, step=holder.step, level=holder.level, inner_steps=steps)
+def _inside(control_flow: PlanRow, subgraph: str, record: PlanRow) -> PlanRow:
+    """The record of a node in a subgraph, as the plan around says it."""
+    reason = f"inside {control_flow.operator} {control_flow.node!r}, {subgraph}: {record.reason}"
+    steps = (record.step, *record.subgraph_steps)
+    return replace(record, reason=reason, step=control_flow.step, level=control_flow.level, subgraph_steps=steps)
 
 
 def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
@@ -169,7 +169,7 @@ def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
 def _choices(
     graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str], *, is_hosted: bool
 ) -> list[Assignment]:
-    ours: set[str] = set()
+    unpool_outputs: set[str] = set()
     choices = []
     for position, node in enumerate(graph.nodes):
         spec = specs.get(position)
@@ -177,10 +177,10 @@ def _choices(
             is_known = spec is not None or has_unpool_subgraphs(node)
             choice = Assignment("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
         else:
-            is_behind_ours = not ours.isdisjoint(node.input[:1])
-            choice = assign_runner(node, spec, types, exact=exact, is_behind_ours=is_behind_ours, is_hosted=is_hosted)
+            is_after_unpool = not unpool_outputs.isdisjoint(node.input[:1])
+            choice = assign_runner(node, spec, types, exact=exact, is_after_unpool=is_after_unpool, is_hosted=is_hosted)
         choices.append(choice)
-        ours.update(writes(node) if choice.runner == "unpool" else ())
+        unpool_outputs.update(writes(node) if choice.runner == "unpool" else ())
     return choices
 
 
@@ -247,8 +247,8 @@ def _records(graph: Graph, position: int, choice: Assignment, step: int, level: 
     raised = graph.origins.get(node.output[0], "")
     reasons = [choice.reason, raised, *([f"with {', '.join(fused_names)} folded in"] if fused_names else [])]
     yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
-    for name, body in subgraphs(node) if choice.runner == "reference" else ():
-        for inner in with_subgraph_nodes(body.node):
+    for name, subgraph in subgraphs(node) if choice.runner == "reference" else ():
+        for inner in with_subgraph_nodes(subgraph.node):
             if is_unpool_op(inner):
                 yield _record(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
 

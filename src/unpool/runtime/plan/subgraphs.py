@@ -1,7 +1,8 @@
-"""Chooses the inferred sizes that a partition states of its inputs; onnxruntime relies on them and checks them.
+"""Subgraphs of If, Loop, Scan and SequenceMap as graphs of their own, which are planned as the model is.
 
-onnxruntime fuses an Add into a Conv only where it knows that both inputs have the same shape. But if inference got a
-size wrong, onnxruntime would refuse a value that is right. So sizes are stated only where plain operators made them.
+Types with static shapes are stated where a partition begins: onnxruntime fuses an Add into a Conv only where it knows
+that both inputs have the same shape. But it refuses correct values where a stated size is wrong, so sizes are stated
+only where plain operators made them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ def static_shapes(graph: Graph, types: Types) -> Types:
 
 
 def _is_plain(node: onnx.NodeProto) -> bool:
-    """Whether onnx's inference, or ours for our nodes, is right about it."""
+    """Whether onnx's inference, or ours for nodes of unpool, is right about it."""
     pads = attributes(node).get("auto_pad", b"NOTSET")
     return is_unpool_op(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
 
@@ -74,7 +75,7 @@ def _drop_dim_names(type_: onnx.TypeProto) -> onnx.TypeProto:
 
 
 CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-"""The operators whose bodies unpool runs."""
+"""The operators whose subgraphs unpool runs."""
 
 FIRST_SCAN_OF_AXES = 9  # Scan-8 has a batch and then a sequence axis instead
 
@@ -87,13 +88,13 @@ Maybe: TypeAlias = onnx.TypeProto | None
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A body as a graph of its own.
+    """A subgraph as a graph of its own.
 
     Attributes:
         name: of the attribute that holds it.
-        graph: its inputs are those of the body, and then what the body captures.
+        graph: its inputs are those of the subgraph, and then what the subgraph captures.
         types: what is known of the values.
-        declared: the inputs of the body, as it declares them.
+        declared: the inputs of the subgraph, as it declares them.
         captured: names that it reads from around it.
     """
 
@@ -105,44 +106,50 @@ class Subgraph:
 
     @property
     def fed(self) -> tuple[str, ...]:
-        """Names of the inputs of the body."""
+        """Names of the inputs of the subgraph."""
         return tuple(value.name for value in self.declared)
 
 
 def has_unpool_subgraphs(node: onnx.NodeProto) -> bool:
-    """Whether unpool can run the bodies of a node."""
+    """Whether unpool can run the subgraphs of a node."""
     return domain(node) == "" and node.op_type in CONTROL_FLOW
 
 
 def build_subgraphs(
-    around: Graph, node: onnx.NodeProto, types: Types, semantics: Semantics, *, is_chosen_from: bool
+    around: Graph, node: onnx.NodeProto, types: Types, semantics: Semantics, *, has_indices_after: bool
 ) -> Iterator[Subgraph]:
-    """The bodies of a node, before any pass.
+    """The subgraphs of a node, before any pass.
 
     Args:
         around: the graph that the node is in.
         node: one of KINDS.
         types: what is certain of the values around, constants included.
         semantics: how the three operators are read.
-        is_chosen_from: whether the Indices of some MaxPool behind the node depend on it.
+        has_indices_after: whether the Indices of some MaxPool behind the node depend on it.
 
     Raises:
-        ModelError: a body has another number of inputs than the node feeds.
+        ModelError: a subgraph has another number of inputs than the node feeds.
     """
-    for name, body in subgraphs(node):
-        fed, carried = _fed(node, body, types, around.opsets[""])
-        if len(fed) != len(body.input):
+    for name, subgraph in subgraphs(node):
+        fed, carried = _fed(node, subgraph, types, around.opsets[""])
+        if len(fed) != len(subgraph.input):
             raise ModelError(
                 f"{node.op_type} node {node_name(node)!r}: expected {len(fed)} inputs of its {name}, "
-                f"got {len(body.input)}. Export the model again."
+                f"got {len(subgraph.input)}. Export the model again."
             )
-        graph, known = _settled(around, body, types, semantics, (fed, carried))
-        graph = replace(graph, outputs_before_indices=_chosen(graph, body, carried, is_chosen_from=is_chosen_from))
-        yield Subgraph(name, graph, known, tuple(body.input), tuple(value.name for value in graph.inputs[len(fed) :]))
+        graph, known = _settled(around, subgraph, types, semantics, (fed, carried))
+        graph = replace(
+            graph, outputs_before_indices=_chosen(graph, subgraph, carried, has_indices_after=has_indices_after)
+        )
+        yield Subgraph(
+            name, graph, known, tuple(subgraph.input), tuple(value.name for value in graph.inputs[len(fed) :])
+        )
 
 
-def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) -> tuple[tuple[Maybe, ...], Carried]:
-    """The type of each input of a body, None where it is unknown, and which inputs get which outputs.
+def _fed(
+    node: onnx.NodeProto, subgraph: onnx.GraphProto, types: Types, opset: int
+) -> tuple[tuple[Maybe, ...], Carried]:
+    """The type of each input of a subgraph, None where it is unknown, and which inputs get which outputs.
 
     Every pair of the second result is the position of an input, and of the output that it gets in the next iteration.
     """
@@ -152,8 +159,8 @@ def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) 
     if node.op_type == "SequenceMap":
         return tuple(map(_of_elements, given)), ()
     if node.op_type == "Loop":
-        count = shapes.tensor_type(TensorProto.INT64, single_shape(body.input[0]))
-        go = shapes.tensor_type(TensorProto.BOOL, single_shape(body.input[1]))
+        count = shapes.tensor_type(TensorProto.INT64, single_shape(subgraph.input[0]))
+        go = shapes.tensor_type(TensorProto.BOOL, single_shape(subgraph.input[1]))
         return (count, go, *given[2:]), tuple((place + 2, place + 1) for place in range(len(given) - 2))
     count_scanned, axes = attributes(node)["num_scan_inputs"], _scanned_axes(node)
     if opset < FIRST_SCAN_OF_AXES:
@@ -169,7 +176,7 @@ def _fed(node: onnx.NodeProto, body: onnx.GraphProto, types: Types, opset: int) 
 
 
 def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """The shape in which a body wants a single element: (1,) if it says so, else that of a scalar."""
+    """The shape in which a subgraph wants a single element: (1,) if it says so, else that of a scalar."""
     return (1,) * (len(shapes.static_dims(value.type) or ()) == 1)
 
 
@@ -195,17 +202,21 @@ def _without_axes(type_: Maybe, axes: Sequence[int]) -> Maybe:
 
 
 def _settled(
-    around: Graph, body: onnx.GraphProto, types: Types, semantics: Semantics, ends: tuple[tuple[Maybe, ...], Carried]
+    around: Graph,
+    subgraph: onnx.GraphProto,
+    types: Types,
+    semantics: Semantics,
+    ends: tuple[tuple[Maybe, ...], Carried],
 ) -> tuple[Graph, Types]:
-    """The graph of a body whose carried values have sizes that stay the same, and what is known of its values."""
+    """The graph of a subgraph whose carried values have sizes that stay the same, and what is known of its values."""
     fed, carried = list(ends[0]), ends[1]
     for turns_left in reversed(range(MOST_ROUNDS)):
-        graph = _graph(around, body, types, fed)
+        graph = _graph(around, subgraph, types, fed)
         known = infer(graph, semantics).types
         sure = static_shapes(graph, known)
         before = list(fed)
         for source, target in carried:
-            after = sure.get(body.output[target].name)
+            after = sure.get(subgraph.output[target].name)
             fed[source] = _common(fed[source], after if turns_left > 1 else None)
         if fed == before:
             break
@@ -224,24 +235,24 @@ def _common(one: Maybe, other: Maybe) -> Maybe:
     )
 
 
-def _graph(around: Graph, body: onnx.GraphProto, types: Types, fed: Sequence[Maybe]) -> Graph:
-    """The graph of a body whose inputs have these types."""
-    inputs = [_value(value, type_) for value, type_ in zip(body.input, fed, strict=True)]
-    names = {value.name for value in body.input}
-    own = {tensor.name: tensor for tensor in body.initializer if tensor.name not in names}
-    sparse = {one.values.name: one for one in body.sparse_initializer if one.values.name not in names}
-    read = list(dict.fromkeys(captured_names(body)))
+def _graph(around: Graph, subgraph: onnx.GraphProto, types: Types, fed: Sequence[Maybe]) -> Graph:
+    """The graph of a subgraph whose inputs have these types."""
+    inputs = [_value(value, type_) for value, type_ in zip(subgraph.input, fed, strict=True)]
+    names = {value.name for value in subgraph.input}
+    own = {tensor.name: tensor for tensor in subgraph.initializer if tensor.name not in names}
+    sparse = {one.values.name: one for one in subgraph.sparse_initializer if one.values.name not in names}
+    read = list(dict.fromkeys(captured_names(subgraph)))
     open_ones = [name for name in read if name not in around.constants and name not in around.sparse_constants]
     inputs += [onnx.ValueInfoProto(name=name, type=types.get(name)) for name in open_ones]
     return lift_constants(
         Graph(
-            nodes=tuple(body.node),
+            nodes=tuple(subgraph.node),
             constants={name: around.constants[name] for name in read if name in around.constants} | own,
             sparse_constants={name: one for name, one in around.sparse_constants.items() if name in read} | sparse,
             defaults={},
             inputs=tuple(inputs),
-            outputs=tuple(body.output),
-            declared={value.name: value.type for value in body.value_info},
+            outputs=tuple(subgraph.output),
+            declared={value.name: value.type for value in subgraph.value_info},
             opsets=around.opsets,
             ir_version=around.ir_version,
         )
@@ -253,12 +264,12 @@ def _value(value: onnx.ValueInfoProto, type_: Maybe) -> onnx.ValueInfoProto:
     return helper.make_value_info(value.name, shapes.without_shape(value.type) if type_ is None else type_)
 
 
-def _chosen(graph: Graph, body: onnx.GraphProto, carried: Carried, *, is_chosen_from: bool) -> frozenset[str]:
-    """The outputs of a body on which Indices depend: those of a MaxPool behind the node, or in a later iteration."""
-    chosen = {value.name for value in body.output} if is_chosen_from else set()
+def _chosen(graph: Graph, subgraph: onnx.GraphProto, carried: Carried, *, has_indices_after: bool) -> frozenset[str]:
+    """The outputs of a subgraph on which Indices depend, of a MaxPool after the node or in a later iteration."""
+    chosen = {value.name for value in subgraph.output} if has_indices_after else set()
     while True:
         before = values_before_indices(replace(graph, outputs_before_indices=frozenset(chosen)))
-        handed = {body.output[target].name for source, target in carried if body.input[source].name in before}
+        handed = {subgraph.output[target].name for source, target in carried if subgraph.input[source].name in before}
         if handed <= chosen:
             return frozenset(chosen)
         chosen |= handed

@@ -1,4 +1,4 @@
-"""What a plan says of every node, as records and as the lines of a table."""
+"""The plan as rows: one per node, or one per step."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,8 +29,8 @@ class PlanRow:
         reason: why.
         step: position of the step that runs it.
         level: of its step, see the module.
-        inner_steps: for a node in a body, the position of the step in the plan of that body; in bodies of bodies one
-            for each, the outermost first.
+        subgraph_steps: for a node in a subgraph, the position of the step in the plan of that subgraph; nested
+            subgraphs have one each, the outermost first.
         device: that it runs on, "cpu" or such as "cuda:0"; a partition of onnxruntime there may leave nodes to the CPU.
     """
 
@@ -42,13 +42,13 @@ class PlanRow:
     reason: str
     step: int
     level: int
-    inner_steps: tuple[int, ...] = ()
+    subgraph_steps: tuple[int, ...] = ()
     device: str = HOST
 
     @property
     def place(self) -> str:
-        """The positions of its steps, such as `3`, or `3.0` for the first step of a body of the fourth step."""
-        return ".".join(map(str, (self.step, *self.inner_steps)))
+        """The positions of its steps, such as `3`, or `3.0` for the first step of a subgraph of the fourth step."""
+        return ".".join(map(str, (self.step, *self.subgraph_steps)))
 
     @property
     def runs_on(self) -> str:

@@ -109,7 +109,7 @@ class SizedGraph:
         is_empty = any(one is not None and len(one) > 2 and math.prod(one) == 0 for one in made)
         elements = sum(counts) + (len(made) - len(counts)) * largest
         products = sum(_products(flow, node) for node in graph.nodes)
-        for holder, body, types in _outer_bodies(flow.graph.nodes, inference.inner):
+        for holder, body, types in _outer_bodies(flow.graph.nodes, inference.subgraph_types):
             try:
                 inner = self._of_nodes(_body_graph(flow.graph, body, types))
             except UnpoolError:

@@ -289,7 +289,7 @@ def _operators(plan: Plan) -> dict[Step, str]:
     """The operators of each step."""
     names: list[list[str]] = [[] for _ in plan.steps]
     for record in plan.records:
-        if not record.inner_steps:
+        if not record.subgraph_steps:
             names[record.step].append(record.operator)
     return {step: ", ".join(dict.fromkeys(operators)) for step, operators in zip(plan.steps, names, strict=True)}
 
